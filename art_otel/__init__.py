@@ -1,0 +1,1 @@
+"""OpenTelemetry in, training data out."""

@@ -1,0 +1,35 @@
+"""Every attribute, span and event name that is ours. docs/spec/attributes.md owns the table of meanings.
+
+Foreign names (GenAI, OpenInference, OpenLLMetry, Agent Lightning) live in `art_otel.conventions` only.
+"""
+
+from typing import Final
+
+ROLLOUT_ID: Final = "art.rollout.id"
+ROLLOUT_NAME: Final = "art.rollout.name"
+ROLLOUT_ATTEMPT: Final = "art.rollout.attempt"
+SPANS_STARTED: Final = "art.rollout.spans.started"
+SPANS_ENDED: Final = "art.rollout.spans.ended"
+GROUP_ID: Final = "art.group.id"
+SPLIT: Final = "art.split"
+TRAINING_STEP: Final = "art.training.step"
+POLICY_VERSION: Final = "art.policy.version"
+REWARD: Final = "art.reward"
+STEP_INDEX: Final = "art.step.index"
+
+METRIC_PREFIX: Final = "art.metric."
+METADATA_PREFIX: Final = "art.metadata."
+ENV_STATE: Final = "art.env_state"
+EXTRA: Final = "art.extra"
+
+PROMPT_TOKENS: Final = "art.tokens.prompt"
+COMPLETION_TOKENS_PREFIX: Final = "art.tokens.completion."
+COMPLETION_LOGPROBS_PREFIX: Final = "art.logprobs.completion."
+RESPONSE_CHOICES: Final = "art.response.choices"
+REQUEST_PARAMETERS: Final = "art.request.parameters"
+
+ROLLOUT_SPAN_PREFIX: Final = "rollout "
+STEP_SPAN_PREFIX: Final = "step "
+REWARD_SPAN_PREFIX: Final = "reward "
+LOG_EVENT: Final = "art.log"
+LOG_MESSAGE: Final = "art.log.message"

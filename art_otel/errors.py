@@ -1,0 +1,35 @@
+"""The exception tree. Every message names the path to the bad thing and says what to do.
+
+    ArtOtelError
+    ├── UsageError        the caller asked for something impossible (CLI exit 2)
+    ├── SourceError       a source could not be read at all (CLI exit 1)
+    ├── ParseError        a value inside a record is not what its convention says
+    └── StoreError        a Parquet file is not ours or of a version we cannot read
+
+Damage inside a source is data and not an exception: see `art_otel.spans.Damage`.
+"""
+
+
+class ArtOtelError(Exception):
+    """The root of every exception that art-otel raises on purpose."""
+
+
+class UsageError(ArtOtelError):
+    """The caller asked for something impossible; the message says what is possible."""
+
+
+class SourceError(ArtOtelError):
+    """A source (file, folder, glob, stream) could not be read at all."""
+
+
+class ParseError(ArtOtelError):
+    """A value is not what its convention says it is. `path` leads to it."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class StoreError(ArtOtelError):
+    """A file is not a trajectory file, or was written by a newer schema than this one reads."""

@@ -1,0 +1,32 @@
+"""Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
+
+from art_otel.spans.damage import Damage, DamageReason
+from art_otel.spans.span import (
+    Attributes,
+    Event,
+    Link,
+    LogRecord,
+    Resource,
+    Scope,
+    Span,
+    SpanKey,
+    SpanKind,
+    StatusCode,
+    Value,
+)
+
+__all__ = [
+    "Attributes",
+    "Damage",
+    "DamageReason",
+    "Event",
+    "Link",
+    "LogRecord",
+    "Resource",
+    "Scope",
+    "Span",
+    "SpanKey",
+    "SpanKind",
+    "StatusCode",
+    "Value",
+]

@@ -1,0 +1,47 @@
+"""Damage: a piece of a source that could not be read, set aside with its reason instead of being dropped.
+
+Invariant: every piece a source cannot turn into a Span or LogRecord becomes exactly one Damage, so that
+spans read = used + ignored + duplicate + quarantined always holds. `reason` comes from the short list below
+and is what reports count by; `path` and `detail` are for the person who looks into it.
+"""
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+DamageReason: TypeAlias = Literal[
+    "not JSON",
+    "torn",
+    "not OTLP",
+    "invalid UTF-8",
+    "lone surrogate",
+    "not a finite number",
+    "nested too deep",
+    "bad id",
+    "bad field",
+    "ends before it starts",
+    "cycle of parents",
+    "over a limit",
+    "bad reward",
+]
+
+Kind: TypeAlias = Literal["span", "log", "unknown"]
+
+MAX_DETAIL: Final = 300
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """One quarantined piece.
+
+    `path` names it as far as it is known: `file:line / trace … / span … / attribute`. `trace_id`, `span_id` are
+    those of the damaged record where they could be read, so that its trajectory can say that it misses something.
+    `partial` means the record itself was kept without the damaged value, so it is counted here and not as used.
+    """
+
+    reason: DamageReason
+    path: str
+    detail: str = ""
+    kind: Kind = "span"
+    trace_id: str | None = None
+    span_id: str | None = None
+    partial: bool = False

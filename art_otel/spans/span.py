@@ -1,0 +1,98 @@
+"""Span: one ended (or only started) operation, as OTel's data model has it.
+
+Invariant: ids are lower-case hex of the right length and not all zero, text is valid UTF-8, numbers are finite,
+times are nanoseconds since the Unix epoch, and a span never ends before it starts. Whatever reads spans
+(`art_otel.sources`, the live processor) holds this before it makes one, so no later room checks again.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Value: TypeAlias = Any
+"""An OTel attribute value: str, bool, int, float, bytes, None, or a list or str-keyed dict of them."""
+
+Attributes: TypeAlias = Mapping[str, Value]
+StatusCode: TypeAlias = Literal["unset", "ok", "error"]
+SpanKind: TypeAlias = Literal["unspecified", "internal", "server", "client", "producer", "consumer"]
+
+SpanKey: TypeAlias = tuple[str, str]
+"""(trace_id, span_id): what a span is known by, also over repeated deliveries."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened at one moment inside a span."""
+
+    name: str
+    time_ns: int
+    attributes: dict[str, Value] = {}
+    dropped_attributes_count: int = 0
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A pointer to another span, also one of another trace."""
+
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Value] = {}
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The instrumentation scope: the library that made the span."""
+
+    name: str = ""
+    version: str = ""
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """What produced the telemetry, e.g. a service instance."""
+
+    attributes: dict[str, Value] = {}
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation. `end_ns` is None while it has not ended as far as the source knows."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None = None
+    name: str
+    kind: SpanKind = "unspecified"
+    start_ns: int
+    end_ns: int | None
+    attributes: dict[str, Value] = {}
+    events: tuple[Event, ...] = ()
+    links: tuple[Link, ...] = ()
+    status: StatusCode = "unset"
+    status_message: str = ""
+    scope: Scope = Scope()
+    resource: Resource = Resource()
+    dropped_attributes_count: int = 0
+    dropped_events_count: int = 0
+    dropped_links_count: int = 0
+
+    @property
+    def key(self) -> SpanKey:
+        """What the span is known by over repeated deliveries."""
+        return (self.trace_id, self.span_id)
+
+
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A log record (OTel event) that says which span it belongs to.
+
+    `time_ns` is the event's time, else the time it was observed. `body` is its structured or text body.
+    """
+
+    trace_id: str
+    span_id: str
+    event_name: str
+    time_ns: int
+    body: Value = None
+    attributes: dict[str, Value] = {}
+    dropped_attributes_count: int = 0
+
+    @property
+    def key(self) -> SpanKey:
+        """The span it belongs to."""
+        return (self.trace_id, self.span_id)

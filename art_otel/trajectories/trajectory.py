@@ -1,0 +1,119 @@
+"""Trajectory: one recorded rollout.
+
+Invariant: its turns are a forest. A turn stores only what it adds to its parent's path, a parent stands before
+its children (`parent < own index`), and each sampled choice of each call is exactly one turn; a call that sampled
+nothing we know of is one turn without a message, so that its prompt is kept. Calls are in causal order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds
+from art_otel.spans import Value
+
+Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
+RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
+
+
+class Reward(msgspec.Struct, frozen=True, kw_only=True):
+    """One reward as it was given.
+
+    `value` is None when only a label was given. `target` is the span id that it judges, `step` the index of the step
+    that span is or lies in; both None for a reward of the whole rollout. `time_ns` orders corrections: the last wins.
+    """
+
+    name: str
+    value: float | None
+    step: int | None = None
+    target: str | None = None
+    source: RewardSource
+    time_ns: int
+    label: str | None = None
+    explanation: str | None = None
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A message the prompt repeated in other words than the parent's path has it. `index` counts from its start."""
+
+    index: int
+    message: Message
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One sampled choice, stored as what it adds to its parent.
+
+    `call` and `choice` are positions in `Trajectory.calls` and its choices (`choice` None: nothing was sampled that we
+    know of, and `message` is None). `parent` is the position of the turn whose path it continues. `messages` and
+    `context_token_ids` stand between the parent's path and the sampled message, None when unknown. `edits` tell where
+    the prompt repeats that path in other words. `drifted_from` is the turn whose messages it continues although its
+    token ids do not: the server tokenised the history anew, so a new path starts here.
+    """
+
+    call: int
+    choice: int | None
+    parent: int | None = None
+    drifted_from: int | None = None
+    edits: tuple[Edit, ...] = ()
+    messages: tuple[Message, ...] | None = None
+    context_token_ids: TokenIds | None = None
+    message: Message | None = None
+    finish_reason: str | None = None
+    token_ids: TokenIds | None = None
+    logprobs: Logprobs | None = None
+
+
+class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy versions of a rollout's first and last call that has one."""
+
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trajectory:
+    """One rollout: what it was, how it went, what it was worth, and its calls and turns.
+
+    `trace_id` is that of the rollout's span (of its first span when the rollout's own is missing). `incomplete_reasons`
+    maps each reason to how often it holds; a trajectory is complete when there is none. Times are nanoseconds since the
+    epoch, None when the rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave
+    one. `metadata` holds JSON scalars, `tools` every tool definition any call had.
+    """
+
+    rollout_id: str
+    trace_id: str
+    name: str | None = None
+    group_id: str | None = None
+    attempt: int | None = None
+    split: str | None = None
+    training_step: int | None = None
+    policy_version: PolicyVersions | None = None
+    parent_rollout_id: str | None = None
+    status: Status = "ok"
+    error: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    incomplete_reasons: Mapping[str, int] = field(default_factory=dict[str, int])
+    reward: float | None = None
+    rewards: tuple[Reward, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    metadata: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    logs: tuple[str, ...] = ()
+    tools: tuple[Value, ...] = ()
+    calls: tuple[InferenceCall, ...] = ()
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is known to be missing."""
+        return not self.incomplete_reasons
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrajectoryGroup:
+    """Trajectories of one task, compared with each other by group-relative advantages."""
+
+    group_id: str
+    trajectories: Sequence[Trajectory]
