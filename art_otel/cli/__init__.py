@@ -1,1 +1,50 @@
-"""."""
+"""The command line: one thin module a verb.
+
+Exit codes: 0 everything was read, 1 a source or dataset could not be read, 2 the command was used wrongly, 3 something
+was quarantined and `--strict` was given.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from art_otel.cli import convert, demo, show
+from art_otel.errors import ArtOtelError, UsageError
+
+_VERBS = (convert, show, demo)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all verbs; docs/cli.md is generated from it."""
+    parser = argparse.ArgumentParser(
+        prog="art-otel", description="OpenTelemetry in, training data out: span dumps become trajectories."
+    )
+    parser.add_argument("--version", action="version", version=f"art-otel {version('art-otel')}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in _VERBS:
+        verb.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    arguments = make_parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except UsageError as error:
+        return _fail(error, 2)
+    except ArtOtelError as error:
+        return _fail(error, 1)
+    except BrokenPipeError:
+        # Who reads our output has gone (`art-otel show … | head`); Python would complain again while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _fail(error: ArtOtelError, code: int) -> int:
+    sys.stderr.write(f"art-otel: {error}\n")
+    return code

@@ -1,1 +1,26 @@
-"""."""
+"""Conventions: a span and its log records -> InferenceCall. The only room with foreign attribute names.
+
+Invariant: each module knows one attribute convention, all give the same records, and nothing here raises for what a
+recording contains.
+"""
+
+from art_otel.conventions.call import parse_call
+from art_otel.conventions.own import env_state_of, extra_of
+from art_otel.conventions.recordings import merge_calls, same_call
+from art_otel.conventions.rewards import BadReward, GivenReward, rewards_of, rewards_of_log
+from art_otel.conventions.roles import Role, agent_name, role_of
+
+__all__ = [
+    "BadReward",
+    "GivenReward",
+    "Role",
+    "agent_name",
+    "env_state_of",
+    "extra_of",
+    "merge_calls",
+    "parse_call",
+    "rewards_of",
+    "rewards_of_log",
+    "role_of",
+    "same_call",
+]

@@ -1,1 +1,25 @@
-"""."""
+"""Sources: one dump format a module, bytes -> Span, LogRecord and Damage, detected by content.
+
+for source in find_inputs(["dumps/"]):
+    for record in read_file(source, FileAccount()):
+        ...
+"""
+
+from art_otel.sources.account import FileAccount
+from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.formats import FORMATS
+from art_otel.sources.inputs import Input, find_inputs
+from art_otel.sources.limits import Limits
+from art_otel.sources.reader import read_file
+
+__all__ = [
+    "FORMATS",
+    "FileAccount",
+    "Format",
+    "Input",
+    "Limits",
+    "Reading",
+    "Record",
+    "find_inputs",
+    "read_file",
+]

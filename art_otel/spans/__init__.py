@@ -14,6 +14,7 @@ from art_otel.spans.span import (
     StatusCode,
     Value,
 )
+from art_otel.spans.tree import SpanTree, grow_tree
 
 __all__ = [
     "Attributes",
@@ -27,6 +28,8 @@ __all__ = [
     "Span",
     "SpanKey",
     "SpanKind",
+    "SpanTree",
     "StatusCode",
     "Value",
+    "grow_tree",
 ]

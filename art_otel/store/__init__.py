@@ -1,1 +1,38 @@
-"""."""
+"""The store: trajectories in Parquet, and the report of a conversion. docs/spec/parquet.md owns the format."""
+
+from art_otel.store.prompts import Prompt, rebuild_prompts
+from art_otel.store.read import read_trajectories
+from art_otel.store.report import (
+    REPORT_NAME,
+    CallCounts,
+    ConversionReport,
+    FileReport,
+    LogCounts,
+    Quarantined,
+    SpanCounts,
+    TrajectoryCounts,
+    write_report,
+)
+from art_otel.store.schema import SCHEMA_VERSION
+from art_otel.store.write import Limits, WriteSummary, merge_runs, write_run, write_trajectories
+
+__all__ = [
+    "REPORT_NAME",
+    "SCHEMA_VERSION",
+    "CallCounts",
+    "ConversionReport",
+    "FileReport",
+    "Limits",
+    "LogCounts",
+    "Prompt",
+    "Quarantined",
+    "SpanCounts",
+    "TrajectoryCounts",
+    "WriteSummary",
+    "merge_runs",
+    "read_trajectories",
+    "rebuild_prompts",
+    "write_report",
+    "write_run",
+    "write_trajectories",
+]

@@ -1,1 +1,41 @@
-"""."""
+"""Trajectories: spans of one rollout become turns, rewards and a verdict on completeness."""
+
+from art_otel.trajectories.account import Account
+from art_otel.trajectories.assembly import Assembly, SpanGroup, build_trajectories
+from art_otel.trajectories.completeness import EXPLANATIONS
+from art_otel.trajectories.history import History, HistoryMessage, histories
+from art_otel.trajectories.kinship import Kinship
+from art_otel.trajectories.plain import trajectory_json
+from art_otel.trajectories.rollout_trace import RolloutTrace, message_json, rollout_traces
+from art_otel.trajectories.trajectory import (
+    Edit,
+    PolicyVersions,
+    Reward,
+    Status,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
+)
+
+__all__ = [
+    "EXPLANATIONS",
+    "Account",
+    "Assembly",
+    "Edit",
+    "History",
+    "HistoryMessage",
+    "Kinship",
+    "PolicyVersions",
+    "Reward",
+    "RolloutTrace",
+    "SpanGroup",
+    "Status",
+    "Trajectory",
+    "TrajectoryGroup",
+    "Turn",
+    "build_trajectories",
+    "histories",
+    "message_json",
+    "rollout_traces",
+    "trajectory_json",
+]

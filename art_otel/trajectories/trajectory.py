@@ -48,8 +48,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     `call` and `choice` are positions in `Trajectory.calls` and its choices (`choice` None: nothing was sampled that we
     know of, and `message` is None). `parent` is the position of the turn whose path it continues. `messages` and
     `context_token_ids` stand between the parent's path and the sampled message, None when unknown. `edits` tell where
-    the prompt repeats that path in other words. `drifted_from` is the turn whose messages it continues although its
-    token ids do not: the server tokenised the history anew, so a new path starts here.
+    the prompt repeats that path in other words. `drifted_from` is the deepest turn whose messages the prompt continues
+    while its token ids do not: the server tokenised that history anew, so `parent` is a shallower turn or None.
+    `context_token_ids` are the whole prompt's ids where the parent's path has no ids.
     """
 
     call: int
@@ -109,6 +110,11 @@ class Trajectory:
     def complete(self) -> bool:
         """Whether nothing is known to be missing."""
         return not self.incomplete_reasons
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """The sort key of datasets: rollout id, then attempt, then trace id."""
+        return (self.rollout_id, self.attempt or 0, self.trace_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,7 @@
+"""`python -m art_otel` is the command line."""
+
+import sys
+
+from art_otel.cli import main
+
+sys.exit(main())

@@ -1,0 +1,71 @@
+"""`art-otel convert`: span dumps in, a Parquet dataset and its report out."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from art_otel.cli.progress import show_progress
+from art_otel.cli.summary import print_summary
+
+if TYPE_CHECKING:
+    from art_otel.store import ConversionReport
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "convert",
+        help="convert span dumps into a Parquet dataset of trajectories",
+        description="Convert span dumps of any OTel collector into a Parquet dataset of trajectories, with a report"
+        " that accounts for every span.",
+    )
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="files, folders, globs, or - for standard input")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder of the dataset")
+    parser.add_argument(
+        "--format", default="auto", metavar="NAME", help="the dumps' format (default: auto, by content)"
+    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that assemble (default: 1)")
+    parser.add_argument("--engine", default="local", choices=["local"], help="what runs the work (default: local)")
+    parser.add_argument(
+        "--rollout-span",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="names of spans that count as rollouts where no span carries art.rollout.id; may be repeated"
+        " (default: the root of a trace that has LLM calls below it)",
+    )
+    parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Convert and tell what came out."""
+    from art_otel.engines import Conversion, convert  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+
+    with show_progress(enabled=sys.stderr.isatty() and not arguments.json) as progress:
+        report = convert(
+            Conversion(
+                sources=arguments.sources,
+                out=arguments.out,
+                format=None if arguments.format == "auto" else arguments.format,
+                rollout_spans=arguments.rollout_span,
+                workers=arguments.workers,
+                on_start=progress.start,
+                on_bytes=progress.advance,
+            )
+        )
+    if arguments.json:
+        sys.stdout.write(json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
+    else:
+        print_summary(report, arguments.out)
+    return exit_code(report, strict=arguments.strict)
+
+
+def exit_code(report: "ConversionReport", *, strict: bool) -> int:
+    """1 when a source could not be read, 3 when strict and something was quarantined, else 0."""
+    if report.unread:
+        return 1
+    return 3 if strict and (report.spans.quarantined or report.logs.quarantined) else 0

@@ -1,0 +1,87 @@
+"""`art-otel show`: what is in a dataset, as a list or as one conversation."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from art_otel.cli.conversation import print_conversation
+from art_otel.errors import UsageError
+from art_otel.trajectories import Trajectory, trajectory_json
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "show",
+        help="list the trajectories of a dataset, or show one as a conversation",
+        description="List the trajectories of a dataset, or show one as a conversation with trained parts, rewards and"
+        " warnings marked.",
+    )
+    parser.add_argument("path", metavar="PATH", help="a dataset folder, a Parquet file, or a glob of them")
+    parser.add_argument("--rollout", metavar="ID", help="show this rollout as a conversation")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: a list of trajectories, or one whole trajectory"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the dataset or show one rollout."""
+    from art_otel.store import read_trajectories  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+
+    trajectories = read_trajectories(arguments.path)
+    if arguments.rollout is None:
+        _list(trajectories, as_json=arguments.json)
+        return 0
+    found = [trajectory for trajectory in trajectories if trajectory.rollout_id == arguments.rollout]
+    if not found:
+        raise UsageError(f"{arguments.path}: no rollout {arguments.rollout!r}; `art-otel show PATH` lists them")
+    for trajectory in found:
+        if arguments.json:
+            _print_json(trajectory_json(trajectory))
+        else:
+            print_conversation(trajectory, Console(highlight=False))
+    return 0
+
+
+def _list(trajectories: Iterable[Trajectory], *, as_json: bool) -> None:
+    rows = [_overview(trajectory) for trajectory in trajectories]
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("rollout", "name", "status", "reward", "calls", "turns", "incomplete because"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in row["incomplete_reasons"].items())
+        reward = "–" if row["reward"] is None else f"{row['reward']:g}"
+        numbers = (str(row["calls"]), str(row["turns"]))
+        table.add_row(row["rollout_id"], row["name"] or "–", row["status"], reward, *numbers, reasons)
+    Console(highlight=False).print(table)
+
+
+def _overview(trajectory: Trajectory) -> dict[str, Any]:
+    return {
+        "rollout_id": trajectory.rollout_id,
+        "trace_id": trajectory.trace_id,
+        "name": trajectory.name,
+        "group_id": trajectory.group_id,
+        "attempt": trajectory.attempt,
+        "parent_rollout_id": trajectory.parent_rollout_id,
+        "status": trajectory.status,
+        "reward": trajectory.reward,
+        "complete": trajectory.complete,
+        "incomplete_reasons": dict(trajectory.incomplete_reasons),
+        "calls": len(trajectory.calls),
+        "failed_calls": sum(call.failed for call in trajectory.calls),
+        "turns": sum(turn.message is not None for turn in trajectory.turns),
+    }
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

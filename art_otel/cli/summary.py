@@ -1,0 +1,57 @@
+"""Summary: a conversion report for people. What came in, what came out, what is incomplete and why."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from art_otel.store import ConversionReport
+from art_otel.trajectories import EXPLANATIONS
+
+_LISTED = 5
+
+
+def print_summary(report: ConversionReport, out: Path) -> None:
+    """Print the report to standard output."""
+    console = Console(highlight=False, soft_wrap=True)
+    for line in _lines(report, out):
+        console.print(line)
+
+
+def _lines(report: ConversionReport, out: Path) -> list[Text]:
+    spans, calls, found = report.spans, report.calls, report.trajectories
+    lines = [
+        _row("in", f"{_count(spans.read, 'span')} and {_count(report.logs.read, 'log record')}"
+             f" from {_count(len(report.files), 'file')}"),
+        _row("", f"{spans.used} used, {_total(spans.ignored)} ignored{_reasons(spans.ignored)},"
+             f" {_count(spans.duplicate, 'duplicate')}, {_total(spans.quarantined)} quarantined{_reasons(spans.quarantined)}"),
+        _row("calls", f"{calls.total}: {calls.completed} completed, {calls.failed} failed"),
+        _row("out", f"{_count(found.total, 'trajectory', 'trajectories')} in {out}: {found.complete} complete,"
+             f" {found.total - found.complete} incomplete"),
+    ]  # fmt: skip
+    for reason, count in found.incomplete.items():
+        lines.append(_row("", f"  {count} × {reason}: {EXPLANATIONS[reason]}", "yellow"))
+    for piece in report.quarantine[:_LISTED]:
+        lines.append(_row("", f"  quarantined: {piece.path}: {piece.reason} {piece.detail}".rstrip(), "yellow"))
+    if len(report.quarantine) > _LISTED:
+        lines.append(_row("", f"  … all {len(report.quarantine)} are named in {out / '_report.json'}", "yellow"))
+    lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)
+    lines.extend(_row("hint", hint, "cyan") for hint in report.hints)
+    return lines
+
+
+def _row(label: str, text: str, style: str = "") -> Text:
+    return Text.assemble((f"{label:>7}  ", "bold"), (text, style))
+
+
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _total(counts: Mapping[str, int]) -> int:
+    return sum(counts.values())
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    return f" ({', '.join(f'{reason}: {count}' for reason, count in counts.items())})" if counts else ""

@@ -1,0 +1,24 @@
+"""Capture: how each instrumentor is told to record messages.
+
+Source: the instrumentors' documentation and the measured facts in docs/how-to/capture-content.md. Scopes are matched by
+prefix, the longest first.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+_SWITCHES: Final[Mapping[str, str]] = {
+    "opentelemetry.instrumentation.genai.openai": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.instrumentation.openai_v2": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.util.genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.instrumentation.": "TRACELOOP_TRACE_CONTENT=true",
+    "openinference.": "OPENINFERENCE_HIDE_INPUTS=false and OPENINFERENCE_HIDE_OUTPUTS=false",
+}
+
+
+def capture_switch(scope: str) -> str:
+    """The environment variables that make the instrumentor of this scope record messages."""
+    known = [prefix for prefix in _SWITCHES if scope.startswith(prefix)]
+    return _SWITCHES[max(known, key=len)] if known else "its own switch for message content"

@@ -1,0 +1,20 @@
+"""Failure: how a call ended when it did not end well."""
+
+from art_otel.conventions.reading import Reading
+from art_otel.spans import Span
+
+
+def failure_of(span: Span) -> tuple[str | None, str | None]:
+    """The error's type and message, both None for a call that did not fail.
+
+    It failed when its status is an error or it has `error.type`. An exception event alone is no failure: it may have
+    been handled.
+    """
+    error_type = Reading(span.attributes).text("error.type")
+    if span.status != "error" and error_type is None:
+        return None, None
+    exceptions = [Reading(event.attributes) for event in span.events if event.name == "exception"]
+    raised = exceptions[-1] if exceptions else Reading({})
+    error_type = error_type or raised.text("exception.type")
+    message = span.status_message or raised.text("exception.message")
+    return error_type, message or (None if error_type else "the span's status is an error")

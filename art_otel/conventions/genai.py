@@ -1,0 +1,175 @@
+"""OpenTelemetry's GenAI attributes, on the span or on its `gen_ai.client.inference.operation.details` event.
+
+https://github.com/open-telemetry/semantic-conventions-genai (attributes `gen_ai.*`; messages as JSON text on spans, as
+structured values on events). Invariant: both places are read by the same function. Instrumentors parse tool-call
+arguments into objects, so most arguments here are not exact.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Message, Usage
+from art_otel.conventions import values
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.finish import finish_reason
+from art_otel.conventions.message import messages_of
+from art_otel.conventions.messages import coalesce, with_instructions
+from art_otel.conventions.payload import system_messages
+from art_otel.conventions.reading import Reading
+from art_otel.conventions.tools import parse_tools
+from art_otel.errors import ParseError
+from art_otel.spans import LogRecord, Span, Value
+
+ATTRIBUTES: Final = "gen_ai"
+DETAILS: Final = "gen_ai.details"
+
+OPERATION_NAME: Final = "gen_ai.operation.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+RESPONSE_ID: Final = "gen_ai.response.id"
+PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system")
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
+RESPONSES_SPAN: Final = "openai.response"
+
+_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+_TOOLS: Final = "gen_ai.tool.definitions"
+_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+_REQUEST: Final = "gen_ai.request."
+_STREAM: Final = ("gen_ai.is_streaming", "gen_ai.request.is_stream", "gen_ai.request.stream", "llm.is_streaming")
+_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, *_STREAM})
+_WHOLE: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
+_NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
+_OPENAI_WORDS: Final = {"stop_sequences": "stop", "choice.count": "n"}
+
+
+def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
+    """What the span's attributes tell; None when none is GenAI's."""
+    return _facts(Reading(span.attributes), ATTRIBUTES, responses=is_responses(span))
+
+
+def read_details(span: Span, logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
+    """What the details events tell, which are log records or span events; None when there are none."""
+    recorded = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
+    recorded += [
+        {**(values.mapping(log.body) or {}), **log.attributes} for log in logs if event_name(log) == DETAILS_EVENT
+    ]
+    found = [_facts(Reading(attributes), DETAILS, responses=is_responses(span)) for attributes in recorded]
+    known = [facts for facts in found if facts is not None]
+    return reduce(merge_facts, known) if known else None
+
+
+def finish_reasons(span: Span) -> tuple[str | None, ...]:
+    """The finish reason of each choice, which the span names even where the messages do not."""
+    return tuple(finish_reason(reason) for reason in values.strings(span.attributes.get(_FINISH_REASONS)))
+
+
+def event_name(log: LogRecord) -> str | None:
+    """The event that a log record is; older SDKs kept the name in an attribute."""
+    return log.event_name or values.text(log.attributes.get("event.name"))
+
+
+def is_responses(span: Span) -> bool:
+    """Whether the call went to the Responses API, where one item may be one recorded message."""
+    return span.attributes.get("openai.api.type") == "responses" or span.name == RESPONSES_SPAN
+
+
+def _facts(reading: Reading, convention: str, *, responses: bool) -> CallFacts | None:
+    messages = reading.messages(INPUT_MESSAGES)
+    if messages is not None and responses:
+        messages = coalesce(messages)
+    facts = CallFacts(
+        response_id=reading.text(RESPONSE_ID),
+        provider=reading.text(*PROVIDERS),
+        request_model=reading.text(REQUEST_MODEL),
+        response_model=reading.text("gen_ai.response.model"),
+        parameters=_parameters(reading),
+        tools=_tools(reading),
+        input_messages=with_instructions(_instructions(reading), messages),
+        choices=_choices(reading, responses=responses),
+        usage=_usage(reading),
+        stream=reading.flag(*_STREAM),
+    )
+    if facts == CallFacts() and not reading.cut:
+        return None
+    return msgspec.structs.replace(facts, conventions=(convention,), cut=reading.cut)
+
+
+def _instructions(reading: Reading) -> tuple[Message, ...]:
+    value = reading.structured(_INSTRUCTIONS)
+    return system_messages(reading.text(_INSTRUCTIONS) if value is None else value)
+
+
+def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
+    """A choice a message; for the Responses API one choice, whose items may stand in messages of their own."""
+    value = reading.structured(OUTPUT_MESSAGES)
+    if value is None:
+        return None
+    listed = values.items(value)
+    entries = [value] if listed is None else listed
+    try:
+        recorded = [messages_of(entry, role="assistant")[-1] for entry in entries]
+    except ParseError:
+        reading.unreadable(OUTPUT_MESSAGES)
+        return None
+    reasons = [finish_reason((values.mapping(entry) or {}).get("finish_reason")) for entry in entries]
+    messages = coalesce(tuple(recorded))[:1] if responses else tuple(recorded)
+    if responses:
+        reasons = [reason for reason in reasons if reason is not None][-1:]
+    return tuple(
+        Choice(index=index, message=message, finish_reason=reasons[index] if index < len(reasons) else None)
+        for index, message in enumerate(messages)
+    )
+
+
+def _tools(reading: Reading) -> tuple[Value, ...] | None:
+    value = reading.attributes.get(_TOOLS)
+    if value is None:
+        return None
+    try:
+        return parse_tools(value)
+    except ParseError:
+        reading.unreadable(_TOOLS)
+        return None
+
+
+def _parameters(reading: Reading) -> dict[str, Value]:
+    """`gen_ai.request.*` in OpenAI's words."""
+    found: dict[str, Value] = {}
+    for name in reading.attributes:
+        if name.startswith(_REQUEST) and name not in _NO_PARAMETERS:
+            word = name.removeprefix(_REQUEST)
+            found[_OPENAI_WORDS.get(word, word)] = _parameter(reading, name, _OPENAI_WORDS.get(word, word))
+    if user := reading.text("gen_ai.user"):
+        found["user"] = user
+    schema = found.pop("structured_output_schema", None)
+    if schema is not None:
+        found["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+    return {word: value for word, value in found.items() if value is not None}
+
+
+def _parameter(reading: Reading, name: str, word: str) -> Value:
+    value = reading.attributes[name]
+    narrow: Callable[[Value], Value] | None = None
+    if word in _WHOLE:
+        narrow = values.integer
+    elif word in _NUMBERS:
+        narrow = values.number
+    if narrow is not None:
+        return narrow(value)
+    return reading.sound(name)
+
+
+def _usage(reading: Reading) -> Usage | None:
+    prefix = "gen_ai.usage."
+    found = Usage(
+        input_tokens=reading.integer(f"{prefix}input_tokens", f"{prefix}prompt_tokens"),
+        output_tokens=reading.integer(f"{prefix}output_tokens", f"{prefix}completion_tokens"),
+        total_tokens=reading.integer(f"{prefix}total_tokens", "llm.usage.total_tokens"),
+        cached_tokens=reading.integer(f"{prefix}cache_read.input_tokens", f"{prefix}cache_read_input_tokens"),
+        reasoning_tokens=reading.integer(f"{prefix}reasoning.output_tokens", f"{prefix}reasoning_tokens"),
+    )
+    return None if found == Usage() else found

@@ -1,0 +1,73 @@
+"""Messages: a recorded message list in any dialect -> Message records.
+
+Invariant: a list is read whole or not at all (ParseError), because a prompt with a hole in it would teach the wrong
+thing. Most bytes of a dump repeat a conversation's history, so each message's JSON is parsed once and then remembered.
+"""
+
+from functools import lru_cache, reduce
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Message
+from art_otel.conventions import values
+from art_otel.conventions.message import join, messages_of
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+REMEMBERED: Final = 4096
+REMEMBERED_BYTES: Final = 16_384
+"""Longer messages are parsed anew: they are few, and remembering them would hold too much memory."""
+
+_RAW_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def parse(value: Value) -> tuple[Message, ...]:
+    """The messages of a list of objects. Raises ParseError when it is no list, or one entry is no message."""
+    entries = values.items(value)
+    if entries is None:
+        raise ParseError("", "is no list of messages")
+    return tuple(chain.from_iterable(messages_of(entry) for entry in entries))
+
+
+def from_json(json_text: bytes) -> tuple[Message, ...] | None:
+    """The messages of a JSON text; None when msgspec refuses it. Raises ParseError as `parse` does."""
+    try:
+        entries = _RAW_LIST.decode(json_text)
+    except (ValueError, RecursionError):
+        return None
+    return tuple(chain.from_iterable(_message(bytes(entry)) for entry in entries))
+
+
+def _message(json_text: bytes) -> tuple[Message, ...]:
+    return _remembered(json_text) if len(json_text) <= REMEMBERED_BYTES else _parsed(json_text)
+
+
+def _parsed(json_text: bytes) -> tuple[Message, ...]:
+    return messages_of(msgspec.json.decode(json_text))
+
+
+_remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
+
+
+def coalesce(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Adjacent assistant messages as one, which is what was sampled where an API records one item a message."""
+    return tuple(reduce(_coalesced, messages, list[Message]()))
+
+
+def _coalesced(done: list[Message], message: Message) -> list[Message]:
+    if done and done[-1].role == message.role == "assistant":
+        done[-1] = join(done[-1], message)
+    else:
+        done.append(message)
+    return done
+
+
+def with_instructions(
+    instructions: tuple[Message, ...], messages: tuple[Message, ...] | None
+) -> tuple[Message, ...] | None:
+    """A prompt led by its system instructions, unless it starts with them already."""
+    if messages is None or messages[: len(instructions)] == instructions:
+        return messages
+    return instructions + messages

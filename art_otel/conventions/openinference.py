@@ -1,0 +1,144 @@
+"""OpenInference (Phoenix): https://github.com/Arize-ai/openinference/tree/main/spec.
+
+Invariant: `input.value` and `output.value` of an LLM span hold the request and response bodies as they were, so they
+are exact. The flattened `llm.*` attributes repeat them with losses (choice 0's finish reason only, no ids) and are
+asked for messages only where the bodies could not be read.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Message, Usage
+from art_otel.conventions import messages, values
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.finish import finish_reason
+from art_otel.conventions.indexed import indexed
+from art_otel.conventions.messages import coalesce
+from art_otel.conventions.payload import read_parameters, read_request, read_response, read_tools
+from art_otel.conventions.reading import Reading
+from art_otel.conventions.tools import parse_tool
+from art_otel.errors import ParseError
+from art_otel.spans import LogRecord, Span, Value
+
+RAW: Final = "openinference"
+FLATTENED: Final = "openinference.flattened"
+
+INPUT_VALUE: Final = "input.value"
+OUTPUT_VALUE: Final = "output.value"
+SPAN_KIND: Final = "openinference.span.kind"
+RESPONSES_SPAN: Final = "Response"
+
+_PARAMETERS: Final = "llm.invocation_parameters"
+_INPUT: Final = "llm.input_messages"
+_OUTPUT: Final = "llm.output_messages"
+
+
+def read_raw(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
+    """What the request and response bodies tell; None when there are none."""
+    reading = Reading(span.attributes)
+    request = reading.body(INPUT_VALUE)
+    response = values.mapping(reading.structured(OUTPUT_VALUE))
+    asked = None if request is None else read_request(reading, INPUT_VALUE, request)
+    answered = None if response is None else read_response(reading, OUTPUT_VALUE, response)
+    if asked is None and answered is None and not reading.cut:
+        return None
+    facts = merge_facts(asked or CallFacts(), answered or CallFacts())
+    return msgspec.structs.replace(facts, conventions=(RAW,), cut=reading.cut)
+
+
+def read_flattened(span: Span, _logs: Sequence[LogRecord], known: CallFacts) -> CallFacts | None:
+    """What the `llm.*` attributes tell; None when there are none."""
+    if not any(name.startswith("llm.") for name in span.attributes):
+        return None
+    reading = Reading(span.attributes)
+    parameters = values.mapping(reading.structured(_PARAMETERS)) or {}
+    responses = span.name == RESPONSES_SPAN
+    facts = CallFacts(
+        previous_response_id=values.text(parameters.get("previous_response_id")),
+        provider=reading.text("llm.system", "llm.provider"),
+        request_model=values.text(parameters.get("model")),
+        response_model=reading.text("llm.model_name"),
+        parameters=read_parameters(reading, _PARAMETERS, parameters),
+        tools=_tools(reading) or read_tools(reading, _PARAMETERS, parameters),
+        input_messages=_messages(reading, _INPUT, responses=responses) if known.input_messages is None else None,
+        choices=_choices(reading, responses=responses) if known.choices is None else None,
+        usage=_usage(reading),
+        stream=values.flag(parameters.get("stream")),
+        cut=reading.cut,
+    )
+    return None if facts == CallFacts() else msgspec.structs.replace(facts, conventions=(FLATTENED,), cut=reading.cut)
+
+
+def _messages(reading: Reading, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
+    entries = indexed(reading, prefix)
+    if entries is None:
+        return None
+    try:
+        found = messages.parse([_openai_message(_inside(entry, "message")) for entry in entries])
+    except ParseError:
+        reading.unreadable(prefix)
+        return None
+    return coalesce(found) if responses else found
+
+
+def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
+    sampled = _messages(reading, _OUTPUT, responses=responses)
+    if sampled is None:
+        return None
+    reasons = [finish_reason(reading.text("llm.finish_reason"))]
+    return tuple(
+        Choice(index=index, message=message, finish_reason=reasons[index] if index < len(reasons) else None)
+        for index, message in enumerate(sampled)
+    )
+
+
+def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
+    """A flattened message in the shape of OpenAI's."""
+    contents = [_part(_inside(entry, "message_content")) for entry in values.items(message.get("contents")) or ()]
+    calls = [_inside(entry, "tool_call") for entry in values.items(message.get("tool_calls")) or ()]
+    called = message.get("function_call_name")
+    return {
+        **{name: message[name] for name in ("role", "name", "content", "tool_call_id") if name in message},
+        **({"content": contents} if contents else {}),
+        **({"tool_calls": calls} if calls else {}),
+        **(
+            {"function_call": {"name": called, "arguments": message.get("function_call_arguments_json")}}
+            if called
+            else {}
+        ),
+    }
+
+
+def _part(part: dict[str, Value]) -> dict[str, Value]:
+    """A flattened content part; `image.image.url` becomes `image.url`."""
+    image = _inside(part.get("image"), "image")
+    return {**part, "image": image} if image else part
+
+
+def _inside(entry: Value, name: str) -> dict[str, Value]:
+    return values.mapping((values.mapping(entry) or {}).get(name)) or {}
+
+
+def _tools(reading: Reading) -> tuple[Value, ...] | None:
+    """The tools of `llm.tools.<n>.tool.json_schema`."""
+    entries = indexed(reading, "llm.tools")
+    if entries is None:
+        return None
+    try:
+        return tuple(parse_tool(_inside(entry, "tool").get("json_schema")) for entry in entries)
+    except ParseError:
+        reading.unreadable("llm.tools")
+        return None
+
+
+def _usage(reading: Reading) -> Usage | None:
+    found = Usage(
+        input_tokens=reading.integer("llm.token_count.prompt"),
+        output_tokens=reading.integer("llm.token_count.completion"),
+        total_tokens=reading.integer("llm.token_count.total"),
+        cached_tokens=reading.integer("llm.token_count.prompt_details.cache_read"),
+        reasoning_tokens=reading.integer("llm.token_count.completion_details.reasoning"),
+    )
+    return None if found == Usage() else found

@@ -1,0 +1,121 @@
+"""OpenLLMetry before JSON messages (Traceloop, up to 0.47 or so; such dumps are common).
+
+https://github.com/traceloop/openllmetry: `gen_ai.prompt.<n>.{role,content,tool_calls.<m>.{id,name,arguments}}` and
+`gen_ai.completion.<n>.*`, before that `llm.prompts.<n>.*` and `llm.completions.<n>.*`. Invariant: tool-call arguments
+are text here, so they are exact.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Message
+from art_otel.conventions import values
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.finish import finish_reason
+from art_otel.conventions.indexed import indexed
+from art_otel.conventions.message import messages_of, unwrapped
+from art_otel.conventions.reading import Reading
+from art_otel.conventions.tools import parse_tools
+from art_otel.errors import ParseError
+from art_otel.spans import LogRecord, Span, Value
+
+CONVENTION: Final = "openllmetry"
+REQUEST_TYPE: Final = "llm.request.type"
+
+_PROMPTS: Final = ("gen_ai.prompt", "llm.prompts")
+_COMPLETIONS: Final = ("gen_ai.completion", "llm.completions")
+_FUNCTIONS: Final = "llm.request.functions"
+_PREFIXES: Final = ("llm.", *(f"{prefix}." for prefix in (*_PROMPTS, *_COMPLETIONS)))
+_PARAMETERS: Final = {
+    "llm.temperature": "temperature",
+    "llm.top_p": "top_p",
+    "llm.top_k": "top_k",
+    "llm.frequency_penalty": "frequency_penalty",
+    "llm.presence_penalty": "presence_penalty",
+    "llm.chat.stop_sequences": "stop",
+    "llm.user": "user",
+    "llm.request.reasoning_effort": "reasoning_effort",
+}
+
+
+def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
+    """What the flattened attributes tell; None when there are none."""
+    if not any(name.startswith(_PREFIXES) for name in span.attributes):
+        return None
+    reading = Reading(span.attributes)
+    parameters = {
+        word: values.number(value) if word not in ("stop", "user", "reasoning_effort") else reading.sound(name)
+        for name, word in _PARAMETERS.items()
+        if (value := span.attributes.get(name)) is not None
+    }
+    facts = CallFacts(
+        parameters={word: value for word, value in parameters.items() if value is not None},
+        tools=_tools(reading),
+        input_messages=_input_messages(reading, None if span.dropped_attributes_count else "user"),
+        choices=_choices(reading),
+    )
+    if facts == CallFacts() and not reading.cut:
+        return None
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reading.cut)
+
+
+def _entries(reading: Reading, prefixes: Sequence[str]) -> list[dict[str, Value]] | None:
+    for prefix in prefixes:
+        entries = indexed(reading, prefix)
+        if entries is not None:
+            return [values.mapping(entry) or {} for entry in entries]
+    return None
+
+
+def _input_messages(reading: Reading, role: str | None) -> tuple[Message, ...] | None:
+    """The prompt. `role` is that of an entry without one, None when the entry may have lost it."""
+    entries = _entries(reading, _PROMPTS)
+    if entries is None:
+        return None
+    try:
+        return tuple(message for entry in entries for message in messages_of(_message(entry), role=role))
+    except ParseError:
+        reading.unreadable(_PROMPTS[0])
+        return None
+
+
+def _choices(reading: Reading) -> tuple[Choice, ...] | None:
+    entries = _entries(reading, _COMPLETIONS)
+    if entries is None:
+        return None
+    try:
+        return tuple(
+            Choice(
+                index=index,
+                message=messages_of(_message(entry), role="assistant")[-1],
+                finish_reason=finish_reason(entry.get("finish_reason")),
+            )
+            for index, entry in enumerate(entries)
+        )
+    except ParseError:
+        reading.unreadable(_COMPLETIONS[0])
+        return None
+
+
+def _message(entry: dict[str, Value]) -> dict[str, Value]:
+    """A flattened message in the shape of OpenAI's; the prompt of Completions stood under `user`."""
+    content = entry.get("content", entry.get("user"))
+    return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
+
+
+def _tools(reading: Reading) -> tuple[Value, ...] | None:
+    entries = indexed(reading, _FUNCTIONS)
+    if entries is None:
+        return None
+    try:
+        return parse_tools([_function(values.mapping(entry) or {}) for entry in entries])
+    except ParseError:
+        reading.unreadable(_FUNCTIONS)
+        return None
+
+
+def _function(entry: dict[str, Value]) -> dict[str, Value]:
+    """A function whose parameters are JSON text."""
+    return {**entry, "parameters": Reading(entry).structured("parameters")}

@@ -1,0 +1,118 @@
+"""Our own attributes on an LLM span, which the exact-capture hook of `art_otel.tracing` writes.
+
+Invariant: what stands here came from the server's response and is exact. docs/spec/attributes.md owns the table.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from art_otel import attributes as names
+from art_otel.calls import Choice, Message
+from art_otel.conventions import values
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.payload import read_choices, read_parameters, read_response, read_tools
+from art_otel.conventions.reading import Reading
+from art_otel.conventions.tokens import decode_ids, decode_logprobs
+from art_otel.errors import ParseError
+from art_otel.spans import LogRecord, Span, Value
+
+CONVENTION: Final = "art"
+
+_PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
+
+_Tokens = TypeVar("_Tokens")
+
+
+def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
+    """What our own attributes tell; None when there are none."""
+    if not any(name.startswith(_PREFIXES) for name in span.attributes):
+        return None
+    reading = Reading(span.attributes)
+    request = values.mapping(reading.structured(names.REQUEST_PARAMETERS)) or {}
+    version = span.attributes.get(names.POLICY_VERSION)
+    return CallFacts(
+        conventions=(CONVENTION,),
+        previous_response_id=values.text(request.get("previous_response_id")),
+        request_model=values.text(request.get("model")),
+        parameters=read_parameters(reading, names.REQUEST_PARAMETERS, request),
+        tools=read_tools(reading, names.REQUEST_PARAMETERS, request),
+        stream=values.flag(request.get("stream")),
+        choices=_with_tokens(reading, _choices(reading)),
+        prompt_token_ids=_decoded(reading, names.PROMPT_TOKENS, decode_ids),
+        policy_version=None if version is None else str(version),
+        cut=reading.cut,
+    )
+
+
+def env_state_of(span: Span) -> dict[str, Value]:
+    """The state of the environment that a call's or step's span carries; JSON values."""
+    return _named_values(Reading(span.attributes), names.ENV_STATE)
+
+
+def extra_of(span: Span) -> dict[str, Value]:
+    """What else the application put on a call's or step's span; JSON values."""
+    return _named_values(Reading(span.attributes), names.EXTRA)
+
+
+def _named_values(reading: Reading, name: str) -> dict[str, Value]:
+    """The JSON object of attribute `name` and the attributes `name.<key>`, which win."""
+    prefix = f"{name}."
+    named = {key.removeprefix(prefix): reading.sound(key) for key in reading.attributes if key.startswith(prefix)}
+    return {**(values.mapping(reading.sound(name)) or {}), **named}
+
+
+def _choices(reading: Reading) -> dict[int, Choice]:
+    """`art.response.choices`: the choices of a chat response, or the output items of a Responses API response."""
+    name = names.RESPONSE_CHOICES
+    entries = values.items(reading.structured(name))
+    if entries is None:
+        return {}
+    try:
+        if any("message" in entry or "text" in entry for entry in map(values.mapping, entries) if entry):
+            found = read_choices(reading, name, entries)
+        else:
+            response = read_response(reading, name, {"output": entries})
+            found = (response.choices if response else None) or ()
+    except ParseError:
+        reading.unreadable(name)
+        return {}
+    return {choice.index: choice for choice in found}
+
+
+def _with_tokens(reading: Reading, choices: dict[int, Choice]) -> tuple[Choice, ...] | None:
+    """The choices with their ids and logprobs. One known by its tokens only has a message without content."""
+    for name in reading.attributes:
+        if name.startswith(names.COMPLETION_TOKENS_PREFIX):
+            index = values.integer(name.removeprefix(names.COMPLETION_TOKENS_PREFIX))
+            if index is None or index < 0:
+                reading.unreadable(name)
+                continue
+            choices[index] = _choice(reading, index, choices.get(index))
+    return tuple(choices[index] for index in sorted(choices)) or None
+
+
+def _choice(reading: Reading, index: int, known: Choice | None) -> Choice:
+    logprobs_name = f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"
+    ids = _decoded(reading, f"{names.COMPLETION_TOKENS_PREFIX}{index}", decode_ids)
+    logprobs = _decoded(reading, logprobs_name, decode_logprobs)
+    if ids is not None and logprobs is not None and len(ids) != len(logprobs):
+        reading.unreadable(logprobs_name)
+        logprobs = None
+    return Choice(
+        index=index,
+        message=Message(role="assistant") if known is None else known.message,
+        finish_reason=None if known is None else known.finish_reason,
+        token_ids=ids,
+        logprobs=logprobs,
+    )
+
+
+def _decoded(reading: Reading, name: str, decode: Callable[[Value], _Tokens]) -> _Tokens | None:
+    value = reading.attributes.get(name)
+    if value is None:
+        return None
+    try:
+        return decode(value)
+    except ParseError:
+        reading.unreadable(name)
+        return None

@@ -1,0 +1,226 @@
+"""Payload: the JSON bodies of a request to an OpenAI-compatible API and of its response.
+
+Invariant: what stands in such a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
+of the server. Chat Completions, Completions and Responses are told apart by their fields; Anthropic's messages are read
+too. A body of another shape gives no facts.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
+from art_otel.conventions import messages, values
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.finish import finish_reason, response_finish_reason
+from art_otel.conventions.message import Draft, messages_of
+from art_otel.conventions.messages import coalesce, with_instructions
+from art_otel.conventions.reading import Reading
+from art_otel.conventions.tokens import choice_tokens, parse_ids, parse_logprobs
+from art_otel.conventions.tools import parse_tools
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+_NO_PARAMETERS: Final = frozenset(
+    {"model", "messages", "input", "instructions", "prompt", "system", "tools", "functions", "stream"}
+    | {"previous_response_id"}
+)
+
+
+def read_request(reading: Reading, name: str, body: dict[str, Value]) -> CallFacts | None:
+    """What a request body, found in attribute `name`, tells; None when it is no request for a completion."""
+    prompt, several = _prompt(body.get("prompt"))
+    asked = _input_messages(body) if prompt is None else prompt
+    model = values.text(body.get("model"))
+    if asked is None and model is None and "prompt" not in body:
+        return None
+    parameters = read_parameters(reading, name, body)
+    if several is not None:
+        parameters["prompt"] = several
+    return CallFacts(
+        previous_response_id=values.text(body.get("previous_response_id")),
+        request_model=model,
+        parameters=parameters,
+        tools=() if asked is not None and not _names_tools(body) else read_tools(reading, name, body),
+        input_messages=asked,
+        prompt_token_ids=_prompt_ids(body.get("prompt")),
+        stream=values.flag(body.get("stream")),
+    )
+
+
+def read_parameters(reading: Reading, name: str, body: dict[str, Value]) -> dict[str, Value]:
+    """The parameters of a request body in its own words, without those that are null."""
+    kept = {key: reading.kept(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def read_tools(reading: Reading, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
+    """The tools of a request body, also as the older `functions`; None when it names none."""
+    if not _names_tools(body):
+        return None
+    try:
+        return parse_tools(body.get("tools") if body.get("tools") is not None else body["functions"])
+    except ParseError:
+        reading.unreadable(name)
+        return None
+
+
+def _names_tools(body: dict[str, Value]) -> bool:
+    return body.get("tools") is not None or body.get("functions") is not None
+
+
+def read_response(reading: Reading, name: str, body: dict[str, Value]) -> CallFacts | None:
+    """What a response body, found in attribute `name`, tells; None when it has no completion."""
+    try:
+        choices = _choices(reading, name, body)
+    except ParseError:
+        reading.unreadable(name)
+        choices = None
+    else:
+        if choices is None:
+            return None
+    return CallFacts(
+        response_id=values.text(body.get("id")),
+        previous_response_id=values.text(body.get("previous_response_id")),
+        response_model=values.text(body.get("model")),
+        choices=choices,
+        prompt_token_ids=_server_prompt_ids(reading, name, body),
+        usage=read_usage(values.mapping(body.get("usage")) or {}),
+    )
+
+
+def read_choices(reading: Reading, name: str, value: Value) -> tuple[Choice, ...]:
+    """The choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
+    recorded = [values.mapping(entry) for entry in values.items(value) or [None]]
+    found = [_choice(reading, name, position, fields) for position, fields in enumerate(recorded)]
+    if len({choice.index for choice in found}) < len(found):
+        found = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(found)]
+    return tuple(sorted(found, key=lambda choice: choice.index))
+
+
+def read_usage(usage: dict[str, Value]) -> Usage | None:
+    """The token counts of a response body."""
+    prompt = values.mapping(usage.get("prompt_tokens_details") or usage.get("input_tokens_details")) or {}
+    completion = values.mapping(usage.get("completion_tokens_details") or usage.get("output_tokens_details")) or {}
+    counts = Reading(usage)
+    found = Usage(
+        input_tokens=counts.integer("prompt_tokens", "input_tokens"),
+        output_tokens=counts.integer("completion_tokens", "output_tokens"),
+        total_tokens=counts.integer("total_tokens"),
+        cached_tokens=values.integer(prompt.get("cached_tokens", usage.get("cache_read_input_tokens"))),
+        reasoning_tokens=values.integer(completion.get("reasoning_tokens")),
+    )
+    return None if found == Usage() else found
+
+
+def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:
+    asked = body.get("input")
+    if isinstance(asked, str):
+        found: tuple[Message, ...] | None = (Message(role="user", content=asked),)
+    elif asked is not None:
+        listed = _message_list(asked)
+        found = None if listed is None else coalesce(listed)
+    else:
+        found = _message_list(body.get("messages"))
+    return with_instructions(system_messages(body.get("instructions") or body.get("system")), found)
+
+
+def _message_list(value: Value) -> tuple[Message, ...] | None:
+    """The messages; None for a list in a framework's own words (LangChain writes a list of lists)."""
+    try:
+        return messages.from_json(bytes(value)) if isinstance(value, msgspec.Raw) else messages.parse(value)
+    except ParseError:
+        return None
+
+
+def system_messages(instructions: Value) -> tuple[Message, ...]:
+    """Instructions given beside the messages, as the system message that stands before them.
+
+    Raises nothing: what is no content at all is no instruction.
+    """
+    draft = Draft()
+    try:
+        draft.add_all(instructions)
+        message = draft.message(role="system")
+    except ParseError:
+        return ()
+    return (message,) if message.content or message.parts else ()
+
+
+def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
+    """The prompt of Completions as messages, and the prompts themselves when one request has several.
+
+    No prompt of several stands before all choices, so then the messages are unknown.
+    """
+    if isinstance(prompt, str):
+        return (Message(role="user", content=prompt),), None
+    prompts = values.items(prompt) or []
+    if len(prompts) == 1 and isinstance(prompts[0], str):
+        return (Message(role="user", content=prompts[0]),), None
+    several = [one for one in prompts if isinstance(one, str)]
+    return None, several if len(several) > 1 else None
+
+
+def _prompt_ids(prompt: Value) -> TokenIds | None:
+    """The ids of a prompt of Completions that was given as ids."""
+    prompts = values.items(prompt) or []
+    try:
+        return parse_ids(prompts[0] if len(prompts) == 1 and values.items(prompts[0]) else prompts) if prompts else None
+    except ParseError:
+        return None
+
+
+def _choices(reading: Reading, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
+    if "choices" in body:
+        return read_choices(reading, name, body["choices"])
+    if "output" in body:
+        output = coalesce(
+            tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
+        )
+        reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))
+        return tuple(Choice(index=0, message=message, finish_reason=reason) for message in output[:1])
+    if body.get("role") == "assistant" and "content" in body:
+        reason = finish_reason(body.get("stop_reason"))
+        return tuple(Choice(index=0, message=message, finish_reason=reason) for message in messages_of(body)[-1:])
+    return None
+
+
+def _choice(reading: Reading, name: str, position: int, fields: dict[str, Value] | None) -> Choice:
+    if fields is None:
+        raise ParseError("", "is no list of choices")
+    recorded = fields.get("message")
+    recorded = {"content": fields.get("text")} if recorded is None else recorded
+    index = values.integer(fields.get("index"))
+    ids, logprobs = read_tokens(reading, name, *choice_tokens(fields))
+    return Choice(
+        index=position if index is None or index < 0 else index,
+        message=messages_of(recorded, role="assistant")[-1],
+        finish_reason=finish_reason(fields.get("finish_reason")),
+        token_ids=ids,
+        logprobs=logprobs,
+    )
+
+
+def read_tokens(reading: Reading, name: str, ids: Value, logprobs: Value) -> tuple[TokenIds | None, Logprobs | None]:
+    """The ids and logprobs of a choice; unknown, and attribute `name` cut, where they are not what they must be."""
+    known_ids = known_logprobs = None
+    try:
+        known_ids = None if ids is None else parse_ids(ids)
+        known_logprobs = None if logprobs is None else parse_logprobs(logprobs)
+    except ParseError:
+        reading.unreadable(name)
+    if known_ids is not None and known_logprobs is not None and len(known_ids) != len(known_logprobs):
+        reading.unreadable(name)
+        known_logprobs = None
+    return known_ids, known_logprobs
+
+
+def _server_prompt_ids(reading: Reading, name: str, body: dict[str, Value]) -> TokenIds | None:
+    """The `prompt_token_ids` of vLLM: of the response (Chat) or of each choice (Completions), if all are equal."""
+    listed = values.items(body.get("choices")) or ()
+    places = [body, *(fields for entry in listed if (fields := values.mapping(entry)))]
+    found = [place["prompt_token_ids"] for place in places if place.get("prompt_token_ids") is not None]
+    if not found or any(ids != found[0] for ids in found):
+        return None
+    ids, _ = read_tokens(reading, name, found[0], None)
+    return ids

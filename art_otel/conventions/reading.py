@@ -1,0 +1,112 @@
+"""Reading: attributes being read, and the names of those whose value could not be read whole.
+
+Invariant: nothing here raises for any content. A value that is there but unreadable counts as unknown, and its
+attribute's name stands in `cut`.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Message
+from art_otel.conventions import messages, values
+from art_otel.errors import ParseError
+from art_otel.spans import Attributes, Value
+
+_RAW_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MESSAGE_LISTS: Final = frozenset({"messages", "input"})
+
+
+class Reading:
+    """Attributes of a span, event or log record. The first of several names that has a value wins."""
+
+    __slots__ = ("_cut", "attributes")
+
+    def __init__(self, attributes: Attributes) -> None:
+        self.attributes = attributes
+        self._cut: dict[str, None] = {}
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """The names of attributes that could not be read whole, in the order they were read."""
+        return tuple(self._cut)
+
+    def unreadable(self, name: str) -> None:
+        """Note that the value of an attribute could not be read whole."""
+        self._cut[name] = None
+
+    def text(self, *names: str) -> str | None:
+        """The first non-empty text."""
+        return next((found for name in names if (found := values.text(self.attributes.get(name)))), None)
+
+    def integer(self, *names: str) -> int | None:
+        """The first whole number."""
+        found = (values.integer(self.attributes.get(name)) for name in names)
+        return next((number for number in found if number is not None), None)
+
+    def flag(self, *names: str) -> bool | None:
+        """The first boolean."""
+        found = (values.flag(self.attributes.get(name)) for name in names)
+        return next((boolean for boolean in found if boolean is not None), None)
+
+    def structured(self, name: str) -> Value:
+        """The value of an attribute that is JSON text or structured already; None for other text."""
+        value = self.attributes.get(name)
+        if not isinstance(value, str):
+            return value
+        if not values.looks_like_json(value):
+            return None
+        try:
+            decoded, whole = values.decode(value)
+        except ParseError:
+            self.unreadable(name)
+            return None
+        if not whole:
+            self.unreadable(name)
+        return decoded
+
+    def sound(self, name: str) -> Value:
+        """As `structured`, in JSON values that any writer takes; other text stays text."""
+        value = self.structured(name)
+        if value is None:
+            value = self.attributes.get(name) if name not in self._cut else None
+        return self.kept(name, value)
+
+    def kept(self, name: str, value: Value) -> Value:
+        """A value found below attribute `name` in JSON values that any writer takes; None when it cannot be."""
+        try:
+            return values.sound(value)
+        except ParseError:
+            self.unreadable(name)
+            return None
+
+    def body(self, name: str) -> dict[str, Value] | None:
+        """The JSON object that attribute `name` holds; lists of messages in it stay JSON (`msgspec.Raw`)."""
+        value = self.attributes.get(name)
+        if isinstance(value, str):
+            try:
+                fields = _RAW_OBJECT.decode(value)
+                return {key: _kept_as_json(key, raw) for key, raw in fields.items()}
+            except (ValueError, RecursionError):
+                pass
+        return values.mapping(self.structured(name))
+
+    def messages(self, name: str) -> tuple[Message, ...] | None:
+        """The message list that attribute `name` holds."""
+        value = self.attributes.get(name)
+        if value is None:
+            return None
+        try:
+            if isinstance(value, str):
+                known = messages.from_json(value.encode())
+                if known is not None:
+                    return known
+                value = self.structured(name)
+            return messages.parse(value)
+        except ParseError:
+            self.unreadable(name)
+            return None
+
+
+def _kept_as_json(key: str, raw: msgspec.Raw) -> Value:
+    return raw if key in _MESSAGE_LISTS and memoryview(raw)[:1].tobytes() == b"[" else msgspec.json.decode(raw)

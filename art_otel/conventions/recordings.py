@@ -1,0 +1,100 @@
+"""Recordings of one call: two instrumentors describe the same request in two nested spans.
+
+Invariant: a call is trained once. Two spans are one call only when they are nested, come from different instrumentation
+scopes, and nothing that both know contradicts it; siblings are always two calls, because servers repeat response ids.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import zip_longest
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import InferenceCall, Message
+from art_otel.conventions.call import CONVENTIONS
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.roles import LITELLM_RAW
+from art_otel.errors import UsageError
+from art_otel.spans import Span
+
+_TRUST: Final = {name: rank for rank, name in enumerate(CONVENTIONS)}
+
+
+def same_call(outer: Span, outer_call: InferenceCall, inner: Span, inner_call: InferenceCall) -> bool:
+    """Whether an inference span nested in another, at any depth, describes the same request.
+
+    A span nested in one of its own scope is another call: some instrumentors leave their span current while a stream is
+    read. Response ids decide where both are known; else models and prompts must not contradict each other.
+    """
+    if outer.scope.name == inner.scope.name and inner.name != LITELLM_RAW:
+        return False
+    if outer_call.response_id is not None and inner_call.response_id is not None:
+        return outer_call.response_id == inner_call.response_id
+    return _same_model(outer_call.request_model, inner_call.request_model) and _same_prompt(
+        outer_call.input_messages, inner_call.input_messages
+    )
+
+
+def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
+    """Several recordings of one call, the outermost first, as one. Raises UsageError when there is none.
+
+    Identity and times are the outermost one's. The most trusted convention's facts win whoever's span they were on.
+    """
+    if not calls:
+        raise UsageError("merge_calls needs at least one recording of the call; pass the outermost first")
+    if len(calls) == 1:
+        return calls[0]
+    trusted = sorted(
+        calls, key=lambda call: min((_TRUST.get(name, len(_TRUST)) for name in call.conventions), default=99)
+    )
+    error_type, error = _failure(calls)
+    outermost = calls[0]
+    return msgspec.structs.replace(
+        outermost,
+        **msgspec.structs.asdict(reduce(merge_facts, map(_facts, trusted))),
+        error_type=error_type,
+        error=error,
+        agent=next((call.agent for call in calls if call.agent is not None), None),
+        step=next((call.step for call in calls if call.step is not None), None),
+        dropped_attributes=sum(call.dropped_attributes for call in calls),
+        env_state={name: value for call in reversed(calls) for name, value in call.env_state.items()},
+        extra={name: value for call in reversed(calls) for name, value in call.extra.items()},
+    )
+
+
+def _facts(call: InferenceCall) -> CallFacts:
+    return CallFacts(**{name: getattr(call, name) for name in CallFacts.__struct_fields__})
+
+
+def _failure(calls: Sequence[InferenceCall]) -> tuple[str | None, str | None]:
+    """The error of the outermost recording that failed, unless a failure further in did not matter.
+
+    The outermost one's failure always counts. One further in was retried or handled when a recording that did not fail
+    shows how the completion finished; without that proof it counts (OpenLLMetry calls a dropped stream OK).
+    """
+    failed = next((call for call in calls if call.failed), None)
+    if failed is None:
+        return None, None
+    if failed is not calls[0] and any(not call.failed and _finished(call) for call in calls):
+        return None, None
+    return failed.error_type, failed.error
+
+
+def _finished(call: InferenceCall) -> bool:
+    return bool(call.choices) and all(choice.finish_reason is not None for choice in call.choices or ())
+
+
+def _same_model(first: str | None, second: str | None) -> bool:
+    """Models are compared without the provider or organisation that some recorders add or drop."""
+    return first is None or second is None or first.rpartition("/")[2] == second.rpartition("/")[2]
+
+
+def _same_prompt(first: tuple[Message, ...] | None, second: tuple[Message, ...] | None) -> bool:
+    """Prompts are compared by their texts, because recorders lose names, reasoning and images."""
+    if first is None or second is None:
+        return True
+    return all(
+        one is not None and other is not None and (not one.content or not other.content or one.content == other.content)
+        for one, other in zip_longest(first, second)
+    )

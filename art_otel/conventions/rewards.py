@@ -1,0 +1,148 @@
+"""Rewards: what spans and log records say a rollout, step or call was worth.
+
+Invariant: a reward's value is a finite float as it was given, or None when only a label was given. What claims to be a
+reward and is neither becomes a BadReward, so that it is counted and never trained on. Read are the event
+`gen_ai.evaluation.result` (GenAI), `art.reward` (ours), `rl.reward.score`
+(https://github.com/open-telemetry/semantic-conventions-genai/issues/88) and Agent Lightning's annotation spans.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.conventions import values
+from art_otel.conventions.genai import RESPONSE_ID, event_name
+from art_otel.conventions.indexed import indexed
+from art_otel.conventions.reading import Reading
+from art_otel.spans import Attributes, LogRecord, Span, Value
+
+RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
+
+EVALUATION: Final = "gen_ai.evaluation.result"
+REWARD: Final = "reward"
+"""The name of a reward that was given without one."""
+
+_EVALUATION_NAME: Final = "gen_ai.evaluation.name"
+_SCORE: Final = "gen_ai.evaluation.score.value"
+_LABEL: Final = "gen_ai.evaluation.score.label"
+_EXPLANATION: Final = "gen_ai.evaluation.explanation"
+_RL_SCORE: Final = "rl.reward.score"
+_AGENTLIGHTNING_SPANS: Final = frozenset({"agentlightning.annotation", "agentlightning.reward"})
+_AGENTOPS_OUTPUTS: Final = ("agentops.task.output", "agentops.entity.output")
+
+
+class GivenReward(msgspec.Struct, frozen=True, kw_only=True):
+    """A reward as it was given. `response_id` names the response it judges, where the giver named one."""
+
+    name: str
+    value: float | None
+    time_ns: int
+    source: RewardSource
+    label: str | None = None
+    explanation: str | None = None
+    response_id: str | None = None
+
+
+class BadReward(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that claims to be a reward and has no number and no label."""
+
+    name: str
+    detail: str
+
+
+def rewards_of(span: Span) -> list[GivenReward | BadReward]:
+    """The rewards on a span: of events, our attribute, `rl.reward.score`, Agent Lightning's (its primary first)."""
+    time_ns = span.start_ns if span.end_ns is None else span.end_ns
+    on_reward_span = span.name.startswith(names.REWARD_SPAN_PREFIX)
+    given = [
+        _evaluation(event.attributes, event.time_ns, "reward_span" if on_reward_span else "evaluation")
+        for event in span.events
+        if event.name == EVALUATION
+    ]
+    if _SCORE in span.attributes or (on_reward_span and _LABEL in span.attributes):
+        given.append(_evaluation(span.attributes, time_ns, "reward_span" if on_reward_span else "evaluation"))
+    if names.REWARD in span.attributes:
+        name = span.name.removeprefix(names.REWARD_SPAN_PREFIX) if on_reward_span else REWARD
+        source: RewardSource = "reward_span" if on_reward_span else "attribute"
+        given.append(_reward(name or REWARD, span.attributes[names.REWARD], time_ns, source))
+    if _RL_SCORE in span.attributes:
+        name = Reading(span.attributes).text("rl.reward.name") or REWARD
+        given.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl"))
+    return [*given, *_agentlightning(span, time_ns)]
+
+
+def rewards_of_log(log: LogRecord) -> list[GivenReward | BadReward]:
+    """The reward that a log record gives, if it is an evaluation result."""
+    if event_name(log) != EVALUATION:
+        return []
+    return [_evaluation({**(values.mapping(log.body) or {}), **log.attributes}, log.time_ns, "evaluation")]
+
+
+def _evaluation(attributes: Attributes, time_ns: int, source: RewardSource) -> GivenReward | BadReward:
+    reading = Reading(attributes)
+    return _reward(
+        reading.text(_EVALUATION_NAME) or "evaluation",
+        attributes.get(_SCORE),
+        time_ns,
+        source,
+        label=reading.text(_LABEL),
+        explanation=reading.text(_EXPLANATION),
+        response_id=reading.text(RESPONSE_ID),
+    )
+
+
+def _reward(
+    name: str,
+    recorded: Value,
+    time_ns: int,
+    source: RewardSource,
+    *,
+    label: str | None = None,
+    explanation: str | None = None,
+    response_id: str | None = None,
+) -> GivenReward | BadReward:
+    boolean = values.flag(recorded)
+    value = values.number(recorded) if boolean is None else float(boolean)
+    if value is None and (recorded is not None or label is None):
+        detail = (
+            f"is no finite number: {recorded!r:.100}" if recorded is not None else "has neither a score nor a label"
+        )
+        return BadReward(name=name, detail=detail)
+    return GivenReward(
+        name=name,
+        value=value,
+        time_ns=time_ns,
+        source=source,
+        label=label,
+        explanation=explanation,
+        response_id=response_id,
+    )
+
+
+def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadReward]:
+    """Agent Lightning 0.3 (indexed rewards), 0.2 (`reward`), and AgentOps' outputs of its first releases."""
+    reading = Reading(span.attributes)
+    if span.name in _AGENTLIGHTNING_SPANS:
+        response_id = _linked_response(reading)
+        for entry in _entries(reading, "agentlightning.reward"):
+            name = values.text(entry.get("name")) or REWARD
+            yield _reward(name, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
+        if REWARD in span.attributes:
+            yield _reward(REWARD, span.attributes[REWARD], time_ns, "agentlightning", response_id=response_id)
+    for name in _AGENTOPS_OUTPUTS:
+        output = values.mapping(reading.structured(name)) or {}
+        if output.get("type") == "reward" and output.get("value") is not None:
+            yield _reward(REWARD, output["value"], time_ns, "agentlightning")
+
+
+def _linked_response(reading: Reading) -> str | None:
+    """The response id that a link `agentlightning.link.<n>.{key_match,value_match}` asks for."""
+    links = _entries(reading, "agentlightning.link")
+    found = (values.text(link.get("value_match")) for link in links if link.get("key_match") == RESPONSE_ID)
+    return next((response_id for response_id in found if response_id), None)
+
+
+def _entries(reading: Reading, prefix: str) -> Sequence[dict[str, Value]]:
+    return [entry for found in indexed(reading, prefix) or () if (entry := values.mapping(found)) is not None]

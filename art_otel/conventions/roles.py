@@ -1,0 +1,102 @@
+"""Roles: what a span stands for, so that only sampling becomes an InferenceCall.
+
+Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
+and a server's own span about usage and latency is "other".
+"""
+
+from typing import Final, Literal, TypeAlias
+
+from art_otel.conventions import genai, openinference, openllmetry
+from art_otel.conventions.reading import Reading
+from art_otel.spans import Span
+
+Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
+
+LITELLM_RAW: Final = "raw_gen_ai_request"
+"""LiteLLM's child span of a request, which repeats it in the provider's words."""
+
+_AGENT_SPAN_PREFIX: Final = "invoke_agent "
+
+_OPERATIONS: Final[dict[str, Role]] = {
+    "chat": "inference",
+    "text_completion": "inference",
+    "completion": "inference",
+    "generate_content": "inference",
+    "embeddings": "embeddings",
+    "embedding": "embeddings",
+    "retrieval": "retrieval",
+    "fetch_response": "retrieval",
+    "invoke_agent": "agent",
+    "execute_tool": "tool",
+}
+_OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
+    "LLM": "inference",
+    "EMBEDDING": "embeddings",
+    "RETRIEVER": "retrieval",
+    "AGENT": "agent",
+    "TOOL": "tool",
+}
+_REQUEST_TYPES: Final[dict[str, Role]] = {
+    "chat": "inference",
+    "completion": "inference",
+    "embedding": "embeddings",
+    "rerank": "other",
+}
+_TRACELOOP_KINDS: Final[dict[str, Role]] = {"agent": "agent", "tool": "tool"}
+_CONTENT_PREFIXES: Final = (
+    genai.INPUT_MESSAGES,
+    genai.OUTPUT_MESSAGES,
+    "gen_ai.prompt.",
+    "gen_ai.completion.",
+    openinference.INPUT_VALUE,
+    openinference.OUTPUT_VALUE,
+    "llm.input_messages.",
+    "llm.output_messages.",
+)
+
+
+def role_of(span: Span) -> Role:
+    """What the span stands for."""
+    role = _named_role(span)
+    if role != "inference":
+        return role
+    if _is_fetch(span):
+        return "retrieval"
+    if span.name == LITELLM_RAW and not any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes):
+        return "other"
+    return "inference"
+
+
+def agent_name(span: Span) -> str | None:
+    """The name of the agent that the span ran."""
+    named = Reading(span.attributes).text("gen_ai.agent.name", "agent.name")
+    if named is None and span.name.startswith(_AGENT_SPAN_PREFIX):
+        named = span.name.removeprefix(_AGENT_SPAN_PREFIX).strip()
+    return named or None
+
+
+def _named_role(span: Span) -> Role:
+    """The role by the first convention that names one."""
+    reading = Reading(span.attributes)
+    operation = reading.text(genai.OPERATION_NAME)
+    if operation is not None:
+        return _OPERATIONS.get(operation.lower(), "other")
+    if kind := reading.text(openinference.SPAN_KIND):
+        return _OPENINFERENCE_KINDS.get(kind.upper(), "other")
+    if request_type := reading.text(openllmetry.REQUEST_TYPE):
+        return _REQUEST_TYPES.get(request_type.lower(), "other")
+    if kind := reading.text("traceloop.span.kind"):
+        return _TRACELOOP_KINDS.get(kind.lower(), "other")
+    if span.name.startswith(_AGENT_SPAN_PREFIX):
+        return "agent"
+    asked = reading.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
+    return "inference" if asked and (span.kind == "client" or span.name == LITELLM_RAW) else "other"
+
+
+def _is_fetch(span: Span) -> bool:
+    """Whether a stored response was fetched, which instrumentors record as a call that asked nothing of no model."""
+    attributes = span.attributes
+    if genai.REQUEST_MODEL not in attributes and attributes.get(genai.INPUT_MESSAGES) in ("[]", [], ()):
+        return True
+    body = attributes.get(openinference.INPUT_VALUE)
+    return isinstance(body, str) and body.strip() == "{}"

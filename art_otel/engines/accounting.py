@@ -1,0 +1,75 @@
+"""Accounting: both phases' counts become one report, in which the sums of law 6 hold."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from art_otel.engines.hints import find_hints
+from art_otel.engines.partition import MAX_LISTED, Partition
+from art_otel.sources import FileAccount
+from art_otel.spans import Damage
+from art_otel.store import (
+    CallCounts,
+    ConversionReport,
+    FileReport,
+    LogCounts,
+    Quarantined,
+    SpanCounts,
+    TrajectoryCounts,
+)
+from art_otel.trajectories import Account
+
+
+def describe_conversion(partition: Partition, account: Account) -> ConversionReport:
+    """Put together what reading and assembling counted."""
+    nameless = sum(file.logs_without_span for file in partition.files)
+    damages = [*partition.damages, *account.damages][:MAX_LISTED]
+    return ConversionReport(
+        spans=SpanCounts(
+            read=partition.spans + partition.lost_spans,
+            used=account.used,
+            duplicate=account.duplicate,
+            ignored=_sorted(account.ignored),
+            quarantined=_sorted(partition.quarantined + account.quarantined),
+        ),
+        logs=LogCounts(
+            read=partition.logs + sum(partition.quarantined_logs.values()) + nameless,
+            joined=account.logs_joined,
+            duplicate=account.logs_duplicate,
+            without_span=account.logs_without_span + nameless,
+            quarantined=_sorted(partition.quarantined_logs),
+        ),
+        calls=CallCounts(
+            total=account.calls_completed + account.calls_failed,
+            completed=account.calls_completed,
+            failed=account.calls_failed,
+            without_content=sum(account.blind_scopes.values()),
+        ),
+        trajectories=TrajectoryCounts(
+            total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
+        ),
+        files=[_file(file) for file in partition.files],
+        hints=find_hints(partition.spans + partition.lost_spans, partition.logs, account),
+        quarantine=[_quarantined(damage) for damage in damages],
+    )
+
+
+def _sorted(counts: Counter[str]) -> Mapping[str, int]:
+    return {reason: counts[reason] for reason in sorted(counts) if counts[reason]}
+
+
+def _quarantined(damage: Damage) -> Quarantined:
+    return Quarantined(reason=damage.reason, path=damage.path, detail=damage.detail)
+
+
+def _file(account: FileAccount) -> FileReport:
+    return FileReport(
+        path=account.path,
+        format=account.format,
+        compression=account.compression,
+        bytes=account.bytes,
+        spans=account.spans,
+        logs=account.log_records + account.logs_without_span,
+        damaged=account.damaged + account.partly_damaged,
+        note=account.note,
+        error=account.error,
+    )

@@ -1,0 +1,40 @@
+"""Hints: what to do when a conversion gave less than its user hoped for."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from art_otel.conventions.capture import capture_switch
+from art_otel.trajectories import Account
+
+_NAMED = 3
+
+
+def find_hints(spans: int, logs: int, account: Account) -> list[str]:
+    """Explain an empty or contentless result in sentences; empty when there is nothing to explain."""
+    return list(_hints(spans, logs, account))
+
+
+def _hints(spans: int, logs: int, account: Account) -> Iterator[str]:
+    calls = account.calls_completed + account.calls_failed
+    if spans == 0:
+        found = f"{logs} log records but " if logs else ""
+        yield f"{found}no span in the sources: is this the output of a traces pipeline?"
+    elif account.trajectories == 0 and sum(account.blind_scopes.values()) == 0:
+        yield (
+            f"{spans} spans, no LLM call: they come from {_names(account.idle_scopes)}. LLM calls are spans that an"
+            " instrumentor of the client makes, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
+        )
+    elif calls == 0:
+        yield f"{spans} spans, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
+    for scope, count in sorted(account.blind_scopes.items()):
+        yield (
+            f"{count} of {calls} LLM calls without messages: content capture was off in {scope or 'an unnamed scope'};"
+            f" set {capture_switch(scope)} in the traced app."
+        )
+    if account.logs_without_span and account.blind_scopes:
+        yield f"{account.logs_without_span} log records name spans that are not in the sources; give both to one convert."
+
+
+def _names(scopes: Counter[str]) -> str:
+    named = [scope or "an unnamed scope" for scope, _ in sorted(scopes.items(), key=lambda item: (-item[1], item[0]))]
+    return ", ".join(named[:_NAMED]) + (" and others" if len(named) > _NAMED else "")

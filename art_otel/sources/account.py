@@ -1,0 +1,30 @@
+"""FileAccount: what became of one input.
+
+Invariant: `spans + log_records + damaged` is the number of records that were read, so nothing is lost silently.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True, slots=True)
+class FileAccount:
+    """Filled while a file is read; final when the iterator of `read_file` ends.
+
+    `bytes` counts what was read from the file (compressed). `damaged` counts records and rubbish set aside whole,
+    `partly_damaged` the partial damages beside records that were kept. `logs_without_span` counts log records that
+    belong to no span, `other_signals` requests with metrics or profiles: both are of no use here and no damage.
+    `note` says why a file gave nothing, `error` why it could not be read.
+    """
+
+    path: str = ""
+    format: str | None = None
+    compression: str | None = None
+    bytes: int = 0
+    spans: int = 0
+    log_records: int = 0
+    damaged: int = 0
+    partly_damaged: int = 0
+    logs_without_span: int = 0
+    other_signals: int = 0
+    note: str | None = None
+    error: str | None = None

@@ -1,0 +1,37 @@
+"""Format: one dump format, recognised by its content and read as a stream of records.
+
+Invariant: a format never raises for what stands in a dump. Each piece becomes a Span, a LogRecord or a Damage.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from art_otel.sources.account import FileAccount
+from art_otel.sources.limits import Limits
+from art_otel.spans import Damage, LogRecord, Span
+
+Record: TypeAlias = Span | LogRecord | Damage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """One input being read: `path` names it in every Damage."""
+
+    path: str
+    limits: Limits
+    account: FileAccount
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """One row of the registry.
+
+    `detects` sees the first bytes of the decompressed content (up to 64 KiB, fewer only when there are no more).
+    `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
+    """
+
+    name: str
+    detects: Callable[[bytes], bool]
+    reads: Callable[[io.BufferedReader, Reading], Iterator[Record]]

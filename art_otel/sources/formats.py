@@ -1,0 +1,19 @@
+"""FORMATS: every dump format this version reads. A new one is a module and a line here.
+
+Invariant: detection looks at content and takes the first format that knows it, so the narrower one stands first.
+"""
+
+from typing import Final
+
+from art_otel.sources import otlp_json, otlp_protobuf
+from art_otel.sources.format import Format
+
+FORMATS: Final[tuple[Format, ...]] = (
+    otlp_json.FORMAT,
+    otlp_protobuf.FORMAT,
+)
+
+
+def detect_format(head: bytes) -> Format | None:
+    """The format whose content begins like this; None when nobody knows it."""
+    return next((known for known in FORMATS if known.detects(head)), None)

@@ -1,0 +1,110 @@
+"""Input: one file to read, found through a file name, a folder, a glob or `-`.
+
+Invariant: a file that several sources lead to is one Input, at the place of the first of them.
+"""
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from art_otel.errors import SourceError
+
+STDIN: Final = "-"
+REPORT_NAME: Final = "_report.json"
+SCHEMA_KEY: Final = b"art_otel.schema_version"
+MAX_FOOTER_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """`name` is what people see, `path` None means standard input, `size` is in bytes and None when unknown.
+
+    `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
+    in a folder may be anything, so that it is no error when nobody knows its format.
+    """
+
+    name: str
+    path: Path | None
+    size: int | None
+    explicit: bool
+
+
+def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
+    """Every file that the sources lead to: files, folders (all below, sorted), globs, `-` for standard input.
+
+    Raises SourceError for a source that leads to nothing.
+    """
+    found: dict[str, Input] = {}
+    for source in sources:
+        before = len(found)
+        known = False
+        for candidate in _expand(str(source)):
+            key = STDIN if candidate.path is None else os.path.realpath(candidate.path)
+            known = known or key in found
+            earlier = found.get(key, candidate)
+            found[key] = replace(earlier, explicit=earlier.explicit or candidate.explicit)
+        if len(found) == before and not known:
+            raise SourceError(
+                f"{source}: nothing to read there; name a file, a folder with files in it, "
+                "a glob such as 'dumps/**/*.jsonl', or - for standard input"
+            )
+    return list(found.values())
+
+
+def _expand(source: str) -> Iterator[Input]:
+    if source == STDIN:
+        yield Input(name="<stdin>", path=None, size=None, explicit=True)
+        return
+    path = Path(source)
+    if path.exists():
+        yield from _files(path)
+        return
+    for match in sorted(glob.glob(source, recursive=True)):  # noqa: PTH207 # Path.glob takes no absolute patterns
+        if not Path(match).is_dir():
+            yield from _files(Path(match))
+
+
+def _files(path: Path) -> Iterator[Input]:
+    if not path.is_dir():
+        yield _input(path, explicit=True)
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            if not name.startswith(".") and file.is_file() and not _is_own_output(file):
+                yield _input(file, explicit=False)
+
+
+def _input(path: Path, *, explicit: bool) -> Input:
+    size = path.stat().st_size if path.is_file() else None
+    name = os.fsencode(path).decode(errors="backslashreplace")  # a name need not be text
+    return Input(name=name, path=path, size=size, explicit=explicit)
+
+
+def _is_own_output(path: Path) -> bool:
+    """Whether art-otel wrote the file: its report, or a Parquet file whose footer holds our schema key."""
+    if path.name == REPORT_NAME:
+        return True
+    if path.suffix != ".parquet":
+        return False
+    try:
+        with path.open("rb") as file:
+            return SCHEMA_KEY in _parquet_footer(file)
+    except OSError:
+        return False  # reading it later says why
+
+
+def _parquet_footer(file: BinaryIO) -> bytes:
+    """The footer of a Parquet file: its length stands in 4 little-endian bytes before the closing magic PAR1."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - 8, 0))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or length > min(size - 8, MAX_FOOTER_BYTES):
+        return b""
+    file.seek(size - 8 - length)
+    return file.read(length)

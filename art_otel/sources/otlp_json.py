@@ -1,0 +1,103 @@
+r"""OTLP JSON: an ExportTraceServiceRequest or ExportLogsServiceRequest a line, traces and logs possibly mixed.
+
+This is what a collector's file exporter and the SDK's JSON file exporter write. A pretty-printed request and a JSON
+array of requests are read too, whole and within `Limits.max_document_bytes`.
+
+Invariant: a line that decodes at once takes the fast way; any other line goes to `otlp_json_salvage`, which reads its
+records one by one.
+
+Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/
+"""
+
+import codecs
+import io
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from art_otel.sources import otlp_messages as otlp
+from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.lines import read_lines
+from art_otel.sources.otlp_json_records import JsonRecords, is_utf8
+from art_otel.sources.otlp_json_salvage import salvage_request
+from art_otel.sources.otlp_json_scan import split_requests
+from art_otel.sources.refusals import Refused
+
+_SIGNAL: Final = re.compile(rb'"resource(?:Spans|Logs|Metrics|Profiles)"\s*:')
+_FIRST_BYTES: Final = b'{"resource'
+_BOM: Final = codecs.BOM_UTF8
+_UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_REQUESTS: Final[msgspec.json.Decoder[otlp.Request | list[otlp.Request]]] = msgspec.json.Decoder(
+    otlp.Request | list[otlp.Request], strict=False
+)
+
+
+def _detects(head: bytes) -> bool:
+    text = head.removeprefix(_BOM).lstrip()
+    torn_at_once = bool(text) and _FIRST_BYTES.startswith(text)
+    return torn_at_once or _SIGNAL.search(head) is not None
+
+
+def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+    records = JsonRecords(reading)
+    if _is_document(stream.peek()):
+        yield from _read_document(stream, records)
+        return
+    for number, line in read_lines(stream, reading.limits.max_message_bytes):
+        place = f"{reading.path}:{number}"
+        if line is None:
+            yield _too_long("line", "max_message_bytes").damage(place)
+        else:
+            yield from read_line(line.removeprefix(_BOM) if number == 1 else line, place, records)
+
+
+FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads)
+
+
+def _is_document(head: bytes) -> bool:
+    """Whether the first line only opens what the next lines go on with, as in pretty-printed JSON."""
+    first, newline, _ = head.removeprefix(_BOM).lstrip().partition(b"\n")
+    return bool(newline) and first[:1] in (b"{", b"[") and first.rstrip()[-1:] in (b"{", b"[", b",", b":")
+
+
+def _read_document(stream: io.BufferedReader, records: JsonRecords) -> Iterator[Record]:
+    reading = records.reading
+    document = stream.read(reading.limits.max_document_bytes + 1)
+    if len(document) > reading.limits.max_document_bytes:
+        yield _too_long("JSON document", "max_document_bytes").damage(reading.path)
+        return
+    yield from read_line(document.removeprefix(_BOM), reading.path, records)
+
+
+def _too_long(what: str, limit: str) -> Refused:
+    return Refused("over a limit", detail=f"the {what} is longer than Limits.{limit}; raise it to read this")
+
+
+def read_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
+    """Every record of one line (or document). `place` names it."""
+    try:
+        decoded = _REQUESTS.decode(line)
+        sound = is_utf8(line)
+    except _UNDECODABLE:
+        decoded, sound = [], False
+    if not sound:
+        yield from _salvage_line(line, place, records)
+        return
+    requests = decoded if isinstance(decoded, list) else [decoded]
+    records.reading.account.other_signals += sum(request.has_other_signal for request in requests)
+    if b":" in line and not any(request.is_otlp for request in requests):
+        yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").damage(place)
+    for request in requests:
+        yield from records.traces(request.resource_spans or None, place)
+        yield from records.logs(request.resource_logs or None, place)
+
+
+def _salvage_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
+    pieces = split_requests(line)
+    if len(pieces) == 1:
+        yield from salvage_request(pieces[0], place, records)
+        return
+    for piece in pieces:
+        yield from read_line(piece, place, records)

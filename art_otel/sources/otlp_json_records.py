@@ -1,0 +1,104 @@
+"""OTLP JSON's spelling of ids and values: hex ids, 64-bit integers as text, base64 bytes.
+
+Invariant: what is read here is UTF-8 throughout; `is_utf8` is asked before a message is trusted.
+
+Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+"""
+
+import binascii
+import codecs
+from collections.abc import Iterable
+from typing import Final
+
+from art_otel.sources import otlp_messages as otlp
+from art_otel.sources.otlp import Records, finite
+from art_otel.sources.refusals import Losses, Refused, Site, attribute_path
+from art_otel.spans import Value
+
+_UTF8_CHUNK: Final = 1 << 16
+
+
+class JsonRecords(Records):
+    """Records of messages decoded from JSON: hex ids and base64 bytes."""
+
+    def hex(self, raw: object) -> str:
+        """Lower case: OTLP JSON allows both."""
+        return raw.lower() if isinstance(raw, str) else ""
+
+    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
+        """As `Records.attributes`."""
+        flat: dict[str, Value] = {}
+        for pair in pairs or ():
+            value = pair.value
+            if value is None or (text := value.string_value) is None:
+                flat[pair.key] = self._other_value(value, (owner, pair.key), losses, 1)
+            else:
+                flat[pair.key] = text  # most are text, so no call for those, here and below
+        return flat
+
+    def value(self, value: otlp.AnyValue | None, site: Site, losses: Losses) -> Value:
+        """As `Records.value`."""
+        return (
+            value.string_value
+            if value and value.string_value is not None
+            else self._other_value(value, site, losses, 1)
+        )
+
+    def _other_value(self, value: otlp.AnyValue | None, site: Site, losses: Losses, depth: int) -> Value:
+        """A value that is no text; `depth` is that of a list or dict standing here."""
+        if value is None:
+            return None
+        if value.int_value is not None:
+            return value.int_value
+        if value.double_value is not None:
+            return finite(value.double_value, site, losses)
+        if value.bool_value is not None:
+            return value.bool_value
+        if value.kvlist_value is not None:
+            return self._dict(value.kvlist_value.values or (), site, losses, depth)
+        if value.array_value is not None:
+            return self._list(value.array_value.values or (), site, losses, depth)
+        return None if value.bytes_value is None else _base64(value.bytes_value, site)
+
+    def _dict(self, pairs: Iterable[otlp.KeyValue], site: Site, losses: Losses, depth: int) -> dict[str, Value]:
+        self.check_depth(depth, site)
+        flat: dict[str, Value] = {}
+        for pair in pairs:
+            value = pair.value
+            if value is None or (text := value.string_value) is None:
+                flat[pair.key] = self._other_value(value, site, losses, depth + 1)
+            else:
+                flat[pair.key] = text
+        return flat
+
+    def _list(self, values: Iterable[otlp.AnyValue], site: Site, losses: Losses, depth: int) -> list[Value]:
+        self.check_depth(depth, site)
+        flat: list[Value] = []
+        for value in values:
+            text = value.string_value
+            flat.append(self._other_value(value, site, losses, depth + 1) if text is None else text)
+        return flat
+
+
+def _base64(text: str, site: Site) -> bytes:
+    """Standard or URL-safe, padded or not, as protobuf's JSON mapping allows."""
+    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
+    except ValueError as error:
+        raise Refused("bad field", attribute_path(site), f"bytesValue is not base64: {error}") from error
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether all of it is UTF-8, also what a decoder skips. In chunks: a text may be four times its bytes."""
+    if data.isascii():
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    view = memoryview(data)
+    try:
+        for start in range(0, len(view), _UTF8_CHUNK):
+            decoder.decode(view[start : start + _UTF8_CHUNK])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,252 @@
+"""Salvage of an OTLP JSON request that did not decode: its records one by one, with their resource and scope.
+
+Invariant: a record that is sound alone is kept, a bad one is one Damage, and what is unexplained when every record is
+cut out (a torn tail, rubbish) is exactly one Damage of kind "unknown".
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+import msgspec
+
+from art_otel.sources import otlp_messages as otlp
+from art_otel.sources.format import Record
+from art_otel.sources.otlp import Batch, scope_of
+from art_otel.sources.otlp_json_records import JsonRecords, is_utf8
+from art_otel.sources.otlp_json_scan import Cut, Scan, object_end, scan_request
+from art_otel.sources.refusals import NO_IDS, Ids, Refused, attribute_path
+from art_otel.spans import Damage, Resource, Scope
+
+_Message = TypeVar("_Message", bound=otlp.Message)
+
+_NOT_FINITE: Final = re.compile(rb'("doubleValue"\s*+:\s*+)(NaN|-?Infinity)\b')
+_SURROGATE: Final = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD](?P<lone>[89a-fA-F])|.)", re.DOTALL)
+_TRACE_ID: Final = re.compile(rb'"traceId"\s*+:\s*+(?:"([0-9a-fA-F]{32})")?')
+_SPAN_ID: Final = re.compile(rb'"spanId"\s*+:\s*+(?:"([0-9a-fA-F]{16})")?')
+_RECORD_START: Final = re.compile(rb'\{\s*+"(?:traceId|timeUnixNano|observedTimeUnixNano)"\s*+:')
+_FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
+_MAX_LOST_TRIES: Final = 3
+
+
+class _Empty(otlp.Message):
+    """An object whose content is of no matter here."""
+
+
+class _Scopes(otlp.Message):
+    scope: _Empty | None = None
+    spans: list[_Empty] | None = None
+    log_records: list[_Empty] | None = None
+
+
+class _Batches(otlp.Message):
+    resource: _Empty | None = None
+    scope_spans: list[_Scopes] | None = None
+    scope_logs: list[_Scopes] | None = None
+
+
+class _Leftover(otlp.Message):
+    """A request whose records, resources and scopes are cut out."""
+
+    resource_spans: list[_Batches] | None = None
+    resource_logs: list[_Batches] | None = None
+
+
+class _RawAttributes(otlp.Message):
+    attributes: list[msgspec.Raw]
+
+
+class _Key(otlp.Message):
+    key: str = ""
+
+
+_LEFTOVER: Final = msgspec.json.Decoder(_Leftover)
+_RESOURCE: Final = msgspec.json.Decoder(otlp.Resource, strict=False)
+_SCOPE: Final = msgspec.json.Decoder(otlp.Scope, strict=False)
+_SPAN: Final = msgspec.json.Decoder(otlp.Span, strict=False)
+_LOG: Final = msgspec.json.Decoder(otlp.LogRecord, strict=False)
+_KEY_VALUE: Final = msgspec.json.Decoder(otlp.KeyValue, strict=False)
+
+
+def salvage_request(data: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
+    """Every record of one request that can still be read, and a Damage for each that cannot."""
+    salvage = _Salvage(data, place, records, scan_request(data))
+    yield from salvage.shared()
+    yield from salvage.records()
+    yield from salvage.derailed()
+    problem = leftover_problem(salvage.scan.leftover)
+    if problem is not None and not salvage.explained:
+        yield problem.damage(place, ids=salvage.torn_ids)
+
+
+class _Salvage:
+    """One request under salvage."""
+
+    def __init__(self, data: bytes, place: str, records: JsonRecords, scan: Scan) -> None:
+        self.scan = scan
+        self.torn_ids: Ids = NO_IDS
+        self.explained = False
+        self._data = data
+        self._place = place
+        self._read = records
+        self._resources: dict[int, Resource] = {}
+        self._scopes: dict[int, Scope] = {}
+        self._kept: list[Cut] = []
+        self._broken: list[Cut] = []
+
+    def shared(self) -> Iterator[Damage]:
+        """Decode resources and scopes; one that is bad is a partial Damage and its records do without it."""
+        for number, cut in self.scan.resources.items():
+            if cut.torn:
+                continue
+            try:
+                message = decode_alone(_RESOURCE, self._data[cut.start : cut.end])
+            except Refused as problem:
+                yield self._inside("resource", problem)
+                continue
+            self._resources[number], damages = self._read.resource(message, self._place)
+            yield from damages
+        for number, cut in self.scan.scopes.items():
+            if cut.torn:
+                continue
+            try:
+                self._scopes[number] = scope_of(decode_alone(_SCOPE, self._data[cut.start : cut.end]))
+            except Refused as problem:
+                yield self._inside("scope", problem)
+
+    def records(self) -> Iterator[Record]:
+        """Decode each record alone."""
+        for cut in self.scan.records:
+            data = self._data[cut.start : cut.end]
+            if cut.torn:
+                self._broken.append(cut)
+                self.torn_ids = _ids(data)
+                continue
+            try:
+                yield from self._record(cut, data)
+                self._kept.append(cut)
+            except Refused as problem:
+                if problem.reason == "not JSON":
+                    self._broken.append(cut)
+                yield problem.damage(self._place, "span" if cut.role == "span" else "log", _ids(data))
+
+    def derailed(self) -> Iterator[Record]:
+        """Records that the scan lost sight of, because one before them has a stray quote or bracket.
+
+        A record is known by how it begins; the quotes of one inside a text would be escaped.
+        """
+        if not self._broken:
+            return
+        start = self._broken[0].start + 1
+        after = [cut for cut in self._kept if cut.start >= start]
+        for end, following in [*((cut.start, cut.end) for cut in after), (len(self._data), 0)]:
+            yield from self._in_gap(start, end)
+            start = following
+
+    def _in_gap(self, start: int, end: int) -> Iterator[Record]:
+        lost = 0
+        while lost < _MAX_LOST_TRIES and (match := _RECORD_START.search(self._data, start, end)):
+            start = match.start() + 1
+            stop = object_end(self._data, match.start(), end)
+            if stop is None:
+                lost += 1  # each such try goes to the end of the gap
+            elif found := self._found(match.start(), stop):
+                start, self.explained = stop, not self._broken[-1].torn
+                yield from found
+
+    def _found(self, start: int, end: int) -> tuple[Record, ...]:
+        data = self._data[start:end]
+        role = "span" if b'"startTimeUnixNano"' in data else "log"
+        if role == "log" and (b'"traceId"' not in data or b'"logRecords"' not in self._data):
+            return ()  # an event or a link
+        before = self._broken[0]
+        try:
+            records = self._record(before._replace(role=role), data)
+        except Refused:
+            return ()
+        return () if any(isinstance(record, Damage) and not record.partial for record in records) else records
+
+    def _record(self, cut: Cut, data: bytes) -> tuple[Record, ...]:
+        batch = Batch(
+            place=self._place,
+            resource=self._resources.get(cut.batch, Resource()),
+            scope=self._scopes.get(cut.scope_batch, Scope()),
+        )
+        if cut.role == "span":
+            return self._read.span(decode_alone(_SPAN, data), batch)
+        return self._read.log_record(decode_alone(_LOG, data), batch)
+
+    def _inside(self, what: str, problem: Refused) -> Damage:
+        where = f"{what}.{problem.where}" if problem.where else what
+        return Refused(problem.reason, where, problem.detail).damage(self._place, partial=True)
+
+
+def decode_alone(decoder: "msgspec.json.Decoder[_Message]", data: bytes) -> _Message:
+    """One object. A bare NaN or Infinity, as `json.dumps` writes it, is read as its text. Raises Refused."""
+    if not is_utf8(data):
+        raise Refused("invalid UTF-8")
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise Refused("bad field", _fault(data, str(error)), str(error)) from error
+    except RecursionError as error:
+        raise Refused("nested too deep", detail="deeper than any reader goes") from error
+    except msgspec.DecodeError as error:
+        quoted = _NOT_FINITE.sub(rb'\1"\2"', data)
+        if quoted != data:
+            return decode_alone(decoder, quoted)
+        if _has_lone_surrogate(data):
+            raise Refused("lone surrogate", detail="a \\u escape of half a character") from error
+        raise Refused("not JSON", detail=str(error)) from error
+
+
+def leftover_problem(leftover: bytes) -> Refused | None:
+    """What is wrong with a request apart from its records; None when nothing is."""
+    try:
+        _LEFTOVER.decode(leftover)
+    except RecursionError:
+        return Refused("nested too deep", detail="deeper than any reader goes")
+    except msgspec.ValidationError as error:
+        return Refused("not OTLP", detail=str(error))
+    except msgspec.DecodeError as error:
+        if _has_lone_surrogate(leftover):
+            return Refused("lone surrogate", detail="a \\u escape of half a character")
+        torn = "truncated" in str(error) and leftover.lstrip()[:1] in (b"{", b"[")
+        return Refused("torn" if torn else "not JSON", detail=str(error))
+    return None if is_utf8(leftover) else Refused("invalid UTF-8")
+
+
+def _has_lone_surrogate(data: bytes) -> bool:
+    return any(match["lone"] for match in _SURROGATE.finditer(data))
+
+
+def _ids(data: bytes) -> Ids:
+    """The ids of a record that cannot be decoded, as far as its first `traceId` and `spanId` are good."""
+    return _first_id(_TRACE_ID, data), _first_id(_SPAN_ID, data)
+
+
+def _first_id(pattern: re.Pattern[bytes], data: bytes) -> str | None:
+    match = pattern.search(data)
+    digits = match[1] if match else None
+    return digits.decode().lower() if digits and digits.strip(b"0") else None
+
+
+def _fault(data: bytes, message: str) -> str:
+    """The path to the field of the wrong type; msgspec says which one, but not of which attribute."""
+    match = _FAULT.search(message)
+    where = match[1] if match else ""
+    if not where.startswith("attributes[...]"):
+        return where
+    for raw in msgspec.json.decode(data, type=_RawAttributes, strict=False).attributes:
+        try:
+            _KEY_VALUE.decode(raw)
+        except msgspec.ValidationError:
+            return _named(raw) or where
+    return where
+
+
+def _named(raw: msgspec.Raw) -> str:
+    try:
+        return attribute_path(("", msgspec.json.decode(raw, type=_Key).key))
+    except msgspec.ValidationError:
+        return ""

@@ -1,0 +1,167 @@
+"""The OTLP messages as msgspec decodes them from JSON: every field that we read, unknown ones skipped.
+
+Invariant: the field names are those of the protobuf messages, so that one reader serves both encodings. Absent and
+null are None. Decode them with `strict=False`: OTLP JSON writes 64-bit integers and odd doubles as strings.
+
+Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+"""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Time: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+
+
+class Message(msgspec.Struct, rename="camel", gc=False):
+    """The base of all: without cycles, so the garbage collector need not look at them."""
+
+
+class AnyValue(Message):
+    """One value: at most one field is not None, and none for a null value."""
+
+    string_value: str | None = None
+    int_value: Int64 | None = None
+    double_value: float | None = None
+    bool_value: bool | None = None
+    array_value: "ArrayValue | None" = None
+    kvlist_value: "KeyValueList | None" = None
+    bytes_value: str | None = None
+
+
+class KeyValue(Message):
+    """A named value."""
+
+    key: str = ""
+    value: AnyValue | None = None
+
+
+class ArrayValue(Message):
+    """A list of values."""
+
+    values: list[AnyValue] | None = None
+
+
+class KeyValueList(Message):
+    """A dict of values."""
+
+    values: list[KeyValue] | None = None
+
+
+class Resource(Message):
+    """What produced the telemetry."""
+
+    attributes: list[KeyValue] | None = None
+
+
+class Scope(Message):
+    """The instrumentation scope."""
+
+    name: str | None = None
+    version: str | None = None
+
+
+class Status(Message):
+    """How a span ended."""
+
+    message: str | None = None
+    code: int | str | None = None
+
+
+class Event(Message):
+    """A moment in a span."""
+
+    time_unix_nano: Time | None = None
+    name: str | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Count | None = None
+
+
+class Link(Message):
+    """A pointer to another span."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    attributes: list[KeyValue] | None = None
+
+
+class Span(Message):
+    """An operation."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    name: str | None = None
+    kind: int | str | None = None
+    start_time_unix_nano: Time | None = None
+    end_time_unix_nano: Time | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Count | None = None
+    events: list[Event] | None = None
+    dropped_events_count: Count | None = None
+    links: list[Link] | None = None
+    dropped_links_count: Count | None = None
+    status: Status | None = None
+
+
+class LogRecord(Message):
+    """A log record or event."""
+
+    time_unix_nano: Time | None = None
+    observed_time_unix_nano: Time | None = None
+    body: AnyValue | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Count | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    event_name: str | None = None
+
+
+class ScopeSpans(Message):
+    """The spans of one scope."""
+
+    scope: Scope | None = None
+    spans: list[Span] | None = None
+
+
+class ResourceSpans(Message):
+    """The spans of one resource."""
+
+    resource: Resource | None = None
+    scope_spans: list[ScopeSpans] | None = None
+
+
+class ScopeLogs(Message):
+    """The log records of one scope."""
+
+    scope: Scope | None = None
+    log_records: list[LogRecord] | None = None
+
+
+class ResourceLogs(Message):
+    """The log records of one resource."""
+
+    resource: Resource | None = None
+    scope_logs: list[ScopeLogs] | None = None
+
+
+class Request(Message):
+    """An ExportTraceServiceRequest or ExportLogsServiceRequest; the other signals are only noticed."""
+
+    resource_spans: list[ResourceSpans] | UnsetType | None = UNSET
+    resource_logs: list[ResourceLogs] | UnsetType | None = UNSET
+    resource_metrics: msgspec.Raw = msgspec.Raw()
+    resource_profiles: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def is_otlp(self) -> bool:
+        """Whether it holds any signal, even an empty one."""
+        return self.resource_spans is not UNSET or self.resource_logs is not UNSET or self.has_other_signal
+
+    @property
+    def has_other_signal(self) -> bool:
+        """Whether it holds metrics or profiles."""
+        return any(len(memoryview(raw)) for raw in (self.resource_metrics, self.resource_profiles))

@@ -1,0 +1,91 @@
+"""read_file: the records of one input, whatever its format and compression.
+
+Invariant: what stands in a file never raises; only a file that cannot be opened, or that somebody named and whose
+format nobody knows, raises SourceError.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+
+from art_otel.errors import SourceError
+from art_otel.sources.account import FileAccount
+from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.formats import FORMATS, detect_format
+from art_otel.sources.inputs import Input
+from art_otel.sources.limits import Limits
+from art_otel.sources.refusals import Refused
+from art_otel.sources.streams import BUFFER_BYTES, HEAD_BYTES, DumpStream, open_input
+from art_otel.spans import Damage, Span
+
+
+def read_file(
+    input: Input,  # noqa: A002 # it is one, and nobody reads the keyboard here
+    account: FileAccount,
+    *,
+    limits: Limits | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[Record]:
+    """Every record of one file in its order; `account` is filled on the way.
+
+    `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. Raises
+    SourceError, at the first record, for a file that cannot be opened or read, and for one that was named explicitly
+    but whose format nobody knows; one found in a folder gives nothing then and says so in `account.note`.
+    """
+    account.path = input.name
+
+    def consumed(count: int) -> None:
+        account.bytes += count
+        if on_bytes is not None:
+            on_bytes(count)
+
+    reading = Reading(path=input.name, limits=limits or Limits(), account=account)
+    try:
+        with open_input(input, reading.limits, consumed) as stream:
+            account.compression = stream.compression
+            known = _format_of(stream, input, account)
+            if known is not None:
+                yield from _records(stream, known, reading)
+            elif stream.failure is not None:
+                yield from _end(stream, None, reading)
+    except SourceError as error:
+        account.error = str(error)
+        raise
+
+
+def _format_of(stream: DumpStream, source: Input, account: FileAccount) -> Format | None:
+    head = stream.head(HEAD_BYTES)
+    known = detect_format(head)
+    if known is not None:
+        account.format = known.name
+    elif not head.strip():
+        account.note = "empty"
+    elif source.explicit:
+        names = ", ".join(known.name for known in FORMATS)
+        raise SourceError(f"{source.name}: no known format; known are {names}, each plain or with gzip or zstd")
+    else:
+        account.note = "no known format"
+    return known
+
+
+def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Record]:
+    account = reading.account
+    last: Record | None = None
+    for last in known.reads(io.BufferedReader(stream, BUFFER_BYTES), reading):
+        if isinstance(last, Damage):
+            account.partly_damaged += last.partial
+            account.damaged += not last.partial
+        elif isinstance(last, Span):
+            account.spans += 1
+        else:
+            account.log_records += 1
+        yield last
+    yield from _end(stream, last, reading)
+
+
+def _end(stream: DumpStream, last: Record | None, reading: Reading) -> Iterator[Record]:
+    """One Damage for a stream that ended too early, unless the last record already says that the end is torn."""
+    if stream.failure is None or (isinstance(last, Damage) and last.reason == "torn"):
+        return
+    reason, detail = stream.failure
+    reading.account.damaged += 1
+    yield Refused(reason, detail=detail).damage(reading.path)

@@ -1,0 +1,65 @@
+"""Refused: why a message, or a part of it, cannot be kept, and the Damage that says so.
+
+Invariant: every Damage of this room names the file, the line or message and, as far as they are known, the trace,
+the span and the field, in that order: `traces.jsonl:17 / trace 4bf9… / span 00f0… / attributes["art.reward"]`.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from art_otel.spans import Damage, DamageReason
+from art_otel.spans.damage import MAX_DETAIL, Kind
+
+MAX_NAME: Final = 200
+
+Ids: TypeAlias = tuple[str | None, str | None]
+"""(trace_id, span_id), each None where it is not known."""
+
+NO_IDS: Final[Ids] = (None, None)
+
+Losses: TypeAlias = dict[str, DamageReason]
+"""What is lost of a record that is kept: path inside the record -> why."""
+
+Site: TypeAlias = tuple[str, str | None]
+"""Where a value stands: the path of its owner (empty, or `events[0].`) and its name; `("body", None)` for a body."""
+
+
+class Refused(Exception):  # noqa: N818 # it becomes a Damage and is no error of the program
+    """A message that cannot be a record. `where` is the path inside it."""
+
+    def __init__(self, reason: DamageReason, where: str = "", detail: str = "") -> None:
+        super().__init__(reason, where, detail)
+        self.reason: DamageReason = reason
+        self.where = where
+        self.detail = detail
+
+    def damage(self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False) -> Damage:
+        """The Damage of the record, or of the piece of it, that stands at `place` (`file:line`)."""
+        trace_id, span_id = ids
+        steps = (place, trace_id and f"trace {trace_id}", span_id and f"span {span_id}", self.where)
+        return Damage(
+            reason=self.reason,
+            path=" / ".join(step for step in steps if step),
+            detail=self.detail[:MAX_DETAIL],
+            kind=kind,
+            trace_id=trace_id,
+            span_id=span_id,
+            partial=partial,
+        )
+
+
+def attribute_path(site: Site) -> str:
+    """`attributes["art.reward"]`, with its owner before it."""
+    owner, name = site
+    return owner if name is None else f"{owner}attributes[{json.dumps(name[:MAX_NAME])}]"
+
+
+def partial_damages(losses: Losses, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Damage]:
+    """One partial Damage for each reason; its path leads to the first loss and its detail names the others."""
+    by_reason: dict[DamageReason, list[str]] = {}
+    for where, reason in losses.items():
+        by_reason.setdefault(reason, []).append(where)
+    for reason, (first, *others) in by_reason.items():
+        detail = f"also: {', '.join(others)}" if others else ""
+        yield Refused(reason, first, detail).damage(place, kind, ids, partial=True)

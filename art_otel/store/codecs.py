@@ -1,0 +1,194 @@
+"""Codec: how one kind of value becomes an Arrow array and comes back.
+
+Invariant: `decode(encode(values)) == values`, None included, and numbers of tokens are never boxed: token ids and
+logprobs go from bytes to buffers and back. Codecs nest as Arrow types do: a ListOf holds a codec, a Record several.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from art_otel.calls import Logprobs, TokenIds
+
+
+class Codec(Protocol):
+    """A kind of value. `type` is its Arrow type, `encode` and `decode` work on a whole column of them."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the column."""
+        ...
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        """The column of the values. Raises what pyarrow does for a value that does not fit."""
+        ...
+
+    def decode(self, column: pa.Array) -> list[Any]:
+        """The values of the column."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Text, numbers and booleans."""
+
+    type: pa.DataType
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        """Shape: (values,)."""
+        return _whole(pa.array(values, self.type))
+
+    def decode(self, column: pa.Array) -> list[Any]:
+        """The inverse of encode."""
+        return column.to_pylist()
+
+
+@dataclass(frozen=True)
+class Packed:
+    """TokenIds as list<int32>, Logprobs as list<float>: little-endian, as Arrow has it wherever pyarrow runs."""
+
+    make: type[TokenIds] | type[Logprobs]
+    item: pa.DataType
+
+    @property
+    def type(self) -> pa.DataType:
+        """list<int32> or list<float>."""
+        return _list_type(self.item)
+
+    def encode(self, values: Sequence[TokenIds | Logprobs | None]) -> pa.Array:
+        """Shape: (values,), each of (tokens,)."""
+        data = b"".join(value.data for value in values if value is not None)
+        flat = pa.Array.from_buffers(self.item, len(data) // 4, [None, pa.py_buffer(data)])
+        return _list_array(self.type, values, flat)
+
+    def decode(self, column: pa.Array) -> list[Any]:
+        """The inverse of encode: each value a copy of its bytes."""
+        values, offsets = _list_parts(column)
+        if not len(values):
+            return [self.make() if valid else None for valid in _valid(column)]
+        start = values.offset
+        data = memoryview(values.buffers()[1])[4 * start : 4 * (start + len(values))]
+        spans = pairwise(offsets)
+        return [
+            self.make(bytes(data[4 * first : 4 * last])) if valid else None
+            for (first, last), valid in zip(spans, _valid(column), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """Tuples of one kind of value."""
+
+    item: Codec
+
+    @property
+    def type(self) -> pa.DataType:
+        """list<item>."""
+        return _list_type(self.item.type)
+
+    def encode(self, values: Sequence[Sequence[Any] | None]) -> pa.Array:
+        """Shape: (values,), each of any length."""
+        flat = self.item.encode([item for value in values if value is not None for item in value])
+        return _list_array(self.type, values, flat)
+
+    def decode(self, column: pa.Array) -> list[Any]:
+        """The inverse of encode, tuples."""
+        if column.null_count == len(column):
+            return [None] * len(column)
+        flat, offsets = _list_parts(column)
+        items = self.item.decode(flat)
+        spans = pairwise(offsets)
+        return [
+            tuple(items[first:last]) if valid else None
+            for (first, last), valid in zip(spans, _valid(column), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Record:
+    """Records as struct: a field an attribute. `make` builds one from the fields in their order."""
+
+    make: Callable[..., Any]
+    fields: Mapping[str, Codec]
+
+    @property
+    def type(self) -> pa.DataType:
+        """struct<field: type, …>."""
+        return pa.struct([(name, codec.type) for name, codec in self.fields.items()])
+
+    def columns(self, records: Sequence[Any]) -> list[pa.Array]:
+        """A column a field, for records of which none is None."""
+        return [codec.encode(list(map(attrgetter(name), records))) for name, codec in self.fields.items()]
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        """Shape: (values,)."""
+        missing = [value is None for value in values]
+        if not any(missing):
+            return pa.StructArray.from_arrays(self.columns(values), fields=list(self.type))
+        columns = [
+            codec.encode([None if value is None else getattr(value, name) for value in values])
+            for name, codec in self.fields.items()
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(self.type), mask=pa.array(missing, pa.bool_()))
+
+    def decode(self, column: pa.Array) -> list[Any]:
+        """The inverse of encode. Fields the record does not have are ignored."""
+        if column.null_count == len(column):
+            return [None] * len(column)
+        records = self.assemble([column.field(name) for name in self.fields])
+        return [record if valid else None for record, valid in zip(records, _valid(column), strict=True)]
+
+    def assemble(self, columns: Iterable[pa.Array]) -> list[Any]:
+        """The records of columns in the order of the fields."""
+        decoded = [codec.decode(column) for codec, column in zip(self.fields.values(), columns, strict=True)]
+        return list(map(self.make, *decoded))
+
+
+def keywords(make: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """Call a keyword-only constructor with the values of `names` in their order."""
+
+    def build(*values: Any) -> Any:  # noqa: ANN401 # whatever the record holds
+        return make(**dict(zip(names, values, strict=True)))
+
+    return build
+
+
+def _list_type(item: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", item))  # Parquet's own word for it, so that reading gives this type
+
+
+def _list_array(kind: pa.DataType, values: Sequence[Any], flat: pa.Array) -> pa.Array:
+    lengths = (0 if value is None else len(value) for value in values)
+    offsets = array("i", accumulate(lengths, initial=0))
+    starts = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
+    missing = [value is None for value in values]
+    mask = pa.array(missing, pa.bool_()) if any(missing) else None
+    return pa.ListArray.from_arrays(starts, flat, type=kind, mask=mask)
+
+
+def _list_parts(column: pa.Array) -> tuple[pa.Array, list[int]]:
+    """The values all lists hold together, and where each begins and ends in them."""
+    offsets: list[int] = column.offsets.to_pylist()
+    first = offsets[0] if offsets else 0
+    last = offsets[-1] if offsets else 0
+    return column.values.slice(first, last - first), [offset - first for offset in offsets]
+
+
+def _valid(column: pa.Array) -> list[bool]:
+    return column.is_valid().to_pylist() if column.null_count else [True] * len(column)
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    """Arrow splits what is over 2 GiB into chunks, which our nested columns cannot hold."""
+    if isinstance(column, pa.ChunkedArray):
+        raise pa.ArrowCapacityError("over 2 GiB of text")
+    return column

@@ -1,0 +1,102 @@
+"""Encoding: trajectories to Arrow batches, each row with its weight.
+
+Invariant: a row's weight depends on that row alone, so that where files are cut does not depend on how trajectories
+were spread over batches, runs or processes.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from art_otel.calls import Logprobs, Message, TokenIds
+from art_otel.errors import StoreError
+from art_otel.store.rows import Row, StoredCall, StoredTurn, store_trajectory
+from art_otel.store.schema import ROW
+from art_otel.trajectories.trajectory import Trajectory
+
+WEIGHT: Final = "weight"
+BATCH_SCHEMA: Final = pa.schema([*ROW.type, pa.field(WEIGHT, pa.int64())])
+"""A batch's columns: those of a file but for group_index, and the weight of each row in bytes."""
+
+_BATCH_ROWS: Final = 256
+_BATCH_BYTES: Final = 2 * 1024 * 1024
+
+
+def encode_batches(trajectories: Iterable[Trajectory]) -> Iterator[pa.RecordBatch]:
+    """Batches of about 2 MiB or 256 rows, of schema BATCH_SCHEMA.
+
+    Raises StoreError, which names the rollout, for a value that no column can hold.
+    """
+    rows: list[Row] = []
+    weights: list[int] = []
+    for trajectory in trajectories:
+        row, weight = _weighed_row(trajectory)
+        rows.append(row)
+        weights.append(weight)
+        if len(rows) == _BATCH_ROWS or sum(weights) >= _BATCH_BYTES:
+            yield _batch(rows, weights)
+            rows, weights = [], []
+    if rows:
+        yield _batch(rows, weights)
+
+
+def _weighed_row(trajectory: Trajectory) -> tuple[Row, int]:
+    try:
+        row = store_trajectory(trajectory)
+        return row, _weigh(row)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _unfit(trajectory.rollout_id, error) from error
+
+
+def _batch(rows: Sequence[Row], weights: Sequence[int]) -> pa.RecordBatch:
+    try:
+        columns = [*ROW.columns(rows), pa.array(weights, pa.int64())]
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        if len(rows) == 1:
+            raise _unfit(rows[0].rollout_id, error) from error
+        for row, weight in zip(rows, weights, strict=True):
+            _batch([row], [weight])
+        raise
+    return pa.RecordBatch.from_arrays(columns, schema=BATCH_SCHEMA)
+
+
+def _unfit(rollout_id: str, error: Exception) -> StoreError:
+    return StoreError(f"rollout {rollout_id!r} cannot be stored: {error}; correct the value or leave the rollout out")
+
+
+def _weigh(row: Row) -> int:
+    """About how many bytes the row takes in memory as Arrow columns."""
+    texts = (row.metrics, row.metadata, row.nested_metadata, row.tools, row.error, *(row.logs or ()), *row.toolsets)
+    main = sum(_characters(message.content, message.tool_calls) + 64 for message in row.messages or ())
+    calls = sum(map(_weigh_call, row.calls))
+    turns = sum(map(_weigh_turn, row.turns))
+    return 512 + _characters(*texts) + main + calls + turns + 128 * len(row.rewards)
+
+
+def _weigh_call(call: StoredCall) -> int:
+    return 256 + _characters(call.parameters, call.env_state, call.extra, call.error)
+
+
+def _weigh_turn(turn: StoredTurn) -> int:
+    packed = 4 * (_count(turn.context_token_ids) + _count(turn.token_ids) + _count(turn.logprobs))
+    messages = sum(map(_weigh_message, turn.messages or ()))
+    edits = sum(_weigh_message(edit.message) for edit in turn.edits or ())
+    return 128 + packed + messages + edits + (_weigh_message(turn.message) if turn.message else 0)
+
+
+def _weigh_message(message: Message) -> int:
+    arguments = sum(len(call.arguments) + 64 for call in message.tool_calls)
+    return 64 + arguments + _characters(message.content, message.reasoning, message.refusal, message.parts)
+
+
+def _characters(*texts: str | None) -> int:
+    return sum(len(text) for text in texts if text)
+
+
+def _count(packed: TokenIds | Logprobs | None) -> int:
+    return len(packed) if packed is not None else 0

@@ -1,0 +1,117 @@
+"""ConversionReport: the honest account of a conversion, written as `_report.json`.
+
+Invariant: spans read = used + ignored (by reason) + duplicate + quarantined (by reason), and calls = completed +
+failed. Every number is a count of what really happened; nothing is estimated.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+REPORT_NAME: Final = "_report.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpanCounts:
+    """Where the spans went. A damaged line or message of unknown content counts as one span read and quarantined."""
+
+    read: int = 0
+    used: int = 0
+    duplicate: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict[str, int])
+    quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogCounts:
+    """Where the log records went. `without_span`: their span is not in the sources, or they name none."""
+
+    read: int = 0
+    joined: int = 0
+    duplicate: int = 0
+    without_span: int = 0
+    quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallCounts:
+    """The LLM calls. `without_content` are completed calls of which neither prompt nor completion was captured."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    without_content: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrajectoryCounts:
+    """The trajectories; `incomplete` counts trajectories by reason (one may have several)."""
+
+    total: int = 0
+    complete: int = 0
+    incomplete: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quarantined:
+    """One quarantined piece by name: where it stands, why it was set aside."""
+
+    reason: str
+    path: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileReport:
+    """One input file. `error` says why it could not be read, `note` what a reader should know."""
+
+    path: str
+    format: str | None
+    compression: str | None
+    bytes: int
+    spans: int
+    logs: int
+    damaged: int
+    note: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConversionReport:
+    """Everything a conversion can say about itself.
+
+    `quarantine` lists at most the first 1,000 pieces; `hints` say what to do when little or nothing came out.
+    """
+
+    spans: SpanCounts = field(default_factory=SpanCounts)
+    logs: LogCounts = field(default_factory=LogCounts)
+    calls: CallCounts = field(default_factory=CallCounts)
+    trajectories: TrajectoryCounts = field(default_factory=TrajectoryCounts)
+    files: Sequence[FileReport] = ()
+    hints: Sequence[str] = ()
+    quarantine: Sequence[Quarantined] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return msgspec.to_builtins(self)
+
+    @property
+    def unread(self) -> list[FileReport]:
+        """The files that could not be read."""
+        return [file for file in self.files if file.error is not None]
+
+
+def write_report(report: ConversionReport, out: Path) -> Path:
+    """Write `_report.json` into the output folder, whole or not at all."""
+    path = out / REPORT_NAME
+    temporary = out / f".{REPORT_NAME}.tmp"
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return path

@@ -1,0 +1,178 @@
+"""Writing: trajectories to the files of a dataset, at once or through sorted runs.
+
+Invariant: the files' bytes follow from the trajectories and their order alone. Both ways go row by row through the same
+cutting into row groups and parts, so it does not matter in which runs and batches the rows came.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from art_otel.errors import StoreError, UsageError
+from art_otel.store.dataset import Dataset
+from art_otel.store.encode import BATCH_SCHEMA, WEIGHT, encode_batches
+from art_otel.store.schema import SCHEMA
+from art_otel.trajectories.trajectory import Trajectory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """The most rows and bytes (in memory, about) of a row group and of a part. One row may be larger."""
+
+    group_rows: int = 1024
+    group_bytes: int = 32 * 1024 * 1024
+    part_rows: int = 64 * 1024
+    part_bytes: int = 1024 * 1024 * 1024
+
+
+_LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteSummary:
+    """What was written: how many trajectories, into which files, in order."""
+
+    trajectories: int
+    files: tuple[Path, ...]
+
+
+def write_trajectories(
+    trajectories: Iterable[Trajectory], path: str | Path, *, limits: Limits = _LIMITS
+) -> WriteSummary:
+    """Write trajectories, sorted by `Trajectory.order`, into a folder as `part-*.parquet` or into one `*.parquet` file.
+
+    What was there before is replaced when everything is written. Memory is that of about one row group.
+    Raises UsageError when they are not sorted or the path cannot be a dataset, StoreError for a trajectory that no
+    column can hold, OSError for what the disk refuses.
+    """
+    return _write(_rows(encode_batches(trajectories)), path, limits)
+
+
+def write_run(trajectories: Iterable[Trajectory], path: str | Path) -> None:
+    """Write trajectories, sorted by `Trajectory.order`, as a run for merge_runs: a scratch file in Arrow IPC."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, BATCH_SCHEMA, options=options) as writer:
+        for batch in encode_batches(trajectories):
+            writer.write_batch(batch)
+
+
+def merge_runs(runs: Sequence[str | Path], out: str | Path, *, limits: Limits = _LIMITS) -> WriteSummary:
+    """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
+
+    Memory is that of about one row group and a batch of each run. Raises StoreError for a file that is no run.
+    """
+    rows = heapq.merge(*map(_run_rows, runs), key=attrgetter("order"))
+    return _write(rows, out, limits)
+
+
+_Order: TypeAlias = tuple[str, int, str]
+
+
+class _Row(NamedTuple):
+    """One row of a batch. `order` is its `Trajectory.order`."""
+
+    order: _Order
+    group_id: str | None
+    weight: int
+    batch: pa.RecordBatch
+    position: int
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
+    for batch in batches:
+        ids, attempts, traces, groups, weights = (
+            batch.column(name).to_pylist() for name in ("rollout_id", "attempt", "trace_id", "group_id", WEIGHT)
+        )
+        for position, rollout_id in enumerate(ids):
+            order = (rollout_id, attempts[position] or 0, traces[position])
+            yield _Row(order, groups[position], weights[position], batch, position)
+
+
+def _run_rows(run: str | Path) -> Iterator[_Row]:
+    try:
+        with pa.OSFile(str(run), "rb") as file, pa.ipc.open_file(file) as reader:
+            if not reader.schema.equals(BATCH_SCHEMA):
+                raise StoreError(f"{run}: not a run of this version; convert again")
+            yield from _rows(map(reader.get_batch, range(reader.num_record_batches)))
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{run}: cannot be read as a run: {error}") from error
+
+
+def _write(rows: Iterable[_Row], path: str | Path, limits: Limits) -> WriteSummary:
+    group_indexes = _GroupIndexes()
+    count = part_rows = part_bytes = 0
+    with Dataset(path) as dataset:
+        for group in _row_groups(_checked(rows), limits):
+            weight = sum(row.weight for row in group)
+            if part_rows and (part_rows + len(group) > limits.part_rows or part_bytes + weight > limits.part_bytes):
+                dataset.end_part()
+                part_rows = part_bytes = 0
+            dataset.write(_table(group, group_indexes))
+            count += len(group)
+            part_rows += len(group)
+            part_bytes += weight
+        return WriteSummary(trajectories=count, files=dataset.commit())
+
+
+def _checked(rows: Iterable[_Row]) -> Iterator[_Row]:
+    before: _Order | None = None
+    for row in rows:
+        if before is not None and row.order < before:
+            raise UsageError(
+                f"rollout {row.order[0]!r} comes after {before[0]!r}: sort trajectories by their `order` before writing"
+            )
+        before = row.order
+        yield row
+
+
+def _row_groups(rows: Iterable[_Row], limits: Limits) -> Iterator[list[_Row]]:
+    group: list[_Row] = []
+    weight = 0
+    for row in rows:
+        if group and (len(group) == limits.group_rows or weight + row.weight > limits.group_bytes):
+            yield group
+            group, weight = [], 0
+        group.append(row)
+        weight += row.weight
+    if group:
+        yield group
+
+
+class _GroupIndexes:
+    """ART's number of each group, by first appearance. A rollout without a group is a group of its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self._count = 0
+
+    def of(self, group_id: str | None) -> int:
+        index = self._count if group_id is None else self._known.setdefault(group_id, self._count)
+        self._count = max(self._count, index + 1)
+        return index
+
+
+def _table(group: Sequence[_Row], group_indexes: _GroupIndexes) -> pa.Table:
+    """The rows as one table in the file's schema."""
+    indexes = pa.array([group_indexes.of(row.group_id) for row in group], pa.int64())
+    table = pa.Table.from_batches(list(_slices(group))).drop_columns([WEIGHT]).combine_chunks()
+    return table.add_column(0, "group_index", indexes).replace_schema_metadata(SCHEMA.metadata)
+
+
+def _slices(group: Sequence[_Row]) -> Iterator[pa.RecordBatch]:
+    """The rows in order, neighbours of one batch together."""
+    start = 0
+    for end in range(1, len(group) + 1):
+        first, last = group[start], group[end - 1]
+        if end < len(group) and group[end].batch is first.batch and group[end].position == last.position + 1:
+            continue
+        yield first.batch.slice(first.position, end - start)
+        start = end

@@ -1,0 +1,358 @@
+"""What tests of span pipelines need: spans built by hand, and hypothesis strategies for every record.
+
+Invariant: the builder counts its ids and its clock, so equal calls give equal spans; every strategy gives valid
+records only, a whole Trajectory with calls that say what its turns say.
+
+Needs hypothesis, which art-otel itself does not depend on.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Final
+
+from msgspec import structs
+
+from art_otel import attributes as names
+from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
+from art_otel.conventions.tokens import encode_ids, encode_logprobs
+from art_otel.spans import Attributes, Event, Link, Span, Value
+from art_otel.store.prompts import rebuild_prompts
+from art_otel.trajectories.trajectory import Edit, PolicyVersions, Reward, Trajectory, Turn
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.strategies import DrawFn, SearchStrategy
+except ImportError as missing:
+    raise ImportError("art_otel.testing needs hypothesis: pip install hypothesis") from missing
+
+_EPOCH_NS: Final = 1_700_000_000_000_000_000
+_TICK_NS: Final = 1_000_000
+
+
+class SpanBuilder:
+    """Builds the spans of one trace. Each span starts a millisecond after the one built before it."""
+
+    def __init__(self, *, trace: int = 1, start_ns: int = _EPOCH_NS) -> None:
+        self.trace_id = f"{trace:032x}"
+        self._start_ns = start_ns
+        self._built = 0
+
+    def span(self, name: str, *, parent: Span | None = None, **fields: Any) -> Span:  # noqa: ANN401 # Span's own fields
+        """A span of any kind, a millisecond long; `fields` are any other fields of Span."""
+        self._built += 1
+        start_ns = self._start_ns + self._built * _TICK_NS
+        known: dict[str, Any] = {
+            "trace_id": self.trace_id,
+            "span_id": f"{self._built:016x}",
+            "parent_span_id": None if parent is None else parent.span_id,
+            "start_ns": start_ns,
+            "end_ns": start_ns + _TICK_NS,
+        }
+        return Span(name=name, **(known | fields))
+
+    def rollout(self, rollout_id: str, *, attributes: Attributes | None = None) -> Span:
+        """A rollout's root span, an hour long."""
+        own = {names.ROLLOUT_ID: rollout_id, names.ROLLOUT_NAME: "test", **(attributes or {})}
+        end_ns = self._start_ns + 3_600_000 * _TICK_NS
+        return self.span(f"{names.ROLLOUT_SPAN_PREFIX}test", attributes=own, end_ns=end_ns)
+
+    def step(self, parent: Span, index: int) -> Span:
+        """A step's span, a second long."""
+        end_ns = self._start_ns + (self._built + 1_000) * _TICK_NS
+        return self.span(
+            f"{names.STEP_SPAN_PREFIX}{index}", parent=parent, attributes={names.STEP_INDEX: index}, end_ns=end_ns
+        )
+
+    def chat(
+        self,
+        parent: Span,
+        prompt: Sequence[Message],
+        choices: Sequence[Choice],
+        *,
+        prompt_token_ids: TokenIds | None = None,
+        attributes: Attributes | None = None,
+    ) -> Span:
+        """A chat call in current GenAI attributes, with token ids and logprobs in ours."""
+        told: dict[str, Value] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "policy",
+            "gen_ai.response.id": f"response-{self._built + 1}",
+            "gen_ai.input.messages": json.dumps([_genai_message(message) for message in prompt]),
+            "gen_ai.output.messages": json.dumps(
+                [_genai_message(choice.message) | {"finish_reason": choice.finish_reason} for choice in choices]
+            ),
+            "gen_ai.response.finish_reasons": [choice.finish_reason or "" for choice in choices],
+            **_token_attributes(prompt_token_ids, choices),
+            **(attributes or {}),
+        }
+        return self.span("chat policy", parent=parent, kind="client", attributes=told)
+
+    def reward(self, parent: Span, value: float, *, name: str = "reward", target: Span | None = None) -> Span:
+        """A reward given later: a span of its own, linked to the span that it judges."""
+        judged = target or parent
+        event = Event(
+            name="gen_ai.evaluation.result",
+            time_ns=self._start_ns + (self._built + 1) * _TICK_NS,
+            attributes={"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value},
+        )
+        link = Link(trace_id=judged.trace_id, span_id=judged.span_id)
+        return self.span(f"{names.REWARD_SPAN_PREFIX}{name}", parent=parent, events=(event,), links=(link,))
+
+
+def _token_attributes(prompt: TokenIds | None, choices: Sequence[Choice]) -> dict[str, Value]:
+    told: dict[str, Value] = {} if prompt is None else {names.PROMPT_TOKENS: encode_ids(prompt)}
+    for choice in choices:
+        if choice.token_ids is not None:
+            told[f"{names.COMPLETION_TOKENS_PREFIX}{choice.index}"] = encode_ids(choice.token_ids)
+        if choice.logprobs is not None:
+            told[f"{names.COMPLETION_LOGPROBS_PREFIX}{choice.index}"] = encode_logprobs(choice.logprobs)
+    return told
+
+
+def _genai_message(message: Message) -> dict[str, Value]:
+    parts: list[dict[str, Value]] = []
+    if message.reasoning is not None:
+        parts.append({"type": "reasoning", "content": message.reasoning})
+    if message.tool_call_id is not None:
+        parts.append({"type": "tool_call_response", "id": message.tool_call_id, "result": message.content})
+    elif message.content is not None:
+        parts.append({"type": "text", "content": message.content})
+    parts.extend(
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    )
+    return {"role": message.role, "parts": parts}
+
+
+TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=12)
+"""Any Unicode text that UTF-8 can hold, the empty one too."""
+
+JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=4,
+)
+"""JSON values."""
+
+# Most fields are filled from few values, because each draw of free text costs as much as ten of these.
+_WORD: Final = st.sampled_from(["a", "b", "", "Zürich\n", "\x00", "東京 😀"])
+_LABEL: Final = st.sampled_from([None, "a", "", "Zürich\n", "\x00", "東京 😀"])
+_NUMBER: Final = st.sampled_from([None, 0, 1, -1, 2**63 - 1, -(2**63)])
+_TIME: Final = st.sampled_from([0, 1, 1_700_000_000_000_000_001, 2**63 - 1])
+_SCORE: Final = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+_WORDS: Final = st.lists(_WORD, max_size=2).map(tuple)
+_OBJECT: Final = st.dictionaries(_WORD, JSON, max_size=2)
+_VALUES: Final = st.lists(_OBJECT, max_size=2).map(tuple)
+_SPAN_ID: Final = st.integers(1, 2**64 - 1).map("{:016x}".format)
+_TRACE_ID: Final = st.integers(1, 2**128 - 1).map("{:032x}".format)
+
+
+@cache
+def tool_calls() -> SearchStrategy[ToolCall]:
+    """Tool calls whose arguments are JSON or not."""
+    arguments = TEXT | _OBJECT.map(json.dumps)
+    return st.builds(ToolCall, id=_LABEL, name=_WORD, arguments=arguments, exact=st.booleans())
+
+
+@cache
+def messages() -> SearchStrategy[Message]:
+    """Messages of any role."""
+    return st.builds(
+        Message,
+        role=st.sampled_from(["system", "user", "assistant", "tool", ""]),
+        content=st.none() | TEXT,
+        name=_LABEL,
+        reasoning=_LABEL,
+        refusal=_LABEL,
+        tool_calls=st.just(()) | st.lists(tool_calls(), max_size=2).map(tuple),
+        tool_call_id=_LABEL,
+        parts=_LABEL,
+    )
+
+
+@cache
+def token_ids(max_size: int = 6) -> SearchStrategy[TokenIds]:
+    """Token ids. Shape: (at most max_size,)."""
+    ids = st.binary(max_size=4 * max_size).map(lambda data: data[: len(data) // 4 * 4])
+    # Ids are not negative: the sign bit of each goes.
+    return ids.map(lambda data: TokenIds(bytes(byte & 127 if at % 4 == 3 else byte for at, byte in enumerate(data))))
+
+
+@cache
+def logprobs(max_size: int = 6) -> SearchStrategy[Logprobs]:
+    """Logprobs. Shape: (at most max_size,)."""
+    return st.lists(_LOGPROB, max_size=max_size).map(_packed_logprobs)
+
+
+_LOGPROB: Final = st.sampled_from([0.0, -0.0, -0.5, -1.5, -1e-45, -3e38])
+
+
+def _packed_logprobs(values: Iterable[float]) -> Logprobs:
+    return Logprobs(Logprobs.of(values).data)
+
+
+@st.composite
+def choices(draw: DrawFn, index: int = 0) -> Choice:
+    """A choice of the given index; it has as many logprobs as token ids, or no logprobs."""
+    ids = draw(_MAYBE_IDS)
+    known = ids is not None and draw(st.booleans())
+    return Choice(
+        index=index,
+        message=draw(messages()),
+        finish_reason=draw(_FINISH_REASON),
+        token_ids=ids,
+        logprobs=_packed_logprobs(draw(_LOGPROB) for _ in ids) if ids is not None and known else None,
+    )
+
+
+_MAYBE_IDS: Final = st.none() | token_ids()
+_FINISH_REASON: Final = st.sampled_from([None, "stop", "length", "tool_calls"])
+
+
+@cache
+def inference_calls() -> SearchStrategy[InferenceCall]:
+    """Calls, but for their prompts and choices, which trajectories() gives them."""
+    counts = dict.fromkeys(Usage.__struct_fields__, _NUMBER)
+    texts = dict.fromkeys(_OPTIONAL_TEXTS, _LABEL)
+    return st.builds(
+        InferenceCall,
+        trace_id=_TRACE_ID,
+        span_id=_SPAN_ID,
+        operation_name=_WORD,
+        start_ns=_TIME,
+        end_ns=st.none() | _TIME,
+        step=_NUMBER,
+        parameters=_OBJECT,
+        tools=st.none() | _VALUES,
+        usage=st.none() | st.builds(Usage, **counts),
+        stream=st.sampled_from([None, True, False]),
+        dropped_attributes=st.integers(0, 2**31),
+        cut=_WORDS,
+        conventions=_WORDS,
+        env_state=_OBJECT,
+        extra=_OBJECT,
+        **texts,
+    )
+
+
+_OPTIONAL_TEXTS: Final = (
+    "response_id",
+    "previous_response_id",
+    "agent",
+    "provider",
+    "request_model",
+    "response_model",
+    "policy_version",
+    "error_type",
+    "error",
+)
+
+
+@cache
+def rewards() -> SearchStrategy[Reward]:
+    """Rewards from any source."""
+    return st.builds(
+        Reward,
+        name=_WORD,
+        value=_SCORE,
+        step=_NUMBER,
+        target=st.none() | _SPAN_ID,
+        source=st.sampled_from(["attribute", "evaluation", "reward_span", "rl", "agentlightning"]),
+        time_ns=_TIME,
+        label=_LABEL,
+        explanation=_LABEL,
+    )
+
+
+@st.composite
+def turn_forests(draw: DrawFn, calls: int) -> tuple[tuple[Turn, ...], list[tuple[Choice, ...] | None]]:
+    """The turns of so many calls, with branches, n > 1, edits, drift and what is unknown; and each call's choices."""
+    turns: list[Turn] = []
+    sampled: list[tuple[Choice, ...] | None] = []
+    for call in range(calls):
+        step = draw(st.integers(1, 2))
+        count = draw(st.integers(0, 3))
+        found = tuple(draw(choices(index * step)) for index in range(count)) or None
+        turns.extend(_turns(call, _draw_prompt(draw, turns), found))
+        sampled.append(found)
+    return tuple(turns), sampled
+
+
+_GIVEN: Final = st.lists(messages(), max_size=2).map(tuple)
+
+
+def _draw_prompt(draw: DrawFn, turns: Sequence[Turn]) -> dict[str, Any]:
+    """How a call's prompt continues earlier turns: the fields that all its turns share."""
+    prompts = rebuild_prompts(turns)
+    known = [index for index, turn in enumerate(turns) if turn.message and prompts[turn.call].messages is not None]
+    shared: dict[str, Any] = {"messages": draw(_GIVEN), "context_token_ids": draw(_MAYBE_IDS)}
+    if known and draw(st.booleans()):
+        shared["drifted_from"] = draw(st.sampled_from(known))
+    if not known or draw(st.booleans()):
+        return shared | {"messages": None} if draw(st.booleans()) else shared
+    parent = draw(st.sampled_from(known))
+    path = len(prompts[turns[parent].call].messages or ()) + 1
+    places = draw(st.sets(st.integers(0, path - 1), max_size=2))
+    edits = tuple(Edit(index=index, message=draw(messages())) for index in sorted(places))
+    return shared | {"parent": parent, "edits": edits}
+
+
+def _turns(call: int, prompt: dict[str, Any], found: Sequence[Choice] | None) -> list[Turn]:
+    if not found:
+        return [Turn(call=call, choice=None, **prompt)]
+    return [
+        Turn(
+            call=call,
+            choice=position,
+            message=choice.message,
+            finish_reason=choice.finish_reason,
+            token_ids=choice.token_ids,
+            logprobs=choice.logprobs,
+            **prompt,
+        )
+        for position, choice in enumerate(found)
+    ]
+
+
+@st.composite
+def trajectories(draw: DrawFn, rollout_ids: SearchStrategy[str] = TEXT, *, max_calls: int = 4) -> Trajectory:
+    """Whole trajectories, whose calls say what their turns say."""
+    turns, sampled = draw(turn_forests(draw(st.integers(0, max_calls))))
+    prompts = rebuild_prompts(turns)
+    calls = tuple(
+        structs.replace(
+            draw(inference_calls()),
+            input_messages=prompts[position].messages,
+            prompt_token_ids=prompts[position].token_ids,
+            choices=found,
+        )
+        for position, found in enumerate(sampled)
+    )
+    return Trajectory(rollout_id=draw(rollout_ids), calls=calls, turns=turns, **draw(_REST_OF_TRAJECTORY))
+
+
+_REST_OF_TRAJECTORY: Final[SearchStrategy[dict[str, Any]]] = st.fixed_dictionaries(
+    {
+        "trace_id": _TRACE_ID,
+        "name": _LABEL,
+        "group_id": _LABEL,
+        "attempt": st.sampled_from([None, 0, 1, 2]),
+        "split": _LABEL,
+        "training_step": _NUMBER,
+        "policy_version": st.none() | st.builds(PolicyVersions, first=_WORD, last=_WORD),
+        "parent_rollout_id": _LABEL,
+        "status": st.sampled_from(["ok", "error", "cancelled", "unfinished"]),
+        "error": _LABEL,
+        "started_at": st.none() | _TIME,
+        "ended_at": st.none() | _TIME,
+        "incomplete_reasons": st.dictionaries(_WORD, st.integers(1, 9), max_size=2),
+        "reward": _SCORE,
+        "rewards": st.lists(rewards(), max_size=2).map(tuple),
+        "metrics": st.dictionaries(_WORD, st.floats(allow_nan=False, allow_infinity=False), max_size=2),
+        "metadata": _OBJECT,
+        "logs": _WORDS,
+        "tools": _VALUES,
+    }
+)

@@ -1,0 +1,109 @@
+"""Account: where every span and log record of a group went.
+
+Invariant: each delivered span is counted once, as used, ignored (by reason), duplicate or quarantined; law 6 is the sum
+of these counts. A span of which only a value was set aside is counted as quarantined although the rest of it serves.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from art_otel.conventions import Role
+from art_otel.spans import Damage, SpanKey, SpanTree
+from art_otel.trajectories.rollouts import RolloutSpans
+
+EMBEDDINGS: Final = "embeddings"
+RETRIEVAL: Final = "response retrieval"
+NO_CALL: Final = "no LLM call in its trace"
+OUTSIDE: Final = "outside every rollout"
+
+
+@dataclass(kw_only=True, slots=True)
+class Account:
+    """Counts of spans, log records, calls and trajectories.
+
+    `damages` lists what assembly itself set aside. `blind_scopes` counts calls without any message by instrumentation
+    scope, `idle_scopes` the spans of traces without an LLM call.
+    """
+
+    used: int = 0
+    duplicate: int = 0
+    ignored: Counter[str] = field(default_factory=Counter[str])
+    quarantined: Counter[str] = field(default_factory=Counter[str])
+    damages: list[Damage] = field(default_factory=list[Damage])
+    logs_joined: int = 0
+    logs_duplicate: int = 0
+    logs_without_span: int = 0
+    calls_completed: int = 0
+    calls_failed: int = 0
+    blind_scopes: Counter[str] = field(default_factory=Counter[str])
+    idle_scopes: Counter[str] = field(default_factory=Counter[str])
+    trajectories: int = 0
+    complete: int = 0
+    incomplete: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, other: "Account") -> None:
+        """Add another group's counts to these."""
+        for name in (
+            "used",
+            "duplicate",
+            "logs_joined",
+            "logs_duplicate",
+            "logs_without_span",
+            "calls_completed",
+            "calls_failed",
+            "trajectories",
+            "complete",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for mine, theirs in (
+            (self.ignored, other.ignored),
+            (self.quarantined, other.quarantined),
+            (self.incomplete, other.incomplete),
+            (self.blind_scopes, other.blind_scopes),
+            (self.idle_scopes, other.idle_scopes),
+        ):
+            mine.update(theirs)
+        self.damages.extend(other.damages)
+
+
+def count_spans(
+    account: Account,
+    tree: SpanTree,
+    roles: Mapping[SpanKey, Role],
+    placed: Mapping[SpanKey, RolloutSpans | None],
+    damages: Iterable[Damage],
+    found_bad: Iterable[Damage],
+) -> None:
+    """Count every delivery once. `damages` came from the source, which counted them; `found_bad` is assembly's own."""
+    counted_by_source = Counter((damage.trace_id, damage.span_id) for damage in damages if damage.partial)
+    bad = {(damage.trace_id, damage.span_id): damage for damage in (*found_bad, *tree.cyclic)}
+    traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
+    for key, deliveries in tree.deliveries.items():
+        left = deliveries - counted_by_source[key]
+        if left <= 0:
+            continue
+        account.duplicate += left - 1
+        if key in bad:
+            account.quarantined[bad[key].reason] += 1
+            continue
+        reason = _ignored_because(key, roles[key], placed[key], traces_with_calls)
+        if reason is None:
+            account.used += 1
+        else:
+            account.ignored[reason] += 1
+            account.idle_scopes[tree.spans[key].scope.name] += reason == NO_CALL
+    account.damages.extend((*tree.cyclic, *found_bad))
+
+
+def _ignored_because(
+    key: SpanKey, role: Role, rollout: RolloutSpans | None, traces_with_calls: Iterable[str]
+) -> str | None:
+    if role == "embeddings":
+        return EMBEDDINGS
+    if role == "retrieval":
+        return RETRIEVAL
+    if rollout is not None:
+        return None
+    return OUTSIDE if key[0] in traces_with_calls else NO_CALL

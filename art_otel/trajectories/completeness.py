@@ -1,0 +1,100 @@
+"""Completeness: everything that is known to be missing from a trajectory, by reason.
+
+Invariant: a trajectory is complete only when nothing is known to be missing; every reason has a count of at least one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from art_otel import attributes
+from art_otel.calls import InferenceCall
+from art_otel.spans import Span, SpanKey, SpanTree
+
+MISSING_ROOT: Final = "missing root"
+MISSING_PARENT: Final = "missing parent"
+NOT_ENDED: Final = "not ended"
+ATTRIBUTES_DROPPED: Final = "attributes dropped"
+EVENTS_DROPPED: Final = "events dropped"
+CUT_JSON: Final = "cut JSON"
+FAILED_CALL: Final = "failed call"
+NO_CONTENT: Final = "no content"
+UNKNOWN_HISTORY: Final = "unknown history"
+SPANS_MISSING: Final = "spans missing"
+SPAN_QUARANTINED: Final = "span quarantined"
+VALUE_QUARANTINED: Final = "value quarantined"
+
+EXPLANATIONS: Final[Mapping[str, str]] = {
+    MISSING_ROOT: "the rollout's own span is not in the sources",
+    MISSING_PARENT: "spans whose parent is not in the sources",
+    NOT_ENDED: "spans that started and never ended",
+    ATTRIBUTES_DROPPED: "attributes the SDK dropped (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
+    EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
+    CUT_JSON: "attributes cut or damaged (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT)",
+    FAILED_CALL: "LLM calls that ended in an error",
+    NO_CONTENT: "LLM calls without prompt or completion (content capture was off)",
+    UNKNOWN_HISTORY: "calls that continue a response nobody recorded",
+    SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
+    SPAN_QUARANTINED: "damaged spans of its trace",
+    VALUE_QUARANTINED: "damaged values in its spans",
+}
+"""What each reason counts, in words for people."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What the other rooms found out about one rollout. `lost` and `damaged_values` count quarantined pieces."""
+
+    root: Span | None
+    spans: Sequence[Span]
+    calls: Sequence[InferenceCall]
+    call_of: Mapping[SpanKey, str]
+    unresolved: int
+    lost: int
+    damaged_values: int
+
+
+def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
+    """Count what is missing by reason, in a fixed order. Empty means complete."""
+    root, spans, calls = evidence.root, evidence.spans, evidence.calls
+    completed = [call for call in calls if not call.failed]
+    watched = [span for span in spans if _matters(span, root)]
+    counts = {
+        MISSING_ROOT: int(root is None),
+        MISSING_PARENT: sum(span.key in tree.orphans and span is not root for span in spans),
+        NOT_ENDED: sum(span.end_ns is None for span in spans),
+        ATTRIBUTES_DROPPED: sum(call.dropped_attributes for call in calls)
+        + sum(span.dropped_attributes_count for span in watched if span.key not in evidence.call_of),
+        EVENTS_DROPPED: sum(span.dropped_events_count for span in watched if span.key not in evidence.call_of),
+        CUT_JSON: sum(len(call.cut) for call in calls),
+        FAILED_CALL: len(calls) - len(completed),
+        NO_CONTENT: sum(_without_content(call) for call in completed),
+        UNKNOWN_HISTORY: evidence.unresolved,
+        SPANS_MISSING: _below_certificate(root, spans),
+        SPAN_QUARANTINED: evidence.lost,
+        VALUE_QUARANTINED: evidence.damaged_values,
+    }
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def _without_content(call: InferenceCall) -> bool:
+    prompt_unknown = call.input_messages is None and call.previous_response_id is None
+    return prompt_unknown or call.choices is None
+
+
+def _matters(span: Span, root: Span | None) -> bool:
+    """Whether what is missing on this span can be missed in the trajectory."""
+    return (
+        span is root or attributes.STEP_INDEX in span.attributes or span.name.startswith(attributes.REWARD_SPAN_PREFIX)
+    )
+
+
+def _below_certificate(root: Span | None, spans: Iterable[Span]) -> int:
+    """How many spans fewer there are below the root than it counted as started or ended."""
+    if root is None:
+        return 0
+    counted = [root.attributes.get(name) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED)]
+    expected = max((count for count in counted if isinstance(count, int)), default=0)
+    given_later = (span for span in spans if span.name.startswith(attributes.REWARD_SPAN_PREFIX) and span.links)
+    outside = sum(span.trace_id != root.trace_id for span in given_later)
+    return max(0, expected - (sum(1 for _ in spans) - 1 - outside))

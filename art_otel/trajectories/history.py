@@ -1,0 +1,70 @@
+"""History: one path through the forest of turns, the shape a trainer reads.
+
+Invariant: over all histories of a trajectory every sampled message is trained exactly once. A turn that several
+histories share is trained in the first of them and is context in the others; what a failed call sampled is context.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from art_otel.calls import Message
+from art_otel.trajectories.trajectory import Trajectory, Turn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryMessage:
+    """A message of a history.
+
+    `turn` is the position of the turn that sampled it, None for what was given to the model; `trained` says whether
+    this history is where it is learnt.
+    """
+
+    message: Message
+    turn: int | None = None
+    trained: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """The path from a root turn to a leaf: `turns` are positions in the trajectory, `messages` None when unknown."""
+
+    turns: tuple[int, ...]
+    messages: tuple[HistoryMessage, ...] | None
+
+
+def histories(trajectory: Trajectory) -> tuple[History, ...]:
+    """Every path from a root turn to a sampled leaf, in the order of the leaves."""
+    turns = trajectory.turns
+    sampled = [turn.message is not None for turn in turns]
+    parents = {turn.parent for index, turn in enumerate(turns) if sampled[index]}
+    trained_before: set[int] = set()
+    found: list[History] = []
+    for leaf in range(len(turns)):
+        if not sampled[leaf] or leaf in parents:
+            continue
+        path = path_to(turns, leaf)
+        trained = {
+            turn for turn in path if turn not in trained_before and not trajectory.calls[turns[turn].call].failed
+        }
+        trained_before.update(trained)
+        found.append(History(turns=path, messages=_messages(turns, path, trained)))
+    return tuple(found)
+
+
+def path_to(turns: Sequence[Turn], leaf: int) -> tuple[int, ...]:
+    """The positions of the turns from the root to `leaf`."""
+    path = [leaf]
+    while (parent := turns[path[-1]].parent) is not None:
+        path.append(parent)
+    return tuple(reversed(path))
+
+
+def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> tuple[HistoryMessage, ...] | None:
+    messages: list[HistoryMessage] = []
+    for index in path:
+        turn = turns[index]
+        if turn.messages is None or turn.message is None:
+            return None
+        messages.extend(HistoryMessage(message=message) for message in turn.messages)
+        messages.append(HistoryMessage(message=turn.message, turn=index, trained=index in trained))
+    return tuple(messages)

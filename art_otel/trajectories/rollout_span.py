@@ -1,0 +1,157 @@
+"""RolloutSpan: what a rollout's own span says about it.
+
+Invariant: a setting comes from the span, else from its resource (an app may set the split or group once for the whole
+process); what is not said is None. Whatever the span carries that no convention claims is kept as metadata.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from art_otel import attributes
+from art_otel.spans import Span, Value
+from art_otel.trajectories.trajectory import Status
+
+_CLAIMED: Final = frozenset(
+    {
+        attributes.ROLLOUT_ID,
+        attributes.ROLLOUT_NAME,
+        attributes.ROLLOUT_ATTEMPT,
+        attributes.SPANS_STARTED,
+        attributes.SPANS_ENDED,
+        attributes.GROUP_ID,
+        attributes.SPLIT,
+        attributes.TRAINING_STEP,
+        attributes.POLICY_VERSION,
+        attributes.REWARD,
+        attributes.ENV_STATE,
+        attributes.EXTRA,
+    }
+)
+_FOREIGN_PREFIXES: Final = (
+    "gen_ai.",
+    "llm.",
+    "input.",
+    "output.",
+    "openinference.",
+    "rl.",
+    "art.tokens.",
+    "art.logprobs.",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AboutRollout:
+    """The fields of a Trajectory that its own span decides."""
+
+    name: str | None = None
+    group_id: str | None = None
+    attempt: int | None = None
+    split: str | None = None
+    training_step: int | None = None
+    policy_version: str | None = None
+    status: Status = "unfinished"
+    error: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    metadata: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    logs: tuple[str, ...] = ()
+
+
+def describe(root: Span | None) -> AboutRollout:
+    """Read the rollout's own span; without it nothing is known and the rollout counts as unfinished."""
+    if root is None:
+        return AboutRollout()
+    return AboutRollout(
+        name=_text(root, attributes.ROLLOUT_NAME) or root.name.removeprefix(attributes.ROLLOUT_SPAN_PREFIX),
+        group_id=_text(root, attributes.GROUP_ID),
+        attempt=_integer(root, attributes.ROLLOUT_ATTEMPT),
+        split=_text(root, attributes.SPLIT),
+        training_step=_integer(root, attributes.TRAINING_STEP),
+        policy_version=_text(root, attributes.POLICY_VERSION),
+        status=_status(root),
+        error=_error(root),
+        started_at=root.start_ns,
+        ended_at=root.end_ns,
+        metrics=_metrics(root),
+        metadata=_metadata(root),
+        logs=_logs(root),
+    )
+
+
+def _setting(root: Span, name: str) -> Value:
+    value = root.attributes.get(name)
+    return root.resource.attributes.get(name) if value is None else value
+
+
+def _text(root: Span, name: str) -> str | None:
+    value = _setting(root, name)
+    return None if value is None or value == "" else str(value)
+
+
+def _integer(root: Span, name: str) -> int | None:
+    value = _setting(root, name)
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _status(root: Span) -> Status:
+    if root.end_ns is None:
+        return "unfinished"
+    error_type = str(root.attributes.get("error.type") or _exception(root, "exception.type") or "")
+    if root.status != "error" and "error.type" not in root.attributes:
+        return "ok"
+    return "cancelled" if error_type.rsplit(".", 1)[-1] == "CancelledError" else "error"
+
+
+def _error(root: Span) -> str | None:
+    if _status(root) not in {"error", "cancelled"}:
+        return None
+    found = root.status_message or _exception(root, "exception.message") or root.attributes.get("error.type")
+    return None if found is None else str(found)
+
+
+def _exception(root: Span, name: str) -> Value:
+    events = [event for event in root.events if event.name == "exception"]
+    return events[-1].attributes.get(name) if events else None
+
+
+def _metrics(root: Span) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in sorted(root.attributes.items()):
+        if name.startswith(attributes.METRIC_PREFIX):
+            number = _number(value)
+            if number is not None:
+                found[name.removeprefix(attributes.METRIC_PREFIX)] = number
+    return found
+
+
+def _number(value: Value) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _metadata(root: Span) -> dict[str, Value]:
+    return {
+        name.removeprefix(attributes.METADATA_PREFIX): value
+        for name, value in sorted(root.attributes.items())
+        if value is not None and not isinstance(value, bytes) and not _is_claimed(name)
+    }
+
+
+def _is_claimed(name: str) -> bool:
+    prefixes = (attributes.METRIC_PREFIX, f"{attributes.ENV_STATE}.", f"{attributes.EXTRA}.", *_FOREIGN_PREFIXES)
+    return name in _CLAIMED or name.startswith(prefixes)
+
+
+def _logs(root: Span) -> tuple[str, ...]:
+    events = sorted(
+        (event for event in root.events if event.name == attributes.LOG_EVENT), key=lambda event: event.time_ns
+    )
+    return tuple(str(event.attributes.get(attributes.LOG_MESSAGE, "")) for event in events)

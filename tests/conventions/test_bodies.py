@@ -1,0 +1,321 @@
+"""Request and response bodies of several APIs, as OpenInference keeps them; OpenLLMetry's flattened attributes."""
+
+import json
+
+import pytest
+
+from art_otel.calls import Message, Usage
+from tests.conventions.builders import call, openinference
+
+ANTHROPIC_REQUEST = {
+    "model": "claude",
+    "max_tokens": 64,
+    "system": [{"type": "text", "text": "be kind"}],
+    "messages": [{"role": "user", "content": "q"}],
+    "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+}
+ANTHROPIC_RESPONSE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude",
+    "content": [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "a"},
+        {"type": "tool_use", "id": "t1", "name": "f", "input": {"x": 1}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 5, "output_tokens": 6, "cache_read_input_tokens": 2},
+}
+
+
+def test_anthropic():
+    found = openinference(ANTHROPIC_REQUEST, ANTHROPIC_RESPONSE)
+    assert [(message.role, message.content) for message in found.input_messages] == [
+        ("system", "be kind"),
+        ("user", "q"),
+    ]
+    (choice,) = found.choices
+    assert (choice.message.reasoning, choice.message.content, choice.finish_reason) == ("hm", "a", "tool_calls")
+    assert choice.message.tool_calls[0].arguments == '{"x": 1}'
+    assert not choice.message.tool_calls[0].exact
+    assert found.tools[0]["function"]["parameters"] == {"type": "object"}
+    assert found.parameters == {"max_tokens": 64}
+    assert found.usage == Usage(input_tokens=5, output_tokens=6, cached_tokens=2)
+
+
+def test_langchains_own_serialisation_falls_back_on_the_flattened_messages():
+    serialised = {"lc": 1, "type": "constructor", "id": ["langchain", "HumanMessage"], "kwargs": {"content": "q"}}
+    attributes = {
+        "openinference.span.kind": "LLM",
+        "input.value": json.dumps({"messages": [[serialised]]}),
+        "output.value": json.dumps({"generations": [[{"text": "a"}]]}),
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "q",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "a",
+        "llm.invocation_parameters": json.dumps({"model": "m", "tools": [{"name": "f", "parameters": {}}], "seed": 1}),
+        "llm.provider": "openai",
+        "llm.finish_reason": "stop",
+    }
+    found = call(attributes, kind="internal")
+    assert found.input_messages == (Message(role="user", content="q"),)
+    assert (found.choices[0].message.content, found.choices[0].finish_reason) == ("a", "stop")
+    assert (found.request_model, found.provider, found.parameters) == ("m", "openai", {"seed": 1})
+    assert found.tools[0]["function"]["name"] == "f"
+    assert found.cut == ()
+
+
+def test_flattened_function_calls_and_tool_calls():
+    prefix = "llm.output_messages.0.message"
+    attributes = {
+        f"{prefix}.role": "assistant",
+        f"{prefix}.function_call_name": "f",
+        f"{prefix}.function_call_arguments_json": '{"a":1}',
+        "llm.tools.0.tool.json_schema": '{"type": "function", "function": {"name": "f"}}',
+    }
+    found = call(attributes)
+    assert found.choices[0].message.tool_calls[0].arguments == '{"a":1}'
+    assert found.tools == ({"type": "function", "function": {"name": "f"}},)
+
+
+def test_flattened_items_of_a_response_are_one_choice():
+    prefix = "llm.output_messages"
+    attributes = {
+        f"{prefix}.0.message.role": "assistant",
+        f"{prefix}.0.message.contents.0.message_content.type": "reasoning",
+        f"{prefix}.0.message.contents.0.message_content.text": "hm",
+        f"{prefix}.1.message.role": "assistant",
+        f"{prefix}.1.message.contents.0.message_content.type": "text",
+        f"{prefix}.1.message.contents.0.message_content.text": "a",
+    }
+    (choice,) = call(attributes, name="Response").choices
+    assert (choice.message.reasoning, choice.message.content) == ("hm", "a")
+    assert len(call(attributes, name="ChatCompletion").choices) == 2
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": "q"},
+        {"llm.input_messages.0.message.content": "its role was dropped"},
+        {"llm.input_messages.x.message.role": "user"},
+    ],
+)
+def test_flattened_messages_with_a_hole_are_unknown(attributes):
+    found = call(attributes)
+    assert (found.input_messages, found.cut) == (None, ("llm.input_messages",))
+
+
+def test_flattened_tools_that_cannot_be_read_are_unknown():
+    found = call({"llm.tools.0.tool.json_schema": '{"type": "fun'})
+    assert (found.tools, found.cut) == (None, ("llm.tools",))
+
+
+def test_a_cut_body_falls_back_and_is_named():
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "q"}]})
+    attributes = {
+        "openinference.span.kind": "LLM",
+        "input.value": body[:-4],
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "q",
+    }
+    found = call(attributes)
+    assert found.input_messages == (Message(role="user", content="q"),)
+    assert found.cut == ("input.value",)
+
+
+def test_bodies_that_are_plain_text_are_not_cut():
+    found = call({"openinference.span.kind": "LLM", "input.value": "hello", "output.value": "world"})
+    assert (found.input_messages, found.choices, found.cut) == (None, None, ())
+
+
+def test_several_choices_and_choices_without_an_index():
+    choices = [{"message": {"role": "assistant", "content": text}} for text in "ab"]
+    found = openinference({"model": "m", "messages": []}, {"choices": choices})
+    assert [(choice.index, choice.message.content) for choice in found.choices] == [(0, "a"), (1, "b")]
+    swapped = [{**choices[0], "index": 1}, {**choices[1], "index": 0}]
+    found = openinference({"model": "m", "messages": []}, {"choices": swapped})
+    assert [(choice.index, choice.message.content) for choice in found.choices] == [(0, "b"), (1, "a")]
+    same = [{**choice, "index": 0} for choice in choices]
+    found = openinference({"model": "m", "messages": []}, {"choices": same})
+    assert [(choice.index, choice.message.content) for choice in found.choices] == [(0, "a"), (1, "b")]
+
+
+@pytest.mark.parametrize("choices", [5, [5], "x", [{"message": 5}]])
+def test_choices_that_are_none_are_unknown(choices):
+    found = openinference({"model": "m", "messages": []}, {"choices": choices})
+    assert (found.choices, found.cut) == (None, ("output.value",))
+
+
+def test_completions_with_one_prompt():
+    found = openinference(
+        {"model": "m", "prompt": "Once", "max_tokens": 3}, {"choices": [{"index": 0, "text": " upon"}]}
+    )
+    assert found.input_messages == (Message(role="user", content="Once"),)
+    assert found.choices[0].message == Message(role="assistant", content=" upon")
+    assert found.parameters == {"max_tokens": 3}
+    assert openinference({"model": "m", "prompt": ["Once"]}).input_messages == found.input_messages
+
+
+def test_completions_with_several_prompts_have_no_one_prompt():
+    choices = [{"index": 0, "text": "a"}, {"index": 1, "text": "b"}]
+    found = openinference({"model": "m", "prompt": ["x", "y"]}, {"choices": choices})
+    assert found.input_messages is None
+    assert found.parameters == {"prompt": ["x", "y"]}
+    assert [choice.message.content for choice in found.choices] == ["a", "b"]
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], [[1, 2]]])
+def test_completions_whose_prompt_is_ids(prompt):
+    found = openinference({"model": "m", "prompt": prompt})
+    assert (found.input_messages, found.prompt_token_ids.tolist()) == (None, [1, 2])
+
+
+def test_completions_with_several_prompts_of_ids_have_no_one_prompt():
+    assert openinference({"model": "m", "prompt": [[1], [2]]}).prompt_token_ids is None
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ({"status": "completed"}, "stop"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
+        ({"status": "incomplete"}, None),
+        ({"status": "failed"}, None),
+        ({}, None),
+    ],
+)
+def test_finish_reasons_of_responses(response, reason):
+    output = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}]
+    found = openinference({"model": "m", "input": "q"}, {"id": "r", "output": output, **response})
+    assert found.choices[0].finish_reason == reason
+
+
+def test_a_response_without_items_has_no_choice():
+    assert openinference({"model": "m", "input": "q"}, {"output": []}).choices == ()
+
+
+def test_a_refusal_and_the_developer_role():
+    request = {"model": "m", "messages": [{"role": "developer", "content": "d"}], "functions": [{"name": "f"}]}
+    found = openinference(request, {"choices": [{"message": {"role": "assistant", "content": None, "refusal": "no"}}]})
+    assert found.input_messages == (Message(role="developer", content="d"),)
+    assert found.choices[0].message == Message(role="assistant", refusal="no")
+    assert found.tools == ({"type": "function", "function": {"name": "f"}},)
+
+
+def test_parameters_that_are_null_were_not_given():
+    assert openinference({"model": "m", "messages": [], "seed": None, "tools": None}).parameters == {}
+    assert openinference({"model": "m", "messages": [], "tools": None}).tools == ()
+
+
+def test_tools_of_a_body_that_cannot_be_read_are_unknown():
+    found = openinference({"model": "m", "messages": [], "tools": [5]})
+    assert (found.tools, found.cut) == (None, ("input.value",))
+
+
+def test_parameters_nested_too_deep_are_unknown():
+    deep = json.loads("[" * 100 + "]" * 100)
+    found = openinference({"model": "m", "messages": [], "x": deep, "seed": 1})
+    assert (found.parameters, found.cut) == ({"seed": 1}, ("input.value",))
+
+
+def test_instructions_that_are_no_content_are_left_out():
+    found = openinference({"model": "m", "input": "q", "instructions": [5]})
+    assert found.input_messages == (Message(role="user", content="q"),)
+
+
+def test_a_partial_output_of_a_failed_call_is_kept():
+    request = {"model": "m", "messages": []}
+    response = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "par"}}]}
+    found = openinference(request, response, status="error", status_message="dropped")
+    assert (found.failed, found.error, found.choices[0].message.content) == (True, "dropped", "par")
+
+
+OLD = {
+    "llm.request.type": "chat",
+    "gen_ai.system": "OpenAI",
+    "gen_ai.request.model": "m",
+    "gen_ai.prompt.0.role": "system",
+    "gen_ai.prompt.0.content": "s",
+    "gen_ai.prompt.1.role": "user",
+    "gen_ai.prompt.1.content": '[{"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "https://x/y"}}]',
+    "gen_ai.prompt.2.role": "assistant",
+    "gen_ai.prompt.2.tool_calls.0.id": "c1",
+    "gen_ai.prompt.2.tool_calls.0.name": "f",
+    "gen_ai.prompt.2.tool_calls.0.arguments": '{"a":1}',
+    "gen_ai.prompt.3.role": "tool",
+    "gen_ai.prompt.3.tool_call_id": "c1",
+    "gen_ai.prompt.3.content": "1",
+    "gen_ai.completion.0.role": "assistant",
+    "gen_ai.completion.0.content": "a",
+    "gen_ai.completion.0.finish_reason": "stop",
+    "gen_ai.completion.1.role": "assistant",
+    "gen_ai.completion.1.finish_reason": "tool_calls",
+    "gen_ai.completion.1.tool_calls.0.name": "f",
+    "gen_ai.completion.1.tool_calls.0.arguments": '{"a":1}',
+    "llm.request.functions.0.name": "f",
+    "llm.request.functions.0.description": "d",
+    "llm.request.functions.0.parameters": '{"type": "object"}',
+    "llm.frequency_penalty": 0.1,
+    "llm.chat.stop_sequences": ("x",),
+    "llm.is_streaming": False,
+    "llm.usage.total_tokens": 9,
+    "gen_ai.usage.prompt_tokens": 4,
+    "gen_ai.usage.completion_tokens": 5,
+}
+
+
+def test_old_openllmetry():
+    found = call(OLD, name="openai.chat")
+    assert [message.role for message in found.input_messages] == ["system", "user", "assistant", "tool"]
+    assert json.loads(found.input_messages[1].parts)[1] == {"type": "image", "url": "https://x/y"}
+    assert found.input_messages[2].tool_calls[0].arguments == '{"a":1}'
+    assert found.input_messages[2].tool_calls[0].exact
+    assert found.input_messages[3].tool_call_id == "c1"
+    assert [choice.finish_reason for choice in found.choices] == ["stop", "tool_calls"]
+    assert found.choices[1].message.tool_calls[0].name == "f"
+    assert found.tools == (
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}},
+    )
+    assert found.parameters == {"frequency_penalty": 0.1, "stop": ["x"]}
+    assert found.usage == Usage(input_tokens=4, output_tokens=5, total_tokens=9)
+    assert (found.provider, found.stream) == ("OpenAI", False)
+    assert found.conventions == ("gen_ai", "openllmetry")
+
+
+def test_old_openllmetry_of_completions_and_the_oldest_names():
+    found = call(
+        {"llm.request.type": "completion", "gen_ai.prompt.0.user": "Once", "gen_ai.completion.0.content": "upon"}
+    )
+    assert found.operation_name == "text_completion"
+    assert found.input_messages == (Message(role="user", content="Once"),)
+    oldest = call({"llm.prompts.0.role": "user", "llm.prompts.0.content": "q", "llm.completions.0.content": "a"})
+    assert oldest.input_messages == (Message(role="user", content="q"),)
+    assert oldest.choices[0].message == Message(role="assistant", content="a")
+
+
+def test_a_prompt_entry_that_lost_its_role_is_not_guessed():
+    found = call({"gen_ai.prompt.0.content": "q"}, dropped_attributes_count=1)
+    assert (found.input_messages, found.cut, found.dropped_attributes) == (None, ("gen_ai.prompt",), 1)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": 5},
+        {"gen_ai.completion.0.content": 5},
+        {"llm.request.functions.1.name": "f"},
+        {"llm.request.functions.0": 5},
+    ],
+)
+def test_old_openllmetry_that_cannot_be_read_is_named(attributes):
+    found = call(attributes)
+    assert (found.input_messages, found.choices, found.tools) == (None, None, None)
+    assert found.cut == (next(iter(attributes)).partition(".0")[0].partition(".1")[0],)
+
+
+def test_a_name_that_is_a_value_and_a_prefix_keeps_the_first():
+    found = call({"llm.input_messages.0.message": "x", "llm.input_messages.0.message.role": "user"})
+    assert found.cut == ("llm.input_messages",)

@@ -1,0 +1,120 @@
+"""Rewards are finite numbers, labels, or bad and said to be so."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel.conventions import BadReward, GivenReward, rewards_of, rewards_of_log
+from tests.conventions.builders import event, log, span
+
+RESULT = "gen_ai.evaluation.result"
+
+
+def values_of(found):
+    return [(reward.name, reward.value) for reward in found]
+
+
+def test_an_evaluation_event():
+    attributes = {
+        "gen_ai.evaluation.name": "accuracy",
+        "gen_ai.evaluation.score.value": 0.5,
+        "gen_ai.evaluation.score.label": "half",
+        "gen_ai.evaluation.explanation": "why",
+        "gen_ai.response.id": "r",
+    }
+    expected = GivenReward(
+        name="accuracy",
+        value=0.5,
+        time_ns=15,
+        source="evaluation",
+        label="half",
+        explanation="why",
+        response_id="r",
+    )
+    assert rewards_of(span(events=[event(RESULT, attributes), event("other")])) == [expected]
+    assert rewards_of_log(log(RESULT, attributes=attributes)) == [expected]
+    assert rewards_of_log(log(RESULT, body=attributes)) == [expected]
+    assert rewards_of_log(log("", attributes={"event.name": RESULT, **attributes})) == [expected]
+    assert rewards_of_log(log("gen_ai.choice", attributes=attributes)) == []
+
+
+def test_a_label_alone_is_a_reward_without_a_value():
+    (found,) = rewards_of(span(events=[event(RESULT, {"gen_ai.evaluation.score.label": "pass"})]))
+    assert (found.name, found.value, found.label) == ("evaluation", None, "pass")
+
+
+def test_neither_score_nor_label_is_bad():
+    (found,) = rewards_of(span(events=[event(RESULT, {"gen_ai.evaluation.name": "x"})]))
+    assert found == BadReward(name="x", detail="has neither a score nor a label")
+
+
+def test_our_attribute_and_the_proposed_one():
+    found = rewards_of(span({"art.reward": 1, "rl.reward.score": "0.5", "rl.reward.name": "style"}))
+    assert values_of(found) == [("reward", 1.0), ("style", 0.5)]
+    assert [reward.source for reward in found] == ["attribute", "rl"]
+    assert [reward.time_ns for reward in found] == [20, 20]
+    assert rewards_of(span({"rl.reward.score": 1}, end_ns=None))[0].time_ns == 10
+
+
+def test_a_reward_span():
+    on_event = span(
+        name="reward style",
+        events=[event(RESULT, {"gen_ai.evaluation.name": "style", "gen_ai.evaluation.score.value": 1})],
+    )
+    on_attributes = span({"gen_ai.evaluation.name": "style", "gen_ai.evaluation.score.value": 1}, name="reward style")
+    ours = span({"art.reward": 1}, name="reward style")
+    for one in (on_event, on_attributes, ours):
+        (found,) = rewards_of(one)
+        assert (found.name, found.value, found.source) == ("style", 1.0, "reward_span")
+
+
+def test_agent_lightning():
+    attributes = {
+        "agentlightning.reward.0.name": "primary",
+        "agentlightning.reward.0.value": 0.75,
+        "agentlightning.reward.1.name": "speed",
+        "agentlightning.reward.1.value": "0.5",
+        "agentlightning.link.0.key_match": "trace_id",
+        "agentlightning.link.0.value_match": "t",
+        "agentlightning.link.1.key_match": "gen_ai.response.id",
+        "agentlightning.link.1.value_match": "r",
+    }
+    found = rewards_of(span(attributes, name="agentlightning.annotation"))
+    assert values_of(found) == [("primary", 0.75), ("speed", 0.5)]
+    assert {(reward.source, reward.response_id) for reward in found} == {("agentlightning", "r")}
+    assert rewards_of(span(attributes, name="elsewhere")) == []
+
+
+@pytest.mark.parametrize("name", ["agentlightning.annotation", "agentlightning.reward"])
+def test_agent_lightning_before(name):
+    assert values_of(rewards_of(span({"reward": 0.5}, name=name))) == [("reward", 0.5)]
+
+
+@pytest.mark.parametrize("name", ["agentops.task.output", "agentops.entity.output"])
+def test_agentops_outputs(name):
+    assert values_of(rewards_of(span({name: '{"type": "reward", "value": 0.5}'}))) == [("reward", 0.5)]
+    assert rewards_of(span({name: '{"type": "reward", "value": null}'})) == []
+    assert rewards_of(span({name: '{"type": "text", "value": 1}'})) == []
+    assert rewards_of(span({name: '{"type": "reward", "val'})) == []
+    assert rewards_of(span({name: "text"})) == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "value"), [(1, 1.0), (True, 1.0), (False, 0.0), ("0.5", 0.5), ("true", 1.0), ("-1e-3", -0.001)]
+)
+def test_numbers_of_any_type(recorded, value):
+    assert values_of(rewards_of(span({"art.reward": recorded}))) == [("reward", value)]
+
+
+@pytest.mark.parametrize(
+    "recorded", ["nan", float("nan"), float("inf"), "Infinity", "high", "", None, [1.0], {}, 10**400, "1_0", b"1"]
+)
+def test_bad_rewards(recorded):
+    (found,) = rewards_of(span({"art.reward": recorded}))
+    assert isinstance(found, BadReward)
+    assert found.name == "reward"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_finite_float_is_given_as_it_is(value):
+    assert values_of(rewards_of(span({"art.reward": value}))) == [("reward", value)]

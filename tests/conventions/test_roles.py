@@ -1,0 +1,102 @@
+"""What a span stands for, and what it says beside the call itself."""
+
+import pytest
+
+from art_otel.conventions import agent_name, env_state_of, extra_of, role_of
+from tests.conventions.builders import call, event, span
+
+
+@pytest.mark.parametrize(
+    ("attributes", "role"),
+    [
+        ({"gen_ai.operation.name": "chat"}, "inference"),
+        ({"gen_ai.operation.name": "text_completion"}, "inference"),
+        ({"gen_ai.operation.name": "generate_content"}, "inference"),
+        ({"gen_ai.operation.name": "completion"}, "inference"),
+        ({"gen_ai.operation.name": "embeddings"}, "embeddings"),
+        ({"gen_ai.operation.name": "fetch_response"}, "retrieval"),
+        ({"gen_ai.operation.name": "invoke_agent", "gen_ai.request.model": "m"}, "agent"),
+        ({"gen_ai.operation.name": "execute_tool"}, "tool"),
+        ({"gen_ai.operation.name": "rerank", "gen_ai.request.model": "m"}, "other"),
+        ({"openinference.span.kind": "LLM"}, "inference"),
+        ({"openinference.span.kind": "AGENT"}, "agent"),
+        ({"openinference.span.kind": "TOOL"}, "tool"),
+        ({"openinference.span.kind": "EMBEDDING"}, "embeddings"),
+        ({"openinference.span.kind": "RETRIEVER"}, "retrieval"),
+        ({"openinference.span.kind": "CHAIN"}, "other"),
+        ({"openinference.span.kind": "RERANKER"}, "other"),
+        ({"openinference.span.kind": "LLM", "input.value": "{}"}, "retrieval"),
+        ({"llm.request.type": "chat"}, "inference"),
+        ({"llm.request.type": "completion"}, "inference"),
+        ({"llm.request.type": "embedding"}, "embeddings"),
+        ({"llm.request.type": "rerank", "gen_ai.request.model": "m"}, "other"),
+        ({"traceloop.span.kind": "agent"}, "agent"),
+        ({"traceloop.span.kind": "tool"}, "tool"),
+        ({"traceloop.span.kind": "workflow"}, "other"),
+        ({"gen_ai.request.model": "m"}, "inference"),
+        ({"gen_ai.provider.name": "openai"}, "inference"),
+        ({"gen_ai.system": "openai"}, "inference"),
+        ({"gen_ai.operation.name": "chat", "gen_ai.input.messages": "[]"}, "retrieval"),
+        ({"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.input.messages": "[]"}, "inference"),
+        ({"gen_ai.operation.name": 5}, "other"),
+        ({}, "other"),
+    ],
+)
+def test_roles(attributes, role):
+    assert role_of(span(attributes)) == role
+
+
+def test_a_servers_own_span_is_other():
+    attributes = {"gen_ai.usage.prompt_tokens": 5, "gen_ai.request.id": "r", "gen_ai.response.model": "m"}
+    assert role_of(span(attributes, name="llm_request", kind="server")) == "other"
+    assert role_of(span({"gen_ai.request.model": "m"}, kind="internal")) == "other"
+
+
+def test_litellms_raw_child_is_a_call_only_with_content():
+    raw = {"gen_ai.request.model": "m", "llm.openai.messages": "[{'role': 'user'}]"}
+    assert role_of(span(raw, name="raw_gen_ai_request", kind="internal")) == "other"
+    raw["gen_ai.prompt.0.content"] = "q"
+    assert role_of(span(raw, name="raw_gen_ai_request", kind="internal")) == "inference"
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "agent"),
+    [
+        ("invoke_agent planner", {}, "planner"),
+        ("invoke_agent planner", {"gen_ai.agent.name": "p"}, "p"),
+        ("run", {"agent.name": "p"}, "p"),
+        ("invoke_agent ", {}, None),
+        ("run", {}, None),
+    ],
+)
+def test_agent_names(name, attributes, agent):
+    assert agent_name(span(attributes, name=name)) == agent
+
+
+def test_a_span_named_as_an_agents_is_an_agents():
+    assert role_of(span(name="invoke_agent planner", kind="internal")) == "agent"
+
+
+def test_env_state_and_extra():
+    attributes = {
+        "art.env_state": '{"board": [1], "turn": 1}',
+        "art.env_state.turn": 2,
+        "art.env_state.note": "x",
+        "art.extra": "not an object",
+        "art.extra.sampler": '{"top": 1}',
+    }
+    one = span(attributes)
+    assert env_state_of(one) == {"board": [1], "turn": 2, "note": "x"}
+    assert extra_of(one) == {"sampler": {"top": 1}}
+    assert (call(attributes).env_state, call(attributes).extra) == (env_state_of(one), extra_of(one))
+    assert env_state_of(span({"art.env_state": '{"board": [1'})) == {}
+
+
+def test_failures():
+    raised = event("exception", {"exception.type": "ValueError", "exception.message": "bad"})
+    assert (call({}, events=[raised]).error_type, call({}, events=[raised]).failed) == (None, False)
+    found = call({}, events=[raised], status="error")
+    assert (found.error_type, found.error) == ("ValueError", "bad")
+    found = call({"error.type": "timeout"})
+    assert (found.error_type, found.error, found.failed) == ("timeout", None, True)
+    assert call({}, status="error").failed

@@ -1,0 +1,39 @@
+"""Convert in a test: sources in, trajectories and report out, with law 6 checked every time."""
+
+from pathlib import Path
+
+from art_otel.engines import Conversion, convert
+from art_otel.store import ConversionReport, read_trajectories
+from art_otel.trajectories import Trajectory
+from tests.dumps import Request, request_of, write_lines
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+def convert_files(out: Path, *sources, **options) -> tuple[list[Trajectory], ConversionReport]:
+    """Convert and read back."""
+    report = convert(Conversion(sources=[str(source) for source in sources], out=out, **options))
+    check_sums(report)
+    return list(read_trajectories(out)), report
+
+
+def check_sums(report: ConversionReport) -> None:
+    """Law 6: every span is counted once, every call too, and every incomplete trajectory says why."""
+    spans, logs, calls, found = report.spans, report.logs, report.calls, report.trajectories
+    assert spans.read == spans.used + sum(spans.ignored.values()) + spans.duplicate + sum(spans.quarantined.values())
+    assert logs.read == logs.joined + logs.duplicate + logs.without_span + sum(logs.quarantined.values())
+    assert calls.total == calls.completed + calls.failed
+    assert found.total - found.complete <= sum(found.incomplete.values())
+    assert bool(found.total - found.complete) == bool(found.incomplete)
+
+
+def with_logs(recording: Path) -> list[Path]:
+    """A recording and, if it has one, its file of log records."""
+    logs = recording.with_suffix(".logs.jsonl")
+    return [recording, logs] if logs.exists() else [recording]
+
+
+def convert_spans(out: Path, *spans: Request, **options) -> tuple[list[Trajectory], ConversionReport]:
+    """Convert OTLP spans, one request each."""
+    dump = write_lines(out / "dump.jsonl", [request_of(span) for span in spans])
+    return convert_files(out / "dataset", dump, **options)

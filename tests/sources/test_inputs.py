@@ -1,0 +1,116 @@
+"""find_inputs: every file once, in order, and nothing that art-otel wrote itself."""
+
+import io
+import os
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from art_otel.errors import SourceError
+from art_otel.sources import FileAccount, Input, find_inputs, read_file
+from tests.sources.requests import lines, span, spans_of, traces
+
+
+@pytest.fixture
+def dumps(tmp_path):
+    for name in ("b.jsonl", "a.jsonl", "deep/er/c.jsonl", ".hidden", ".git/d.jsonl", "_report.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(lines(traces(span())))
+    return tmp_path
+
+
+def names(found, folder):
+    return [os.path.relpath(source.path, folder) for source in found]
+
+
+def test_a_folder_gives_all_files_below_it_sorted(dumps):
+    found = find_inputs([dumps])
+    assert names(found, dumps) == ["a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
+    assert not any(source.explicit for source in found)
+    assert found[0].size == (dumps / "a.jsonl").stat().st_size
+
+
+def test_a_glob_gives_its_matches_and_is_as_good_as_naming_them(dumps):
+    found = find_inputs([f"{dumps}/**/*.jsonl"])
+    assert names(found, dumps) == ["a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
+    assert all(source.explicit for source in found)
+
+
+def test_a_file_named_twice_is_read_once(dumps):
+    (dumps / "link.jsonl").symlink_to(dumps / "a.jsonl")
+    found = find_inputs([dumps, dumps / "a.jsonl", f"{dumps}/*.jsonl", "-", "-"])
+    assert names(found[:-1], dumps) == ["a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
+    assert [source.explicit for source in found] == [True, True, False, True]
+
+
+def test_parquet_that_we_wrote_is_left_alone_and_other_parquet_is_not(dumps):
+    table = pa.table({"a": [1]})
+    pq.write_table(table.replace_schema_metadata({"art_otel.schema_version": "1"}), dumps / "part-0.parquet")
+    pq.write_table(table, dumps / "other.parquet")
+    (dumps / "not.parquet").write_bytes(b"x")
+    (dumps / "lies.parquet").write_bytes(b"\xff\xff\xff\xffPAR1")
+    assert names(find_inputs([dumps]), dumps)[3:] == ["lies.parquet", "not.parquet", "other.parquet"]
+    assert find_inputs([dumps / "part-0.parquet"])[0].explicit
+
+
+@pytest.mark.parametrize("source", ["no/such/file", "no/*.jsonl", "empty"])
+def test_a_source_that_leads_to_nothing_is_named(source, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError, match=r"nothing to read there; name a file, a folder .* or - for standard") as error:
+        find_inputs([source])
+    assert str(error.value).startswith(source)
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines(traces(span(), span(2))))))
+    (source,) = find_inputs(["-"])
+    account = FileAccount()
+    assert len(spans_of(read_file(source, account))) == 2
+    assert (source.size, source.explicit, account.path) == (None, True, "<stdin>")
+
+
+def test_a_name_that_is_no_text_can_be_printed(tmp_path):
+    (tmp_path / os.fsdecode(b"\xff.jsonl")).write_bytes(b"?")
+    (source,) = find_inputs([tmp_path])
+    assert source.name.encode().endswith(rb"\xff.jsonl")
+
+
+def test_a_file_of_unknown_format(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing of ours")
+    (tmp_path / "empty").write_text("")
+    account, empty = FileAccount(), FileAccount()
+    first, second = find_inputs([tmp_path])
+    assert list(read_file(first, empty)) == list(read_file(second, account)) == []
+    assert (account.note, account.format, account.error) == ("no known format", None, None)
+    assert empty.note == "empty"
+    (named,) = find_inputs([tmp_path / "notes.txt"])
+    with pytest.raises(SourceError, match=r"notes\.txt: no known format; known are otlp-json, otlp-protobuf"):
+        list(read_file(named, account))
+    assert account.error is not None
+    assert list(read_file(find_inputs([tmp_path / "empty"])[0], FileAccount())) == []
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    gone = Input(name="gone", path=tmp_path / "gone", size=None, explicit=True)
+    account = FileAccount()
+    with pytest.raises(SourceError, match="gone: cannot be opened"):
+        list(read_file(gone, account))
+    assert account.error is not None
+    folder = Input(name="folder", path=tmp_path, size=None, explicit=False)
+    with pytest.raises(SourceError, match="folder: cannot be"):
+        list(read_file(folder, FileAccount()))
+
+
+def test_a_file_that_goes_bad_while_it_is_read():
+    memory = Input(name="memory", path=pa_path(), size=None, explicit=True)
+    with pytest.raises(SourceError, match="memory: cannot be read"):
+        list(read_file(memory, FileAccount()))
+
+
+def pa_path():
+    from pathlib import Path
+
+    return Path("/proc/self/mem")

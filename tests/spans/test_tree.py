@@ -1,0 +1,125 @@
+"""SpanTree: each span once, no cycles, orphans known, whatever the order of delivery."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel.spans import Resource, Span, grow_tree
+
+TRACE = "ab" * 16
+
+
+def make(number: int, parent: int | None = None, *, start: int = 0, **fields) -> Span:
+    defaults = {"name": f"s{number}", "start_ns": start or 100 + number, "end_ns": 10_000}
+    parent_id = None if parent is None else f"{parent:016x}"
+    return Span(trace_id=TRACE, span_id=f"{number:016x}", parent_span_id=parent_id, **(defaults | fields))
+
+
+def key(number: int) -> tuple[str, str]:
+    return (TRACE, f"{number:016x}")
+
+
+def test_children_stand_below_their_parent_in_order_of_start():
+    tree = grow_tree([make(3, 1, start=5), make(2, 1, start=9), make(1, start=1)])
+    assert tree.children == {key(1): (key(3), key(2))}
+    assert [span.name for span in tree.ancestors(tree.spans[key(2)])] == ["s1"]
+    assert not tree.orphans
+
+
+def test_the_richest_of_several_deliveries_stays():
+    started = make(1, end_ns=None)
+    ended = make(1, attributes={"art.reward": 1.0})
+    for order in ([started, ended, ended], [ended, started, ended]):
+        tree = grow_tree(order)
+        assert tree.spans[key(1)] == ended
+        assert tree.deliveries[key(1)] == 3
+
+
+def test_a_span_whose_parent_is_missing_is_an_orphan():
+    tree = grow_tree([make(2, 1)])
+    assert tree.orphans == {key(2)}
+    assert tree.parent(tree.spans[key(2)]) is None
+
+
+def test_a_cycle_is_set_aside_and_what_hung_below_it_is_an_orphan():
+    tree = grow_tree([make(1, 2), make(2, 1), make(3, 1), make(4, 4), make(5)])
+    assert [damage.span_id for damage in tree.cyclic] == [key(1)[1], key(2)[1], key(4)[1]]
+    assert {damage.reason for damage in tree.cyclic} == {"cycle of parents"}
+    assert set(tree.spans) == {key(3), key(5)}
+    assert tree.orphans == {key(3)}
+
+
+def test_a_chain_of_ten_thousand_spans_is_no_problem():
+    chain = [make(1), *(make(number, number - 1) for number in range(2, 10_001))]
+    random.Random(0).shuffle(chain)
+    tree = grow_tree(chain)
+    assert sum(1 for _ in tree.ancestors(tree.spans[key(10_000)])) == 9_999
+
+
+parents = st.lists(st.one_of(st.none(), st.integers(1, 12)), min_size=1, max_size=12)
+
+
+@given(parents, st.randoms(use_true_random=False), st.integers(1, 3))
+def test_order_and_repetition_change_nothing(parents, chance, copies):
+    spans = [make(number, parent) for number, parent in enumerate(parents, start=1)]
+    shuffled = spans * copies
+    chance.shuffle(shuffled)
+    tree, again = grow_tree(spans), grow_tree(shuffled)
+    assert (tree.spans, tree.children, tree.orphans, tree.cyclic) == (
+        again.spans,
+        again.children,
+        again.orphans,
+        again.cyclic,
+    )
+    assert len(tree.spans) + len(tree.cyclic) == len(spans)
+    for span in tree.spans.values():
+        assert len(list(tree.ancestors(span))) < len(spans)
+
+
+HERE, THERE = (Resource(attributes={"service.instance.id": name}) for name in ("here", "there"))
+
+
+def starts(tree) -> list[str]:
+    return [span.name for span in sorted(tree.spans.values(), key=tree.order)]
+
+
+def two_services(skew: int) -> list[Span]:
+    """One service calls another twice, each time between calls of its own."""
+    client = {"kind": "client", "resource": HERE}
+    server = {"kind": "server", "resource": THERE}
+    return [
+        make(1, start=1_000, end_ns=9_000, resource=HERE),
+        make(2, 1, start=1_100, end_ns=1_900, name="first", resource=HERE),
+        make(3, 1, start=2_000, end_ns=3_000, name="request", **client),
+        make(4, 3, start=2_100 + skew, end_ns=2_900 + skew, name="answer", **server),
+        make(5, 4, start=2_200 + skew, end_ns=2_800 + skew, name="second", resource=THERE),
+        make(6, 1, start=4_000, end_ns=5_000, name="third", resource=HERE),
+    ]
+
+
+def test_an_hour_of_skew_changes_no_order():
+    expected = ["s1", "first", "request", "answer", "second", "third"]
+    hour = 3_600 * 10**9
+    for skew in (0, hour, -hour + 3_600 * 10**9 - 5_000, 50_000):
+        assert starts(grow_tree(two_services(skew))) == expected
+
+
+def test_a_consumer_may_start_after_its_producer_ended():
+    tree = grow_tree(
+        [
+            make(1, start=1_000, end_ns=2_000, kind="producer", resource=HERE),
+            make(2, 1, start=7_000, end_ns=8_000, kind="consumer", resource=THERE),
+        ]
+    )
+    assert tree.starts[key(2)] == 7_000
+
+
+def test_an_unended_child_of_another_clock_starts_inside_its_parent():
+    tree = grow_tree(
+        [
+            make(1, start=1_000, end_ns=2_000, kind="client", resource=HERE),
+            make(2, 1, start=10, end_ns=None, kind="server", resource=THERE),
+        ]
+    )
+    assert 1_000 <= tree.starts[key(2)] <= 2_000

@@ -1,0 +1,191 @@
+"""Law 5: reading what was written gives back the same object."""
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
+from art_otel.errors import StoreError, UsageError
+from art_otel.store import Limits, merge_runs, read_trajectories, write_run, write_trajectories
+from art_otel.store.schema import SCHEMA
+from art_otel.testing import trajectories
+from art_otel.trajectories import Trajectory
+from art_otel.trajectories.lineage import build_turns
+from tests.trajectories.agents import agent_calls
+
+SMALL = Limits(group_rows=2, part_rows=3)
+IN_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+
+
+def in_order(found: list[Trajectory]) -> list[Trajectory]:
+    return sorted(found, key=lambda trajectory: trajectory.order)
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@given(st.lists(trajectories(), max_size=7))
+@IN_FOLDER
+def test_what_was_written_is_read_over_row_groups_and_parts(tmp_path_factory, given_trajectories):
+    folder = tmp_path_factory.mktemp("dataset")
+    expected = in_order(given_trajectories)
+    summary = write_trajectories(expected, folder, limits=SMALL)
+    assert summary.trajectories == len(expected)
+    assert list(summary.files) == sorted(folder.iterdir())
+    assert list(read_trajectories(folder)) == expected
+    for part in summary.files:
+        assert pq.read_schema(part).equals(SCHEMA, check_metadata=True)
+
+
+@given(st.lists(trajectories(), max_size=7), st.randoms(use_true_random=False))
+@IN_FOLDER
+def test_runs_merge_to_the_same_bytes(tmp_path_factory, given_trajectories, random):
+    folder = tmp_path_factory.mktemp("dataset")
+    expected = in_order({trajectory.rollout_id: trajectory for trajectory in given_trajectories}.values())
+    runs = [folder / f"{number}.arrow" for number in range(3)]
+    spread = [[], [], []]
+    for trajectory in expected:
+        spread[random.randrange(3)].append(trajectory)
+    for run, part in zip(runs, spread, strict=True):
+        write_run(part, run)
+    write_trajectories(expected, folder / "direct", limits=SMALL)
+    summary = merge_runs(runs, folder / "merged", limits=SMALL)
+    assert summary.trajectories == len(expected)
+    assert contents(folder / "merged") == contents(folder / "direct")
+
+
+@given(trajectories())
+@IN_FOLDER
+def test_without_prompts_only_the_calls_prompts_and_choices_are_missing(tmp_path_factory, trajectory):
+    file = tmp_path_factory.mktemp("dataset") / "one.parquet"
+    write_trajectories([trajectory], file)
+    (read,) = read_trajectories(file, prompts=False)
+    assert read.turns == trajectory.turns
+    assert read.calls == tuple(
+        msgspec.structs.replace(call, input_messages=None, choices=None, prompt_token_ids=None)
+        for call in trajectory.calls
+    )
+
+
+@given(agent_calls(with_tokens=True))
+@IN_FOLDER
+def test_what_the_lineage_took_apart_is_put_together(tmp_path_factory, calls):
+    file = tmp_path_factory.mktemp("dataset") / "one.parquet"
+    ordered, turns = build_turns(calls)
+    expected = Trajectory(rollout_id="r", trace_id="ab" * 16, calls=ordered, turns=turns)
+    write_trajectories([expected], file)
+    assert list(read_trajectories(file)) == [expected]
+
+
+def test_an_empty_dataset_has_the_schema(tmp_path):
+    summary = write_trajectories([], tmp_path / "out")
+    assert [path.name for path in summary.files] == ["part-00000.parquet"]
+    assert pq.read_schema(summary.files[0]).equals(SCHEMA, check_metadata=True)
+    assert list(read_trajectories(tmp_path / "out")) == []
+    assert merge_runs([], tmp_path / "merged").trajectories == 0
+    assert contents(tmp_path / "merged") == contents(tmp_path / "out")
+
+
+def chain(length: int) -> Trajectory:
+    calls = []
+    prompt: tuple[Message, ...] = ()
+    ids = TokenIds()
+    for number in range(length):
+        prompt = (*prompt, Message(role="user", content=f"question {number}"))
+        ids = ids + TokenIds.of([number])
+        answer = Message(role="assistant", content=f"answer {number}")
+        sampled = TokenIds.of([number, number])
+        calls.append(
+            InferenceCall(
+                trace_id="ab" * 16,
+                span_id=f"{number + 1:016x}",
+                operation_name="chat",
+                start_ns=number,
+                end_ns=number + 1,
+                input_messages=prompt,
+                prompt_token_ids=ids,
+                choices=(Choice(index=0, message=answer, token_ids=sampled, logprobs=Logprobs.of([-0.5, -0.25])),),
+            )
+        )
+        prompt = (*prompt, answer)
+        ids = ids + sampled
+    ordered, turns = build_turns(calls)
+    return Trajectory(rollout_id="chain", trace_id="ab" * 16, calls=ordered, turns=turns)
+
+
+def test_a_chain_of_4000_turns_is_stored_once_and_read(tmp_path):
+    expected = chain(4_000)
+    file = tmp_path / "chain.parquet"
+    write_trajectories([expected], file)
+    assert file.stat().st_size < 1_000_000
+    (read,) = read_trajectories(file)
+    assert read == expected
+
+
+def test_huge_metadata_bounds_the_row_groups_by_bytes(tmp_path):
+    expected = [
+        Trajectory(rollout_id=str(number), trace_id="ab" * 16, metadata={"page": "x" * 3_000_000, "deep": {"a": [1]}})
+        for number in range(5)
+    ]
+    file = tmp_path / "huge.parquet"
+    write_trajectories(expected, file, limits=Limits(group_bytes=7_000_000))
+    assert pq.ParquetFile(file).num_row_groups == 3
+    assert list(read_trajectories(file)) == expected
+
+
+def test_parts_are_bounded_by_bytes(tmp_path):
+    expected = [Trajectory(rollout_id=str(number), trace_id="ab" * 16, error="x" * 10_000) for number in range(6)]
+    summary = write_trajectories(expected, tmp_path, limits=Limits(group_rows=1, part_bytes=25_000))
+    assert len(summary.files) == 3
+    assert list(read_trajectories(tmp_path)) == expected
+
+
+def test_the_text_of_arguments_and_unknown_against_empty_are_kept(tmp_path):
+    messages = (
+        Message(role="assistant", content=None, tool_calls=(ToolCall(id=None, name="f", arguments='{ "a":1}'),)),
+        Message(role="assistant", content="", reasoning="", tool_calls=(ToolCall(name="", arguments="", exact=False),)),
+    )
+    call = InferenceCall(
+        trace_id="ab" * 16, span_id="12" * 8, operation_name="", start_ns=0, end_ns=None, input_messages=messages
+    )
+    told = msgspec.structs.replace(call, tools=(), prompt_token_ids=TokenIds())
+    ordered, turns = build_turns([call, told])
+    expected = Trajectory(rollout_id="", trace_id="ab" * 16, name="", calls=ordered, turns=turns)
+    write_trajectories([expected], tmp_path / "one.parquet")
+    assert list(read_trajectories(tmp_path / "one.parquet")) == [expected]
+
+
+def test_unsorted_trajectories_are_refused_and_nothing_is_written(tmp_path):
+    unsorted = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in ("b", "a")]
+    with pytest.raises(UsageError, match="'a' comes after 'b': sort"):
+        write_trajectories(unsorted, tmp_path / "out")
+    assert contents(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"training_step": 2**70},
+        {"name": "\ud800"},
+        {"metadata": {"a": object()}},
+        {"metadata": {"\ud800": 1}},
+        {"error": 3},
+    ],
+    ids=str,
+)
+def test_a_value_that_no_column_holds_names_its_rollout(tmp_path, fields):
+    good = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in ("a", "c")]
+    bad = Trajectory(rollout_id="b", trace_id="ab" * 16, **fields)
+    with pytest.raises(StoreError, match="rollout 'b' cannot be stored"):
+        write_trajectories([good[0], bad, good[1]], tmp_path / "out")
+    assert contents(tmp_path / "out") == {}
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path):
+    trajectory = Trajectory(rollout_id="a", trace_id="ab" * 16, metadata={"a": float("nan"), "b": 2**70})
+    write_trajectories([trajectory], tmp_path / "one.parquet")
+    (read,) = read_trajectories(tmp_path / "one.parquet")
+    assert read.metadata == {"a": None, "b": 2**70}

@@ -1,0 +1,124 @@
+"""The house keeps its shape: who may import whom, how long a file may be, and that ARCHITECTURE.md tells the truth."""
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "art_otel"
+
+ROOMS = [
+    "errors",
+    "attributes",
+    "spans",
+    "calls",
+    "sources",
+    "conventions",
+    "trajectories",
+    "store",
+    "batches",
+    "engines",
+    "tracing",
+    "demo",
+    "cli",
+    "testing",
+]
+"""From the ground up; a room imports only from rooms before it (`testing` from all, `cli` is the top of the program)."""
+
+ALLOWED = {
+    "opentelemetry.sdk": ("tracing", "sources/sdk.py", "testing.py"),
+    "opentelemetry.proto": ("sources",),
+    "google.protobuf": ("sources",),
+    "pyarrow": ("store", "engines", "sources"),
+    "numpy": ("batches", "demo"),
+    "openai": ("tracing", "demo"),
+    "rich": ("cli",),
+    "hypothesis": ("testing.py",),
+}
+"""Who may import what from outside."""
+
+FORBIDDEN_NAMES = {"utils", "helpers", "manager", "base", "common"}
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.extend(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            found.append(node.module)
+            found.extend(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_imports_only_from_rooms_below_it(path):
+    room = room_of(path)
+    if room == "__init__":
+        return
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "art_otel" and len(parts) > 1 and parts[1] in ROOMS:
+            assert ROOMS.index(parts[1]) <= ROOMS.index(room), f"{path}: {room} may not import {name}"
+        assert not parts[0].startswith("art_otel_"), f"{path}: the core never imports an exporter"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_libraries_are_imported_only_where_they_belong(path):
+    where = str(path.relative_to(PACKAGE))
+    for name in imports(path):
+        for library, places in ALLOWED.items():
+            if name == library or name.startswith(f"{library}."):
+                assert where.startswith(places), f"{path}: {library} belongs in {places}"
+
+
+@pytest.mark.parametrize("room", sorted({room_of(path) for path in sources()} - {"__init__"}))
+def test_every_room_is_in_the_design_and_in_the_architecture(room):
+    assert room in ROOMS
+    assert re.search(rf"`?{room}(/|\.py)`?", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+
+
+def test_architecture_names_no_room_that_does_not_exist():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listing = text.split("```")[3]
+    for line in listing.strip().splitlines():
+        name = line.split()[0]
+        assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"ARCHITECTURE.md names {name}"
+
+
+def test_files_are_small():
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
+    assert max(lengths.values()) <= 400, max(lengths, key=lambda path: lengths[path])
+    assert statistics.median(lengths.values()) <= 150
+
+
+def test_no_name_says_nothing():
+    assert not [path for path in sources() if path.stem in FORBIDDEN_NAMES]
+
+
+def test_importing_the_package_costs_little():
+    heavy = "pyarrow numpy openai opentelemetry google rich hypothesis"
+    code = f"import sys, art_otel; sys.exit(str([n for n in '{heavy}'.split() if n in sys.modules] or ''))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_nothing_private_is_in_the_tree():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert "uv.lock" not in listed

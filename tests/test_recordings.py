@@ -1,0 +1,84 @@
+"""Every real recording converts: one trajectory a file, the right calls, and the same whole result as last time.
+
+Run with ART_OTEL_UPDATE_SNAPSHOTS=1 to write the snapshots anew, and read the difference before you commit it.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from art_otel.trajectories import trajectory_json
+from tests.conversions import RECORDINGS, convert_files, with_logs
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+FILES = sorted(path for path in RECORDINGS.glob("*/*.jsonl") if not path.name.endswith(".logs.jsonl"))
+
+CALLS = {
+    "sync_tools": (2, 0),
+    "async_tools": (2, 0),
+    "stream_sync": (2, 0),
+    "n2": (3, 0),
+    "parse": (3, 0),
+    "responses_api": (8, 1),
+    "error_retry": (1, 5),
+    "embeddings": (0, 0),
+    "raw_response": (4, 0),
+    "long100": (5, 0),
+}
+"""Completed and failed calls of each scenario."""
+
+LOST = {
+    ("otelv2_span", "parse"): (1, 0),
+    ("otelv2_legacy", "parse"): (1, 0),
+    ("otelv2_span", "responses_api"): (0, 0),
+    ("otelv2_legacy", "responses_api"): (0, 0),
+}
+"""What openai-v2 does not instrument: `.parse` and the Responses API."""
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}-{path.stem}"
+
+
+@pytest.mark.parametrize("recording", FILES, ids=name_of)
+def test_a_recording_is_one_trajectory_with_the_right_calls(recording, tmp_path):
+    trajectories, report = convert_files(tmp_path / "out", *with_logs(recording))
+    (trajectory,) = trajectories
+    scenario = recording.stem
+    completed, failed = LOST.get((recording.parent.name, scenario), CALLS[scenario])
+    assert (report.calls.completed, report.calls.failed) == (completed, failed)
+    assert trajectory.rollout_id == f"r-{scenario}"
+    assert trajectory.reward == 1.0
+    assert report.spans.ignored.get("embeddings", 0) == (scenario == "embeddings")
+    assert not report.spans.quarantined
+    assert not report.spans.duplicate
+
+
+@pytest.mark.parametrize("recording", FILES, ids=name_of)
+def test_a_recording_gives_the_same_result_as_last_time(recording, tmp_path):
+    trajectories, report = convert_files(tmp_path / "out", *with_logs(recording))
+    counts = report.to_json()
+    del counts["files"]
+    result = {"trajectories": [trajectory_json(trajectory) for trajectory in trajectories], "report": counts}
+    text = json.dumps(result, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    snapshot = SNAPSHOTS / f"{name_of(recording)}.json"
+    if os.environ.get("ART_OTEL_UPDATE_SNAPSHOTS") == "1":
+        snapshot.parent.mkdir(exist_ok=True)
+        snapshot.write_text(text, encoding="utf-8")
+    assert json.loads(text) == json.loads(snapshot.read_text(encoding="utf-8"))
+
+
+def test_a_long_conversation_under_openinference_lost_attributes_and_says_so(tmp_path):
+    (trajectory,), report = convert_files(tmp_path / "out", RECORDINGS / "openinference" / "long100.jsonl")
+    assert not trajectory.complete
+    assert trajectory.incomplete_reasons["attributes dropped"] == 1004 + 14 + 124 + 454
+    assert sorted(call.dropped_attributes for call in trajectory.calls) == [0, 14, 124, 454, 1004]
+    assert report.trajectories.incomplete["attributes dropped"] == 1
+
+
+def test_all_recordings_at_once_keep_apart(tmp_path):
+    trajectories, _ = convert_files(tmp_path / "out", RECORDINGS)
+    assert len(trajectories) == len(FILES)
+    assert [trajectory.order for trajectory in trajectories] == sorted(trajectory.order for trajectory in trajectories)

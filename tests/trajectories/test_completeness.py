@@ -1,0 +1,111 @@
+"""An incomplete trajectory says what is missing and how much of it."""
+
+import json
+
+import pytest
+
+from tests.conversions import convert_spans
+from tests.dumps import chat_span, make_span
+
+
+def rollout(**attributes):
+    return make_span(1, name="rollout x", attributes={"art.rollout.id": "r", **attributes})
+
+
+def reasons(tmp_path, *spans) -> dict[str, int]:
+    (trajectory,), report = convert_spans(tmp_path, *spans)
+    assert report.trajectories.incomplete == dict.fromkeys(trajectory.incomplete_reasons, 1)
+    return dict(trajectory.incomplete_reasons)
+
+
+def test_nothing_missing(tmp_path):
+    assert reasons(tmp_path, rollout(), chat_span(2, 1, ["a"], "b")) == {}
+
+
+def test_a_failed_call(tmp_path):
+    failed = chat_span(2, 1, ["a"], None, status={"code": 2, "message": "engine dead"})
+    assert reasons(tmp_path, rollout(), failed) == {"failed call": 1}
+
+
+def test_dropped_attributes(tmp_path):
+    call = chat_span(2, 1, ["a"], "b", droppedAttributesCount=9)
+    root = {**rollout(), "droppedAttributesCount": 2, "droppedEventsCount": 4}
+    other = make_span(3, 1, name="http", droppedAttributesCount=50)
+    assert reasons(tmp_path, root, call, other) == {"attributes dropped": 11, "events dropped": 4}
+
+
+def test_cut_json(tmp_path):
+    whole = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "a" * 100}]}])
+    cut = chat_span(2, 1, ["a"], "b", attributes={"gen_ai.input.messages": whole[:50]})
+    found = reasons(tmp_path, rollout(), cut)
+    assert found == {"cut JSON": 1, "no content": 1}
+
+
+@pytest.mark.parametrize("answer", [None, "b"])
+def test_no_content(tmp_path, answer):
+    call = chat_span(2, 1, ["a"], answer)
+    call["attributes"] = [pair for pair in call["attributes"] if pair["key"] != "gen_ai.input.messages"]
+    (trajectory,), report = convert_spans(tmp_path, rollout(), call)
+    assert trajectory.incomplete_reasons == {"no content": 1}
+    assert trajectory.calls[0].input_messages is None
+    assert (trajectory.calls[0].choices is None) == (answer is None)
+    assert bool(report.hints) == (answer is None)
+
+
+def test_content_capture_off_is_explained_with_the_switch(tmp_path):
+    from tests.conversions import convert_files
+    from tests.dumps import request_of, write_lines
+
+    call = make_span(2, 1, kind=3, attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
+    scope = "opentelemetry.instrumentation.genai.openai"
+    dump = write_lines(tmp_path / "in.jsonl", [request_of(rollout(), scope="app"), request_of(call, scope=scope)])
+    _, report = convert_files(tmp_path / "out", dump)
+    (hint,) = report.hints
+    assert scope in hint
+    assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in hint
+
+
+@pytest.mark.parametrize(("started", "ended", "missing"), [(2, 2, 1), (1, 1, 0), (3, 1, 2), ("?", 1, 0)])
+def test_fewer_spans_than_the_certificate_says(tmp_path, started, ended, missing):
+    certificate = {"art.rollout.spans.started": started, "art.rollout.spans.ended": ended}
+    found = reasons(tmp_path, rollout(**certificate), chat_span(2, 1, ["a"], "b"))
+    assert found == ({"spans missing": missing} if missing else {})
+
+
+def test_a_linked_reward_from_elsewhere_is_no_span_of_the_certificate(tmp_path):
+    certificate = {"art.rollout.spans.started": 2, "art.rollout.spans.ended": 2}
+    links = [{"traceId": f"{1:032x}", "spanId": f"{1:016x}"}]
+    late = make_span(9, trace=2, name="reward x", links=links, attributes={"art.reward": 1.0})
+    assert reasons(tmp_path, rollout(**certificate), chat_span(2, 1, ["a"], "b"), late) == {"spans missing": 1}
+
+
+def test_an_earlier_response_nobody_recorded(tmp_path):
+    request = {"model": "m", "input": "go on", "previous_response_id": "resp_0"}
+    response = {
+        "id": "resp_1",
+        "object": "response",
+        "model": "m",
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]}],
+    }
+    known = {
+        "openinference.span.kind": "LLM",
+        "input.value": json.dumps(request),
+        "input.mime_type": "application/json",
+        "output.value": json.dumps(response),
+        "output.mime_type": "application/json",
+    }
+    assert reasons(tmp_path, rollout(), make_span(2, 1, attributes=known)) == {"unknown history": 1}
+
+
+def test_an_earlier_response_is_the_prompt_of_the_next(tmp_path):
+    from tests.conversions import RECORDINGS, convert_files
+
+    (trajectory,), _ = convert_files(tmp_path / "out", RECORDINGS / "openinference" / "responses_api.jsonl")
+    resumed = next(call for call in trajectory.calls if call.previous_response_id is not None)
+    assert [message.role for message in resumed.input_messages] == ["user", "assistant", "user"]
+    assert resumed.input_messages[0].content == "Weather in Paris?"
+
+
+def test_a_damaged_span_of_the_trace(tmp_path):
+    bad = make_span(3, 1, startTimeUnixNano="9", endTimeUnixNano="1")
+    assert reasons(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"), bad, bad) == {"span quarantined": 1}

@@ -1,0 +1,114 @@
+"""One request that several instrumentors recorded is one call; different requests stay apart."""
+
+import json
+
+from tests.conversions import convert_files
+from tests.dumps import chat_span, make_span, request_of, write_lines
+
+
+def rollout():
+    return make_span(1, name="rollout x", attributes={"art.rollout.id": "r"})
+
+
+def openinference(number: int, parent: int, response_id: str, *, content: str = "b", **fields):
+    request = {"model": "m", "messages": [{"role": "user", "content": "a"}], "temperature": 0.5}
+    response = {
+        "id": response_id,
+        "object": "chat.completion",
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": content},
+                "token_ids": [5, 6],
+            }
+        ],
+        "prompt_token_ids": [1, 2, 3],
+    }
+    known = {
+        "openinference.span.kind": "LLM",
+        "input.value": json.dumps(request),
+        "input.mime_type": "application/json",
+        "output.value": json.dumps(response),
+        "output.mime_type": "application/json",
+    }
+    return make_span(number, parent, name="ChatCompletion", attributes=known, **fields)
+
+
+def convert(tmp_path, *scoped):
+    requests = [request_of(span, scope=scope) for scope, span in scoped]
+    return convert_files(tmp_path / "out", write_lines(tmp_path / "in.jsonl", requests))
+
+
+def test_nested_recordings_of_one_call_are_one_call_with_the_richest_fields(tmp_path):
+    with_id = {"gen_ai.response.id": "resp1"}
+    (trajectory,), report = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("opentelemetry.instrumentation.openai.v1", chat_span(2, 1, ["a"], "b", attributes=with_id)),
+        ("opentelemetry.instrumentation.genai.openai", chat_span(3, 2, ["a"], "b", attributes=with_id)),
+        ("openinference.instrumentation.openai", openinference(4, 3, "resp1")),
+    )
+    (call,) = trajectory.calls
+    assert call.span_id == f"{2:016x}"
+    assert call.prompt_token_ids.tolist() == [1, 2, 3]
+    assert call.choices[0].token_ids.tolist() == [5, 6]
+    assert call.parameters["temperature"] == 0.5
+    assert report.calls.total == 1
+    assert report.spans.used == 4
+    assert trajectory.complete
+
+
+def test_siblings_at_the_same_time_with_one_response_id_are_one_call(tmp_path):
+    with_id = {"gen_ai.response.id": "resp1"}
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("one", chat_span(2, 1, ["a"], "b", attributes=with_id)),
+        ("openinference.instrumentation.openai", openinference(3, 1, "resp1")),
+    )
+    assert len(trajectory.calls) == 1
+
+
+def test_one_response_id_twice_from_one_instrumentor_is_two_calls(tmp_path):
+    with_id = {"gen_ai.response.id": "resp1"}
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("one", chat_span(2, 1, ["a"], "b", attributes=with_id)),
+        ("one", chat_span(3, 1, ["a"], "b", attributes=with_id)),
+    )
+    assert len(trajectory.calls) == 2
+
+
+def test_a_stream_left_current_does_not_swallow_the_next_call(tmp_path):
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("one", chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "x"})),
+        ("one", chat_span(3, 2, ["c"], "d", attributes={"gen_ai.response.id": "y"})),
+    )
+    assert len(trajectory.calls) == 2
+
+
+def test_a_wrapper_with_two_inner_calls_takes_the_one_it_answers_with(tmp_path):
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("router", chat_span(2, 1, ["a"], "b")),
+        ("one", chat_span(3, 2, ["a"], None, status={"code": 2, "message": "overloaded"})),
+        ("one", chat_span(4, 2, ["a"], "b", attributes={"gen_ai.response.id": "y"})),
+    )
+    assert {(call.failed, call.response_id) for call in trajectory.calls} == {(False, "y"), (True, None)}
+
+
+def test_recordings_that_start_in_one_nanosecond_are_still_one_call(tmp_path):
+    with_id = {"gen_ai.response.id": "resp1"}
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("two", chat_span(2, 3, ["a"], "b", attributes=with_id, startTimeUnixNano="5")),
+        ("one", chat_span(3, 1, ["a"], "b", attributes=with_id, startTimeUnixNano="5")),
+    )
+    assert [call.span_id for call in trajectory.calls] == [f"{3:016x}"]

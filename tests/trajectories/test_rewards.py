@@ -1,0 +1,184 @@
+"""Rewards reach what they judge, wherever and whenever they were given."""
+
+import pytest
+
+from tests.conversions import convert_files, convert_spans
+from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
+
+ROLLOUT = {"art.rollout.id": "r"}
+
+
+def evaluation(name: str, value: object = None, time: int = 5, **more):
+    known = {"gen_ai.evaluation.name": name, **more}
+    if value is not None:
+        known["gen_ai.evaluation.score.value"] = value
+    attributes = [{"key": key, "value": attribute(value)} for key, value in known.items()]
+    return {"timeUnixNano": str(time), "name": "gen_ai.evaluation.result", "attributes": attributes}
+
+
+def link_to(number: int, trace: int = 1):
+    return [{"traceId": f"{trace:032x}", "spanId": f"{number:016x}"}]
+
+
+def rollout(**fields):
+    return make_span(1, name="rollout x", attributes={**ROLLOUT, **fields.pop("attributes", {})}, **fields)
+
+
+def step(number: int, index: int, **fields):
+    return make_span(number, 1, name=f"step {index}", attributes={"art.step.index": index}, **fields)
+
+
+def test_the_final_reward_is_an_attribute_of_the_rollout(tmp_path):
+    (trajectory,), _ = convert_spans(tmp_path, rollout(attributes={"art.reward": 1}), chat_span(2, 1, ["a"], "b"))
+    assert trajectory.reward == 1.0
+    (reward,) = trajectory.rewards
+    assert (reward.name, reward.value, reward.target, reward.source) == ("reward", 1.0, None, "attribute")
+
+
+def test_no_reward_is_unknown_and_not_zero(tmp_path):
+    (trajectory,), _ = convert_spans(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"))
+    assert trajectory.reward is None
+    assert trajectory.rewards == ()
+
+
+def test_events_judge_the_call_the_step_or_the_rollout_they_stand_on(tmp_path):
+    spans = [
+        rollout(events=[evaluation("reward", 0.25)]),
+        step(2, 0, events=[evaluation("progress", 0.5)]),
+        chat_span(3, 2, ["a"], "b", events=[evaluation("helpful", 0.75)]),
+        make_span(4, 1, name="grade", events=[evaluation("style", 2)]),
+    ]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    found = {reward.name: (reward.value, reward.step, (reward.target or "")[-1:]) for reward in trajectory.rewards}
+    assert found == {
+        "reward": (0.25, None, ""),
+        "progress": (0.5, 0, "2"),
+        "helpful": (0.75, 0, "3"),
+        "style": (2.0, None, ""),
+    }
+    assert trajectory.reward == 0.25
+
+
+def test_a_linked_reward_span_in_another_trace_and_file(tmp_path):
+    spans = write_lines(tmp_path / "spans.jsonl", [request_of(rollout(), chat_span(2, 1, ["a"], "b"))])
+    later = make_span(7, trace=2, name="reward human", links=link_to(1), events=[evaluation("human", 0.9, time=99)])
+    rewards = write_lines(tmp_path / "rewards.jsonl", [request_of(later)])
+    for sources in ([spans, rewards], [rewards, spans]):
+        (trajectory,), report = convert_files(tmp_path / "out", *sources)
+        assert trajectory.reward == 0.9
+        assert trajectory.rewards[0].source == "reward_span"
+        assert trajectory.complete
+        assert report.spans.used == 3
+
+
+def test_a_reward_span_links_to_a_call_or_a_step(tmp_path):
+    spans = [
+        rollout(),
+        step(2, 4),
+        chat_span(3, 2, ["a"], "b"),
+        make_span(7, trace=2, name="reward call", links=link_to(3), attributes={"art.reward": -1.5}),
+        make_span(8, trace=3, name="reward step", links=link_to(2), attributes={"art.reward": 2.5}),
+    ]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    found = {reward.name: (reward.value, reward.step, reward.target) for reward in trajectory.rewards}
+    assert found == {"call": (-1.5, 4, f"{3:016x}"), "step": (2.5, 4, f"{2:016x}")}
+    assert trajectory.reward is None
+
+
+def test_a_judge_with_calls_of_its_own_rewards_what_it_links_to(tmp_path):
+    spans = [
+        rollout(),
+        chat_span(2, 1, ["a"], "b"),
+        make_span(11, trace=2, name="judge"),
+        chat_span(12, 11, ["good?"], "yes", trace=2),
+        make_span(13, 11, trace=2, name="reward judge", links=link_to(1), events=[evaluation("judge", 1.0)]),
+    ]
+    trajectories, _ = convert_spans(tmp_path, *spans)
+    rewards = {trajectory.rollout_id: trajectory.reward for trajectory in trajectories}
+    assert rewards == {"r": 1.0, f"{2:032x}": None}
+
+
+def test_a_reward_by_rollout_id_only(tmp_path):
+    late = make_span(9, trace=5, name="reward late", attributes={**ROLLOUT, "art.reward": 3.0})
+    (trajectory,), _ = convert_spans(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"), late)
+    assert trajectory.reward == 3.0
+
+
+def test_the_last_correction_wins_and_all_are_kept(tmp_path):
+    spans = [
+        rollout(attributes={"art.reward": 1.0}),
+        chat_span(2, 1, ["a"], "b"),
+        make_span(8, trace=3, name="reward x", links=link_to(1), events=[evaluation("reward", 0.5, time=9_000_000)]),
+        make_span(9, trace=4, name="reward x", links=link_to(1), events=[evaluation("reward", 0.0, time=8_000_000)]),
+    ]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    assert trajectory.reward == 0.5
+    assert [reward.value for reward in trajectory.rewards] == [1.0, 0.0, 0.5]
+
+
+def test_a_response_id_names_the_call(tmp_path):
+    spans = [
+        rollout(),
+        chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "resp1"}),
+        make_span(3, 1, name="grade", events=[evaluation("ok", 1.0, **{"gen_ai.response.id": "resp1"})]),
+    ]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    assert trajectory.rewards[0].target == f"{2:016x}"
+
+
+def test_a_label_without_a_number_is_a_reward_without_value(tmp_path):
+    graded = evaluation("grade", **{"gen_ai.evaluation.score.label": "pass", "gen_ai.evaluation.explanation": "fine"})
+    (trajectory,), _ = convert_spans(tmp_path, rollout(events=[graded]), chat_span(2, 1, ["a"], "b"))
+    (reward,) = trajectory.rewards
+    assert (reward.value, reward.label, reward.explanation) == (None, "pass", "fine")
+    assert trajectory.reward is None
+
+
+def test_several_names_without_a_final_one_leave_the_reward_unknown(tmp_path):
+    events = [evaluation("style", 1.0), evaluation("tests", 0.0)]
+    (trajectory,), _ = convert_spans(tmp_path, rollout(events=events), chat_span(2, 1, ["a"], "b"))
+    assert trajectory.reward is None
+    assert len(trajectory.rewards) == 2
+
+
+def test_other_peoples_rewards_are_read(tmp_path):
+    spans = [
+        rollout(),
+        chat_span(2, 1, ["a"], "b", attributes={"rl.reward.score": 0.5}),
+        make_span(
+            3,
+            1,
+            name="agentlightning.annotation",
+            attributes={"agentlightning.reward.0.name": "primary", "agentlightning.reward.0.value": 0.75},
+        ),
+    ]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    found = {reward.source: (reward.value, reward.target) for reward in trajectory.rewards}
+    assert found == {"rl": (0.5, f"{2:016x}"), "agentlightning": (0.75, None)}
+    assert trajectory.reward == 0.75
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "NaN", "good", [1.0]])
+def test_what_is_no_number_is_quarantined_and_never_a_reward(tmp_path, value):
+    (trajectory,), report = convert_spans(
+        tmp_path, rollout(attributes={"art.reward": value}), chat_span(2, 1, ["a"], "b")
+    )
+    assert trajectory.reward is None
+    assert trajectory.rewards == ()
+    assert sum(report.spans.quarantined.values()) == 1
+    assert trajectory.incomplete_reasons == {"value quarantined": 1}
+    assert "art.reward" in report.quarantine[0].path or "reward" in report.quarantine[0].path
+
+
+def test_a_reward_delivered_three_times_is_one(tmp_path):
+    late = make_span(9, trace=5, name="reward late", links=link_to(1), attributes={"art.reward": 3.0})
+    (trajectory,), report = convert_spans(tmp_path, *[rollout(), chat_span(2, 1, ["a"], "b"), late] * 3)
+    assert len(trajectory.rewards) == 1
+    assert report.spans.duplicate == 6
+
+
+def test_a_reward_for_nothing_known_is_ignored_and_counted(tmp_path):
+    late = make_span(9, trace=5, name="reward late", links=link_to(1, trace=77), attributes={"art.reward": 3.0})
+    trajectories, report = convert_spans(tmp_path, late)
+    assert trajectories == []
+    assert report.spans.ignored == {"no LLM call in its trace": 1}
