@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from art_otel.engines import partition
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import explode, joined, write_lines
 
@@ -85,8 +86,6 @@ def test_rubbish_between_lines_costs_no_span(undisturbed, rubbish, at):
 
 
 def test_several_buckets_and_workers_change_no_byte(undisturbed, tmp_path, monkeypatch):
-    from art_otel.engines import partition
-
     monkeypatch.setattr(partition, "BUCKET_BYTES", 20_000)
     monkeypatch.setattr(partition, "MEMORY_BUDGET", 10_000)
     convert_files(tmp_path / "one", *DUMPS)

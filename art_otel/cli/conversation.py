@@ -41,7 +41,7 @@ def _heading(trajectory: Trajectory) -> Iterable[Text]:
     if trajectory.error is not None:
         yield Text(f"error: {trajectory.error}", "red")
     for reason, count in trajectory.incomplete_reasons.items():
-        yield Text(f"! incomplete: {count} × {reason}: {EXPLANATIONS[reason]}", "yellow")
+        yield Text(f"! incomplete: {reason} ({count}): {EXPLANATIONS[reason]}", "yellow")
     whole = [reward for reward in trajectory.rewards if reward.target is None and reward.step is None]
     yield from (_reward(reward) for reward in whole)
 

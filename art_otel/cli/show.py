@@ -59,9 +59,9 @@ def _list(trajectories: Iterable[Trajectory], *, as_json: bool) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in row["incomplete_reasons"].items())
-        reward = "–" if row["reward"] is None else f"{row['reward']:g}"
+        reward = "-" if row["reward"] is None else f"{row['reward']:g}"
         numbers = (str(row["calls"]), str(row["turns"]))
-        table.add_row(row["rollout_id"], row["name"] or "–", row["status"], reward, *numbers, reasons)
+        table.add_row(row["rollout_id"], row["name"] or "-", row["status"], reward, *numbers, reasons)
     Console(highlight=False).print(table)
 
 

@@ -24,14 +24,16 @@ def _lines(report: ConversionReport, out: Path) -> list[Text]:
     lines = [
         _row("in", f"{_count(spans.read, 'span')} and {_count(report.logs.read, 'log record')}"
              f" from {_count(len(report.files), 'file')}"),
-        _row("", f"{spans.used} used, {_total(spans.ignored)} ignored{_reasons(spans.ignored)},"
-             f" {_count(spans.duplicate, 'duplicate')}, {_total(spans.quarantined)} quarantined{_reasons(spans.quarantined)}"),
+        _row("", f"{spans.used} used, {_by_reason(spans.ignored, 'ignored')}, {_count(spans.duplicate, 'duplicate')},"
+             f" {_by_reason(spans.quarantined, 'quarantined')}"),
         _row("calls", f"{calls.total}: {calls.completed} completed, {calls.failed} failed"),
         _row("out", f"{_count(found.total, 'trajectory', 'trajectories')} in {out}: {found.complete} complete,"
              f" {found.total - found.complete} incomplete"),
     ]  # fmt: skip
-    for reason, count in found.incomplete.items():
-        lines.append(_row("", f"  {count} × {reason}: {EXPLANATIONS[reason]}", "yellow"))
+    lines.extend(
+        _row("", f"  {count} incomplete: {reason}: {EXPLANATIONS[reason]}", "yellow")
+        for reason, count in found.incomplete.items()
+    )
     for piece in report.quarantine[:_LISTED]:
         lines.append(_row("", f"  quarantined: {piece.path}: {piece.reason} {piece.detail}".rstrip(), "yellow"))
     if len(report.quarantine) > _LISTED:
@@ -49,9 +51,6 @@ def _count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def _total(counts: Mapping[str, int]) -> int:
-    return sum(counts.values())
-
-
-def _reasons(counts: Mapping[str, int]) -> str:
-    return f" ({', '.join(f'{reason}: {count}' for reason, count in counts.items())})" if counts else ""
+def _by_reason(counts: Mapping[str, int], verb: str) -> str:
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in counts.items())
+    return f"{sum(counts.values()):,} {verb}" + (f" ({reasons})" if reasons else "")

@@ -54,9 +54,8 @@ def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts
 def read_details(span: Span, logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
     """What the details events tell, which are log records or span events; None when there are none."""
     recorded = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
-    recorded += [
-        {**(values.mapping(log.body) or {}), **log.attributes} for log in logs if event_name(log) == DETAILS_EVENT
-    ]
+    details = [log for log in logs if event_name(log) == DETAILS_EVENT]
+    recorded += [{**(values.mapping(log.body) or {}), **log.attributes} for log in details]
     found = [_facts(Reading(attributes), DETAILS, responses=is_responses(span)) for attributes in recorded]
     known = [facts for facts in found if facts is not None]
     return reduce(merge_facts, known) if known else None

@@ -207,7 +207,7 @@ def _answer(fields: dict[str, Value]) -> Message:
     response = next((fields[name] for name in names if fields.get(name) is not None), None)
     draft = Draft()
     inner = values.items(response)
-    is_content = inner is not None and all("type" in (values.mapping(part) or {}) for part in inner)
+    is_content = bool(inner) and all("type" in (values.mapping(part) or {}) for part in inner)
     if response is not None:
         draft.add_all(response if isinstance(response, str) or is_content else _json(response))
     answered = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")

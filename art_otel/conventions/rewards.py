@@ -126,9 +126,12 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadRewar
     reading = Reading(span.attributes)
     if span.name in _AGENTLIGHTNING_SPANS:
         response_id = _linked_response(reading)
-        for entry in _entries(reading, "agentlightning.reward"):
+        for position, entry in enumerate(_entries(reading, "agentlightning.reward")):
             name = values.text(entry.get("name")) or REWARD
-            yield _reward(name, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
+            # The first is the primary one, whatever its name: it is the reward, the others are further dimensions.
+            named = [REWARD] if name == "primary" else list(dict.fromkeys([REWARD, name]))
+            for given in named if position == 0 else [name]:
+                yield _reward(given, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
         if REWARD in span.attributes:
             yield _reward(REWARD, span.attributes[REWARD], time_ns, "agentlightning", response_id=response_id)
     for name in _AGENTOPS_OUTPUTS:

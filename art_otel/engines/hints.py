@@ -21,8 +21,8 @@ def _hints(spans: int, logs: int, account: Account) -> Iterator[str]:
         yield f"{found}no span in the sources: is this the output of a traces pipeline?"
     elif account.trajectories == 0 and sum(account.blind_scopes.values()) == 0:
         yield (
-            f"{spans} spans, no LLM call: they come from {_names(account.idle_scopes)}. LLM calls are spans that an"
-            " instrumentor of the client makes, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
+            f"{spans} spans, no LLM call: they come from {_names(account.idle_scopes)}. LLM calls are spans made by an"
+            " instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
         )
     elif calls == 0:
         yield f"{spans} spans, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
@@ -32,7 +32,7 @@ def _hints(spans: int, logs: int, account: Account) -> Iterator[str]:
             f" set {capture_switch(scope)} in the traced app."
         )
     if account.logs_without_span and account.blind_scopes:
-        yield f"{account.logs_without_span} log records name spans that are not in the sources; give both to one convert."
+        yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
 
 
 def _names(scopes: Counter[str]) -> str:

@@ -28,7 +28,7 @@ class Reading:
 class Format:
     """One row of the registry.
 
-    `detects` sees the first bytes of the decompressed content (up to 64 KiB, fewer only when there are no more).
+    `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
     `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
     """
 

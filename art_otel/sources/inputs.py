@@ -71,12 +71,15 @@ def _files(path: Path) -> Iterator[Input]:
     if not path.is_dir():
         yield _input(path, explicit=True)
         return
+    for file in sorted(_visible_files(path)):
+        if file.is_file() and not _is_own_output(file):
+            yield _input(file, explicit=False)
+
+
+def _visible_files(path: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            file = Path(folder, name)
-            if not name.startswith(".") and file.is_file() and not _is_own_output(file):
-                yield _input(file, explicit=False)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
 def _input(path: Path, *, explicit: bool) -> Input:

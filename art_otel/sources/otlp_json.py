@@ -22,11 +22,14 @@ from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.lines import read_lines
 from art_otel.sources.otlp_json_records import JsonRecords, is_utf8
 from art_otel.sources.otlp_json_salvage import salvage_request
-from art_otel.sources.otlp_json_scan import split_requests
+from art_otel.sources.otlp_json_scan import BLANKS, split_requests
 from art_otel.sources.refusals import Refused
 
 _SIGNAL: Final = re.compile(rb'"resource(?:Spans|Logs|Metrics|Profiles)"\s*:')
-_FIRST_BYTES: Final = b'{"resource'
+_REQUEST_LINE: Final = re.compile(rb'^\{"resource(?:Spans|Logs|Metrics|Profiles)"\s*:', re.MULTILINE)
+_ARRAY_MARKS: Final = (b"[", b"]", b",")
+_MAX_MARK_BYTES: Final = 80
+_BEGINNINGS: Final = tuple(b'{"resource' + signal + b'"' for signal in (b"Spans", b"Logs", b"Metrics", b"Profiles"))
 _BOM: Final = codecs.BOM_UTF8
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _REQUESTS: Final[msgspec.json.Decoder[otlp.Request | list[otlp.Request]]] = msgspec.json.Decoder(
@@ -36,7 +39,7 @@ _REQUESTS: Final[msgspec.json.Decoder[otlp.Request | list[otlp.Request]]] = msgs
 
 def _detects(head: bytes) -> bool:
     text = head.removeprefix(_BOM).lstrip()
-    torn_at_once = bool(text) and _FIRST_BYTES.startswith(text)
+    torn_at_once = bool(text) and any(beginning.startswith(text) for beginning in _BEGINNINGS)
     return torn_at_once or _SIGNAL.search(head) is not None
 
 
@@ -49,7 +52,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         place = f"{reading.path}:{number}"
         if line is None:
             yield _too_long("line", "max_message_bytes").damage(place)
-        else:
+        elif len(line) > _MAX_MARK_BYTES or line.strip() not in _ARRAY_MARKS:  # an array may have a request a line
             yield from read_line(line.removeprefix(_BOM) if number == 1 else line, place, records)
 
 
@@ -57,9 +60,10 @@ FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads)
 
 
 def _is_document(head: bytes) -> bool:
-    """Whether the first line only opens what the next lines go on with, as in pretty-printed JSON."""
-    first, newline, _ = head.removeprefix(_BOM).lstrip().partition(b"\n")
-    return bool(newline) and first[:1] in (b"{", b"[") and first.rstrip()[-1:] in (b"{", b"[", b",", b":")
+    """Whether the first line only opens what the next lines go on with, and none of those begins a request."""
+    first, newline, rest = head.removeprefix(_BOM).lstrip().partition(b"\n")
+    opens = first[:1] in (b"{", b"[") and first.rstrip()[-1:] in (b"{", b"[", b",", b":")
+    return bool(newline) and opens and _REQUEST_LINE.search(rest) is None
 
 
 def _read_document(stream: io.BufferedReader, records: JsonRecords) -> Iterator[Record]:
@@ -96,7 +100,7 @@ def read_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]
 
 def _salvage_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
     pieces = split_requests(line)
-    if len(pieces) == 1:
+    if len(pieces) == 1 and len(pieces[0]) >= len(line.strip(BLANKS)):
         yield from salvage_request(pieces[0], place, records)
         return
     for piece in pieces:

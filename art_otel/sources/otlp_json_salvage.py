@@ -26,7 +26,9 @@ _TRACE_ID: Final = re.compile(rb'"traceId"\s*+:\s*+(?:"([0-9a-fA-F]{32})")?')
 _SPAN_ID: Final = re.compile(rb'"spanId"\s*+:\s*+(?:"([0-9a-fA-F]{16})")?')
 _RECORD_START: Final = re.compile(rb'\{\s*+"(?:traceId|timeUnixNano|observedTimeUnixNano)"\s*+:')
 _FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r"attributes\[(\d+)\]")
 _MAX_LOST_TRIES: Final = 3
+_TRUNCATED: Final = "Input data was truncated"  # msgspec's words for JSON that is good as far as it goes
 
 
 class _Empty(otlp.Message):
@@ -65,7 +67,6 @@ _RESOURCE: Final = msgspec.json.Decoder(otlp.Resource, strict=False)
 _SCOPE: Final = msgspec.json.Decoder(otlp.Scope, strict=False)
 _SPAN: Final = msgspec.json.Decoder(otlp.Span, strict=False)
 _LOG: Final = msgspec.json.Decoder(otlp.LogRecord, strict=False)
-_KEY_VALUE: Final = msgspec.json.Decoder(otlp.KeyValue, strict=False)
 
 
 def salvage_request(data: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
@@ -73,9 +74,10 @@ def salvage_request(data: bytes, place: str, records: JsonRecords) -> Iterator[R
     salvage = _Salvage(data, place, records, scan_request(data))
     yield from salvage.shared()
     yield from salvage.records()
-    yield from salvage.derailed()
     problem = leftover_problem(salvage.scan.leftover)
-    if problem is not None and not salvage.explained:
+    if salvage.is_broken or (problem is not None and problem.reason in ("torn", "not JSON")):
+        yield from salvage.derailed()
+    if problem is not None and not salvage.explains(problem):
         yield problem.damage(place, ids=salvage.torn_ids)
 
 
@@ -85,7 +87,7 @@ class _Salvage:
     def __init__(self, data: bytes, place: str, records: JsonRecords, scan: Scan) -> None:
         self.scan = scan
         self.torn_ids: Ids = NO_IDS
-        self.explained = False
+        self._recovered = False
         self._data = data
         self._place = place
         self._read = records
@@ -93,6 +95,11 @@ class _Salvage:
         self._scopes: dict[int, Scope] = {}
         self._kept: list[Cut] = []
         self._broken: list[Cut] = []
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a record was no JSON, so that the scan may have gone astray in it."""
+        return bool(self._broken)
 
     def shared(self) -> Iterator[Damage]:
         """Decode resources and scopes; one that is bad is a partial Damage and its records do without it."""
@@ -131,17 +138,20 @@ class _Salvage:
                 yield problem.damage(self._place, "span" if cut.role == "span" else "log", _ids(data))
 
     def derailed(self) -> Iterator[Record]:
-        """Records that the scan lost sight of, because one before them has a stray quote or bracket.
+        """Records that the scan lost sight of, because something before them has a stray quote or bracket.
 
         A record is known by how it begins; the quotes of one inside a text would be escaped.
         """
-        if not self._broken:
-            return
-        start = self._broken[0].start + 1
-        after = [cut for cut in self._kept if cut.start >= start]
-        for end, following in [*((cut.start, cut.end) for cut in after), (len(self._data), 0)]:
+        start = 0
+        for end, following in [*((cut.start, cut.end) for cut in self._kept), (len(self._data), 0)]:
             yield from self._in_gap(start, end)
             start = following
+
+    def explains(self, problem: Refused) -> bool:
+        """Whether a record that was already found to be no JSON is what is wrong with the rest, too."""
+        if not self._broken or self._broken[-1].torn:
+            return False
+        return problem.reason == "not JSON" or self._recovered
 
     def _in_gap(self, start: int, end: int) -> Iterator[Record]:
         lost = 0
@@ -151,7 +161,7 @@ class _Salvage:
             if stop is None:
                 lost += 1  # each such try goes to the end of the gap
             elif found := self._found(match.start(), stop):
-                start, self.explained = stop, not self._broken[-1].torn
+                start, self._recovered = stop, True
                 yield from found
 
     def _found(self, start: int, end: int) -> tuple[Record, ...]:
@@ -159,9 +169,10 @@ class _Salvage:
         role = "span" if b'"startTimeUnixNano"' in data else "log"
         if role == "log" and (b'"traceId"' not in data or b'"logRecords"' not in self._data):
             return ()  # an event or a link
-        before = self._broken[0]
+        before = [cut for cut in self.scan.records if cut.start <= start][-1:]
+        cut = before[0] if before else Cut(role, start, end, torn=False, batch=1, scope_batch=1)
         try:
-            records = self._record(before._replace(role=role), data)
+            records = self._record(cut._replace(role=role), data)
         except Refused:
             return ()
         return () if any(isinstance(record, Damage) and not record.partial for record in records) else records
@@ -187,33 +198,37 @@ def decode_alone(decoder: "msgspec.json.Decoder[_Message]", data: bytes) -> _Mes
         raise Refused("invalid UTF-8")
     try:
         return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise Refused("bad field", _fault(data, str(error)), str(error)) from error
-    except RecursionError as error:
-        raise Refused("nested too deep", detail="deeper than any reader goes") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         quoted = _NOT_FINITE.sub(rb'\1"\2"', data)
         if quoted != data:
             return decode_alone(decoder, quoted)
-        if _has_lone_surrogate(data):
-            raise Refused("lone surrogate", detail="a \\u escape of half a character") from error
-        raise Refused("not JSON", detail=str(error)) from error
+        raise syntax_problem(data) or Refused("bad field", _fault(data, str(error)), str(error)) from error
 
 
 def leftover_problem(leftover: bytes) -> Refused | None:
-    """What is wrong with a request apart from its records; None when nothing is."""
+    """What is wrong with a request apart from its records: first as JSON, then as OTLP. None when nothing is."""
+    problem = syntax_problem(leftover)
+    if problem is not None:
+        torn = problem.detail == _TRUNCATED and leftover.lstrip()[:1] in (b"{", b"[")
+        return Refused("torn", detail=problem.detail) if torn else problem
     try:
         _LEFTOVER.decode(leftover)
-    except RecursionError:
-        return Refused("nested too deep", detail="deeper than any reader goes")
     except msgspec.ValidationError as error:
         return Refused("not OTLP", detail=str(error))
-    except msgspec.DecodeError as error:
-        if _has_lone_surrogate(leftover):
-            return Refused("lone surrogate", detail="a \\u escape of half a character")
-        torn = "truncated" in str(error) and leftover.lstrip()[:1] in (b"{", b"[")
-        return Refused("torn" if torn else "not JSON", detail=str(error))
     return None if is_utf8(leftover) else Refused("invalid UTF-8")
+
+
+def syntax_problem(data: bytes) -> Refused | None:
+    """Why it is no JSON; None when it is."""
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except RecursionError:
+        return Refused("nested too deep", detail="deeper than any reader goes")
+    except msgspec.DecodeError as error:
+        if _has_lone_surrogate(data):
+            return Refused("lone surrogate", detail="a \\u escape of half a character")
+        return Refused("not JSON", detail=str(error))
+    return None
 
 
 def _has_lone_surrogate(data: bytes) -> bool:
@@ -232,21 +247,14 @@ def _first_id(pattern: re.Pattern[bytes], data: bytes) -> str | None:
 
 
 def _fault(data: bytes, message: str) -> str:
-    """The path to the field of the wrong type; msgspec says which one, but not of which attribute."""
+    """The path to the field of the wrong type, an attribute by its name. msgspec's message ends with it."""
     match = _FAULT.search(message)
     where = match[1] if match else ""
-    if not where.startswith("attributes[...]"):
+    numbered = _ATTRIBUTE.match(where)
+    if numbered is None:
         return where
-    for raw in msgspec.json.decode(data, type=_RawAttributes, strict=False).attributes:
-        try:
-            _KEY_VALUE.decode(raw)
-        except msgspec.ValidationError:
-            return _named(raw) or where
-    return where
-
-
-def _named(raw: msgspec.Raw) -> str:
+    attributes = msgspec.json.decode(data, type=_RawAttributes, strict=False).attributes
     try:
-        return attribute_path(("", msgspec.json.decode(raw, type=_Key).key))
+        return attribute_path(("", msgspec.json.decode(attributes[int(numbered[1])], type=_Key).key))
     except msgspec.ValidationError:
-        return ""
+        return where

@@ -18,6 +18,9 @@ _CLOSER_OF: Final = {ord("{"): ord("}"), ord("["): ord("]")}
 _OPENER_OF: Final = {closer: opener for opener, closer in _CLOSER_OF.items()}
 _MAX_KEY: Final = 32
 
+BLANKS: Final = b" \t\r\n"
+"""JSON's white space."""
+
 _ROLES: Final = {
     ("", b"", "{"): "request",
     ("request", b"resourceSpans", "["): "batches",
@@ -91,7 +94,7 @@ def split_requests(line: bytes) -> list[bytes]:
     """
     starts = [match.start() for match in _REQUEST.finditer(line)]
     bounds = [0, *starts, len(line)]
-    pieces = [line[start:end].strip(b" \t\r\n,") for start, end in itertools.pairwise(bounds)]
+    pieces = [line[start:end].strip(BLANKS + b",") for start, end in itertools.pairwise(bounds)]
     if line.lstrip().startswith(b"[") and starts:
         pieces[0] = pieces[0].removeprefix(b"[")
         pieces[-1] = pieces[-1].removesuffix(b"]")

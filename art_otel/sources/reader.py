@@ -14,7 +14,7 @@ from art_otel.sources.formats import FORMATS, detect_format
 from art_otel.sources.inputs import Input
 from art_otel.sources.limits import Limits
 from art_otel.sources.refusals import Refused
-from art_otel.sources.streams import BUFFER_BYTES, HEAD_BYTES, DumpStream, open_input
+from art_otel.sources.streams import HEAD_BYTES, DumpStream, open_input
 from art_otel.spans import Damage, Span
 
 
@@ -70,7 +70,7 @@ def _format_of(stream: DumpStream, source: Input, account: FileAccount) -> Forma
 def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Record]:
     account = reading.account
     last: Record | None = None
-    for last in known.reads(io.BufferedReader(stream, BUFFER_BYTES), reading):
+    for last in known.reads(io.BufferedReader(stream, HEAD_BYTES), reading):
         if isinstance(last, Damage):
             account.partly_damaged += last.partial
             account.damaged += not last.partial

@@ -17,8 +17,8 @@ from art_otel.sources.inputs import Input
 from art_otel.sources.limits import Limits
 from art_otel.spans import DamageReason
 
-HEAD_BYTES: Final = 64 << 10
-BUFFER_BYTES: Final = 1 << 20
+HEAD_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 64 << 10
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
@@ -95,7 +95,7 @@ class DumpStream(_Peekable):
 
 def _gunzip(raw: _Peekable) -> _Fill:
     """Several members one after the other are one stream."""
-    stream = gzip.GzipFile(fileobj=io.BufferedReader(raw, HEAD_BYTES))
+    stream = gzip.GzipFile(fileobj=io.BufferedReader(raw, CHUNK_BYTES))
 
     def fill(buffer: memoryview) -> int:
         data = stream.read1(len(buffer))  # read1 gives what there is before the next read raises
@@ -110,7 +110,7 @@ def _unzstd(raw: _Peekable, fail: Callable[[DamageReason, str], None]) -> _Fill:
     import pyarrow as pa  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs] # slow to load, and it has none
 
     arrow = cast(Any, pa)
-    stream: io.FileIO = arrow.CompressedInputStream(arrow.PythonFile(io.BufferedReader(raw, HEAD_BYTES), "r"), "zstd")
+    stream: io.FileIO = arrow.CompressedInputStream(arrow.PythonFile(io.BufferedReader(raw, CHUNK_BYTES), "r"), "zstd")
 
     def fill(buffer: memoryview) -> int:
         # A read that fails has already written what it could, but does not say how much. 0xff ends neither a

@@ -11,6 +11,7 @@ import msgspec
 
 from art_otel.calls import Message
 from art_otel.spans import Value
+from art_otel.store.json_text import json_text
 from art_otel.trajectories.trajectory import Trajectory, Turn
 
 
@@ -42,7 +43,7 @@ def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
 def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
     """The metadata with what is no scalar as JSON text, and apart from it what is no scalar as it is."""
     nested = {key: value for key, value in metadata.items() if not isinstance(value, str | int | float | None)}
-    texts = {key: msgspec.json.encode(value).decode() for key, value in nested.items()}
+    texts = {key: json_text(value) for key, value in nested.items()}
     return {**metadata, **texts}, nested
 
 
@@ -70,4 +71,4 @@ def _tool_calls(message: Message) -> str | None:
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in message.tool_calls
     ]
-    return msgspec.json.encode(calls).decode()
+    return json_text(calls)

@@ -10,6 +10,7 @@ the final ones; a crash leaves only those, and the next writing to the same plac
 
 import glob
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -43,7 +44,8 @@ class _Part:
     def abandon(self) -> None:
         """Remove the temporary file, if commit has not renamed it."""
         self.writer.is_open = False  # else its finaliser writes a footer to the closed file
-        self.file.close()
+        with suppress(OSError):  # a full disk refuses what is still buffered, and nobody needs it
+            self.file.close()
         self.temporary.unlink(missing_ok=True)
 
 

@@ -15,8 +15,10 @@ import pyarrow as pa
 
 from art_otel.calls import Logprobs, Message, TokenIds
 from art_otel.errors import StoreError
-from art_otel.store.rows import Row, StoredCall, StoredTurn, store_trajectory
+from art_otel.store.rows import Row, store_trajectory
 from art_otel.store.schema import ROW
+from art_otel.store.stored_calls import StoredCall
+from art_otel.store.stored_turns import StoredTurn
 from art_otel.trajectories.trajectory import Trajectory
 
 WEIGHT: Final = "weight"
@@ -57,11 +59,10 @@ def _batch(rows: Sequence[Row], weights: Sequence[int]) -> pa.RecordBatch:
     try:
         columns = [*ROW.columns(rows), pa.array(weights, pa.int64())]
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-        if len(rows) == 1:
-            raise _unfit(rows[0].rollout_id, error) from error
-        for row, weight in zip(rows, weights, strict=True):
-            _batch([row], [weight])
-        raise
+        if len(rows) > 1:  # find the one at fault
+            for row, weight in zip(rows, weights, strict=True):
+                _batch([row], [weight])
+        raise _unfit(rows[0].rollout_id, error) from error
     return pa.RecordBatch.from_arrays(columns, schema=BATCH_SCHEMA)
 
 

@@ -15,7 +15,9 @@ import pyarrow as pa
 from art_otel.calls import Logprobs, Message, TokenIds, ToolCall, Usage
 from art_otel.store.art import ArtMessage
 from art_otel.store.codecs import Codec, ListOf, Packed, Record, Scalar, keywords
-from art_otel.store.rows import IncompleteReason, Row, StoredCall, StoredTurn
+from art_otel.store.rows import IncompleteReason, Row
+from art_otel.store.stored_calls import StoredCall
+from art_otel.store.stored_turns import StoredTurn
 from art_otel.trajectories.trajectory import Edit, PolicyVersions, Reward
 
 SCHEMA_VERSION: Final = 1

@@ -1,6 +1,7 @@
 """Completeness: everything that is known to be missing from a trajectory, by reason.
 
 Invariant: a trajectory is complete only when nothing is known to be missing; every reason has a count of at least one.
+A reason is a cause: a prompt that is unknown because attributes were dropped counts as that and not as missing content.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +67,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         ATTRIBUTES_DROPPED: sum(call.dropped_attributes for call in calls)
         + sum(span.dropped_attributes_count for span in watched if span.key not in evidence.call_of),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in watched if span.key not in evidence.call_of),
-        CUT_JSON: sum(len(call.cut) for call in calls),
+        CUT_JSON: sum(len(call.cut) for call in calls if not call.dropped_attributes),
         FAILED_CALL: len(calls) - len(completed),
         NO_CONTENT: sum(_without_content(call) for call in completed),
         UNKNOWN_HISTORY: evidence.unresolved,
@@ -78,6 +79,9 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
 
 
 def _without_content(call: InferenceCall) -> bool:
+    """Whether prompt or completion are unknown for no other reason that is counted."""
+    if call.dropped_attributes or call.cut:
+        return False
     prompt_unknown = call.input_messages is None and call.previous_response_id is None
     return prompt_unknown or call.choices is None
 

@@ -286,11 +286,8 @@ def test_lone_surrogates_are_replaced_and_named():
 
 
 def test_nan_in_json_costs_only_itself():
-    found = call(
-        {
-            "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"type": "tool_call", "name": "f", "arguments": {"a": NaN}}]}]'
-        }
-    )
+    part = '{"type": "tool_call", "name": "f", "arguments": {"a": NaN}}'
+    found = call({"gen_ai.output.messages": f'[{{"role": "assistant", "parts": [{part}]}}]'})
     assert found.choices[0].message.tool_calls[0].arguments == '{"a": null}'
     assert found.cut == ()
     asked = call({"gen_ai.input.messages": '[{"role": "user", "content": "q", "score": NaN}]'})

@@ -84,6 +84,17 @@ def test_answers_to_tool_calls(entry):
     assert one(entry) == Message(role="tool", tool_call_id="c1", content="sunny")
 
 
+@pytest.mark.parametrize(("response", "content"), [([], "[]"), ([1], "[1]"), (5, "5"), (None, None), ("", "")])
+def test_answers_that_are_no_text_are_json(response, content):
+    part = {"type": "tool_call_response", "id": "c1", "response": response}
+    assert one({"role": "tool", "parts": [part]}) == Message(role="tool", tool_call_id="c1", content=content)
+
+
+def test_arguments_that_no_json_can_hold_make_the_message_unreadable():
+    with pytest.raises(ParseError):
+        one({"role": "assistant", "parts": [{"type": "tool_call", "name": "f", "arguments": {"a": b"x"}}]})
+
+
 def test_several_answers_in_one_message_are_several_messages():
     entry = {
         "role": "user",

@@ -80,9 +80,19 @@ def test_agent_lightning():
         "agentlightning.link.1.value_match": "r",
     }
     found = rewards_of(span(attributes, name="agentlightning.annotation"))
-    assert values_of(found) == [("primary", 0.75), ("speed", 0.5)]
+    assert values_of(found) == [("reward", 0.75), ("speed", 0.5)]
     assert {(reward.source, reward.response_id) for reward in found} == {("agentlightning", "r")}
     assert rewards_of(span(attributes, name="elsewhere")) == []
+
+
+def test_agent_lightnings_primary_reward_is_the_reward_and_keeps_its_name():
+    attributes = {"agentlightning.reward.0.name": "style", "agentlightning.reward.0.value": 1}
+    assert values_of(rewards_of(span(attributes, name="agentlightning.annotation"))) == [
+        ("reward", 1.0),
+        ("style", 1.0),
+    ]
+    unnamed = span({"agentlightning.reward.0.value": 1}, name="agentlightning.annotation")
+    assert values_of(rewards_of(unnamed)) == [("reward", 1.0)]
 
 
 @pytest.mark.parametrize("name", ["agentlightning.annotation", "agentlightning.reward"])

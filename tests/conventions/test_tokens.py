@@ -217,6 +217,7 @@ def test_tokens_without_content_are_kept():
         ("art.logprobs.completion.0", encode_logprobs(Logprobs.of([-1.0])), lambda found: found.choices[0].logprobs),
         ("art.response.choices", '[{"index": 0', lambda found: found.choices[0].finish_reason),
         ("art.response.choices", "[5]", lambda found: found.choices[0].finish_reason),
+        ("art.response.choices", '[{"message": 5}]', lambda found: found.choices[0].finish_reason),
         ("art.request.parameters", '{"top_k": 2', lambda found: found.stream),
         ("art.tokens.completion.x", encode_ids(TokenIds.of([1])), lambda _: None),
     ],

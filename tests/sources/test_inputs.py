@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,7 +52,8 @@ def test_parquet_that_we_wrote_is_left_alone_and_other_parquet_is_not(dumps):
     pq.write_table(table, dumps / "other.parquet")
     (dumps / "not.parquet").write_bytes(b"x")
     (dumps / "lies.parquet").write_bytes(b"\xff\xff\xff\xffPAR1")
-    assert names(find_inputs([dumps]), dumps)[3:] == ["lies.parquet", "not.parquet", "other.parquet"]
+    found = [name for name in names(find_inputs([dumps]), dumps) if name.endswith(".parquet")]
+    assert found == ["lies.parquet", "not.parquet", "other.parquet"]
     assert find_inputs([dumps / "part-0.parquet"])[0].explicit
 
 
@@ -59,7 +61,9 @@ def test_parquet_that_we_wrote_is_left_alone_and_other_parquet_is_not(dumps):
 def test_a_source_that_leads_to_nothing_is_named(source, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SourceError, match=r"nothing to read there; name a file, a folder .* or - for standard") as error:
+    with pytest.raises(
+        SourceError, match=r"nothing to read there; name a file, a folder .* or - for standard"
+    ) as error:
         find_inputs([source])
     assert str(error.value).startswith(source)
 
@@ -104,13 +108,8 @@ def test_a_file_that_cannot_be_read(tmp_path):
         list(read_file(folder, FileAccount()))
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that opens but cannot be read at 0 is Linux's")
 def test_a_file_that_goes_bad_while_it_is_read():
-    memory = Input(name="memory", path=pa_path(), size=None, explicit=True)
+    memory = Input(name="memory", path=Path("/proc/self/mem"), size=None, explicit=True)
     with pytest.raises(SourceError, match="memory: cannot be read"):
         list(read_file(memory, FileAccount()))
-
-
-def pa_path():
-    from pathlib import Path
-
-    return Path("/proc/self/mem")

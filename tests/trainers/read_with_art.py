@@ -4,14 +4,14 @@ import json
 import sys
 
 import duckdb
-import polars
+import polars as pl
 from art.utils.trajectory_logging import read_trajectory_groups_parquet
 
 
 def main(path: str) -> None:
     groups = read_trajectory_groups_parquet(path)
     turns = "SELECT unnest(turns, recursive := true) FROM (SELECT rollout_id, turns FROM read_parquet(?)) ORDER BY ALL"
-    frame = polars.read_parquet(path).select("rollout_id", "turns").explode("turns").unnest("turns")
+    frame = pl.read_parquet(path).select("rollout_id", "turns").explode("turns").unnest("turns")
     messages = "SELECT reward, messages FROM read_parquet(?) ORDER BY group_index, rollout_id"
     answer = {
         "groups": [[trajectory.model_dump(mode="json") for trajectory in group.trajectories] for group in groups],

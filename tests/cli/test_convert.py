@@ -1,0 +1,160 @@
+"""`art-otel convert` as a person uses it."""
+
+import gzip
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from art_otel.cli import main
+from tests.conversions import RECORDINGS
+from tests.dumps import make_span, request_of, write_lines
+
+SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
+
+
+def run(capsys, *arguments) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_summary_says_what_came_in_and_out(tmp_path, capsys):
+    code, out, _ = run(capsys, "convert", RECORDINGS / "genai_span" / "error_retry.jsonl", "--out", tmp_path)
+    assert code == 0
+    assert "7 spans and 0 log records from 1 file" in out
+    assert "6: 1 completed, 5 failed" in out
+    assert "1 trajectory" in out
+    assert "failed call: LLM calls that ended in an error" in out
+    assert (tmp_path / "part-00000.parquet").exists()
+
+
+def test_the_report_as_json_is_the_file(tmp_path, capsys):
+    code, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path, "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report == json.loads((tmp_path / "_report.json").read_text())
+    assert report["spans"] == {"read": 5, "used": 5, "duplicate": 0, "ignored": {}, "quarantined": {}}
+    assert report["trajectories"] == {"total": 1, "complete": 1, "incomplete": {}}
+    assert [file["format"] for file in report["files"]] == ["otlp-json"]
+
+
+def test_folders_globs_and_compression(tmp_path, capsys):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "odd name.txt").write_bytes(gzip.compress(SYNC.read_bytes()))
+    (tmp_path / "in" / "README.md").write_text("about these dumps")
+    for source in (tmp_path / "in", tmp_path / "in" / "**" / "*.txt"):
+        code, out, _ = run(capsys, "convert", source, "--out", tmp_path / "out", "--json")
+        assert code == 0
+        assert json.loads(out)["trajectories"]["complete"] == 1
+
+
+def test_standard_input(tmp_path):
+    command = [sys.executable, "-m", "art_otel", "convert", "-", "--out", str(tmp_path), "--json"]
+    result = subprocess.run(command, input=SYNC.read_bytes(), capture_output=True, check=True)
+    assert json.loads(result.stdout)["files"][0]["path"] == "<stdin>"
+
+
+def test_a_source_that_is_not_there_is_exit_1(tmp_path, capsys):
+    code, _, err = run(capsys, "convert", tmp_path / "nothing.jsonl", "--out", tmp_path / "out")
+    assert code == 1
+    assert "nothing.jsonl" in err
+
+
+def test_a_file_nobody_can_read_is_exit_1_and_the_rest_is_converted(tmp_path, capsys):
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    code, out, _ = run(capsys, "convert", tmp_path / "picture.png", SYNC, "--out", tmp_path / "out")
+    assert code == 1
+    assert "picture.png" in out
+    assert "1 trajectory" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["convert"], ["convert", "x"], ["nonsense"], [], ["convert", "x", "--out", "y", "--engine", "abacus"]]
+)
+def test_wrong_usage_is_exit_2(arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize("option", [["--workers", "0"], ["--format", "nonsense"]])
+def test_impossible_options_are_exit_2(option, tmp_path, capsys):
+    code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path, *option)
+    assert code == 2
+    assert option[0].removeprefix("--") in err or option[1] in err
+
+
+def test_a_format_can_be_forced(tmp_path, capsys):
+    code, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path, "--format", "otlp-json", "--json")
+    assert code == 0
+    assert json.loads(out)["spans"]["used"] == 5
+
+
+def test_strict_turns_quarantine_into_exit_3(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text(SYNC.read_text() + "rubbish\n")
+    arguments = ("convert", tmp_path / "in.jsonl", "--out", tmp_path / "out")
+    assert run(capsys, *arguments)[0] == 0
+    code, out, _ = run(capsys, *arguments, "--strict")
+    assert code == 3
+    assert "in.jsonl:3" in out
+    assert "not JSON" in out
+
+
+def test_much_quarantine_is_summed_up(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text(SYNC.read_text() + "rubbish\n" * 9)
+    _, out, _ = run(capsys, "convert", tmp_path / "in.jsonl", "--out", tmp_path / "out")
+    assert "9 quarantined (not JSON: 9)" in out
+    assert "all 9 are named in" in out
+
+
+def test_an_empty_result_comes_with_a_hint(tmp_path, capsys):
+    dump = write_lines(tmp_path / "in.jsonl", [request_of(make_span(1), scope="http")])
+    _, out, _ = run(capsys, "convert", dump, "--out", tmp_path / "out")
+    assert "1 spans, no LLM call: they come from http" in out
+    (tmp_path / "empty.jsonl").write_text("")
+    _, out, _ = run(capsys, "convert", tmp_path / "empty.jsonl", "--out", tmp_path / "out")
+    assert "no span in the sources" in out
+
+
+def test_rollout_spans_are_chosen_by_glob(tmp_path, capsys):
+    _, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path, "--rollout-span", "roll*", "--json")
+    assert json.loads(out)["trajectories"]["total"] == 1
+
+
+def test_a_terminal_gets_a_progress_bar(tmp_path):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "art_otel", "convert", str(SYNC), "--out", str(tmp_path)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    process = subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=environment)
+    process.communicate()
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert process.returncode == 0
+    assert "reading" in shown
+
+
+def test_the_dataset_is_replaced_as_a_whole(tmp_path, capsys):
+    run(capsys, "convert", RECORDINGS, "--out", tmp_path)
+    run(capsys, "convert", SYNC, "--out", tmp_path)
+    _, out, _ = run(capsys, "show", tmp_path, "--json")
+    assert len(json.loads(out)) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_report.json", "part-00000.parquet"]
+
+
+def test_what_a_killed_run_left_behind_is_removed(tmp_path, capsys):
+    left = tmp_path / ".art-otel-scratch-dead"
+    left.mkdir()
+    (left / "bucket-00000").write_bytes(b"x")
+    assert run(capsys, "convert", SYNC, "--out", tmp_path)[0] == 0
+    assert not left.exists()
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("art-otel 0.")

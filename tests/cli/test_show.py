@@ -1,0 +1,126 @@
+"""`art-otel show` and `art-otel demo` as a person reads them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from art_otel.cli import main
+from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
+from tests.dumps import attribute, chat_span, make_span
+
+
+def show(capsys, *arguments) -> str:
+    assert main(["show", *(str(argument) for argument in arguments)]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    convert_files(tmp_path, *(RECORDINGS / "genai_span").glob("*.jsonl"))
+    return tmp_path
+
+
+def test_the_list_has_a_line_a_trajectory(dataset, capsys):
+    out = show(capsys, dataset)
+    assert "r-sync_tools" in out
+    assert "failed call (5)" in out
+
+
+def test_the_list_as_json(dataset, capsys):
+    rows = json.loads(show(capsys, dataset, "--json"))
+    assert len(rows) == 10
+    row = next(row for row in rows if row["rollout_id"] == "r-error_retry")
+    assert (row["calls"], row["failed_calls"], row["turns"], row["complete"]) == (6, 5, 1, False)
+    assert row["incomplete_reasons"] == {"failed call": 5}
+
+
+def test_a_rollout_as_a_conversation(dataset, capsys):
+    out = show(capsys, dataset, "--rollout", "r-sync_tools")
+    assert out.count("trained") == 2
+    for expected in ("reward 1", "You are a weather agent.", 'get_weather({"city": "Paris"})', "Paris: sunny", "alice"):
+        assert expected in out
+    assert "re-serialised" in out
+
+
+def test_failures_and_warnings_are_marked(dataset, capsys):
+    out = show(capsys, dataset, "--rollout", "r-error_retry")
+    assert "incomplete: failed call (5)" in out
+    assert out.count("failed: openai.") == 5
+
+
+def test_a_rollout_as_json_is_whole(dataset, capsys):
+    trajectory = json.loads(show(capsys, dataset, "--rollout", "r-sync_tools", "--json"))
+    assert trajectory["complete"] is True
+    assert [message["role"] for message in trajectory["calls"][0]["input_messages"]] == ["system", "user"]
+
+
+def test_token_ids_are_in_the_json(tmp_path, capsys):
+    convert_files(tmp_path, RECORDINGS / "openinference" / "sync_tools.jsonl")
+    trajectory = json.loads(show(capsys, tmp_path, "--rollout", "r-sync_tools", "--json"))
+    assert trajectory["turns"][0]["token_ids"][:2] == [21576, 2123]
+
+
+def test_several_histories_are_numbered(tmp_path, capsys):
+    convert_files(tmp_path, *with_logs(RECORDINGS / "genai_event" / "n2.jsonl"))
+    assert "history 6 of 6" in show(capsys, tmp_path, "--rollout", "r-n2")
+
+
+def test_steps_agents_and_rewards_stand_beside_their_call(tmp_path, capsys):
+    event = {
+        "timeUnixNano": "5",
+        "name": "gen_ai.evaluation.result",
+        "attributes": [
+            {"key": "gen_ai.evaluation.name", "value": attribute("progress")},
+            {"key": "gen_ai.evaluation.score.label", "value": attribute("good")},
+        ],
+    }
+    spans = [
+        make_span(1, name="rollout x", attributes={"art.rollout.id": "r"}, status={"code": 2, "message": "boom"}),
+        make_span(2, 1, name="step 3", attributes={"art.step.index": 3}, events=[event]),
+        make_span(3, 2, attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "solver"}),
+        chat_span(4, 3, ["a"], "b"),
+        make_span(5, 1, attributes={"gen_ai.operation.name": "chat", "gen_ai.output.messages": "[]"}, kind=3),
+    ]
+    convert_spans(tmp_path, *spans)
+    out = show(capsys, tmp_path / "dataset", "--rollout", "r")
+    for expected in ("agent solver", "step 3", "progress = good for step 3", "error: boom", "reward unknown"):
+        assert expected in out
+
+
+def test_messages_nobody_captured_are_said_to_be_unknown(tmp_path, capsys):
+    call = chat_span(2, 1, ["a"], "b")
+    call["attributes"] = [pair for pair in call["attributes"] if pair["key"] != "gen_ai.input.messages"]
+    convert_spans(tmp_path, make_span(1, name="rollout x", attributes={"art.rollout.id": "r"}), call)
+    assert "messages unknown" in show(capsys, tmp_path / "dataset", "--rollout", "r")
+
+
+def test_an_unknown_rollout_is_exit_2(dataset, capsys):
+    assert main(["show", str(dataset), "--rollout", "nobody"]) == 2
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_what_is_no_dataset_is_exit_1(tmp_path, capsys):
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 not really")
+    assert main(["show", str(tmp_path / "x.parquet")]) == 1
+    assert "x.parquet" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early_is_no_error(dataset):
+    command = f"{sys.executable} -m art_otel show {dataset} --rollout r-long100 --json | head -n 1"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+
+
+def test_the_demo_converts_and_shows(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "6 trajectories" in out
+    assert "trained" in out
+    assert (tmp_path / "_report.json").exists()
+
+
+def test_the_demo_needs_no_folder(capsys):
+    assert main(["demo"]) == 0
+    assert "The dataset is in" in capsys.readouterr().out

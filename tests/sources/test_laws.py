@@ -1,0 +1,134 @@
+"""Laws of reading: nothing raises, everything is counted, and what is good beside rubbish is kept."""
+
+import json
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from art_otel.errors import SourceError
+from art_otel.sources import FileAccount, Limits, find_inputs, read_file
+from art_otel.spans import Damage, LogRecord, Span
+from tests.sources.requests import COMPRESSORS, RECORDINGS, lines, prefixed, span, spans_of, to_protobuf, traces
+
+RECORDED = (RECORDINGS / "genai_span" / "sync_tools.jsonl").read_bytes()
+EVENTS = (RECORDINGS / "genai_event" / "sync_tools.logs.jsonl").read_bytes()
+MESSAGES = [to_protobuf(json.loads(line)) for line in (RECORDED + EVENTS).splitlines()]
+GOOD = lines(traces(span(0xA), span(0xB)))
+LIMITS = Limits(max_message_bytes=1 << 20, max_document_bytes=1 << 20, max_decompressed_bytes=8 << 20)
+laws = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def read(folder, data):
+    """Records and account of a file found in a folder; reading it never raises."""
+    (folder / "x").mkdir(exist_ok=True)
+    (folder / "x" / "in").write_bytes(data)
+    account = FileAccount()
+    (source,) = find_inputs([folder / "x"])
+    records = list(read_file(source, account, limits=LIMITS))
+    whole = [record for record in records if isinstance(record, Damage) and not record.partial]
+    assert account.spans == sum(isinstance(record, Span) for record in records)
+    assert account.log_records == sum(isinstance(record, LogRecord) for record in records)
+    assert account.damaged == len(whole)
+    assert account.partly_damaged == len(records) - account.spans - account.log_records - len(whole)
+    for record in records:
+        json.dumps(str(record)).encode()
+        assert not isinstance(record, Damage) or record.path.startswith(str(source.name))
+    return records, account
+
+
+@st.composite
+def mutated(draw, original: bytes):
+    """The original with a few places overwritten, cut out, doubled or filled with rubbish."""
+    data = bytearray(original)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(data) - 1, 0)))
+        length = draw(st.integers(0, 9))
+        rubbish = draw(
+            st.binary(max_size=9) | st.sampled_from([b'"', b"}", b"]", b"{", b"[", b"\\", b"\n", b"\xff", b"NaN"])
+        )
+        data[at : at + length] = rubbish
+    return bytes(data)
+
+
+@laws
+@given(data=st.binary(max_size=400) | st.text(max_size=200).map(str.encode))
+def test_random_bytes(data, tmp_path):
+    read(tmp_path, data)
+
+
+@laws
+@given(data=st.binary(max_size=300).filter(lambda data: b"\n" not in data))
+def test_random_bytes_beside_good_lines(data, tmp_path):
+    records, _ = read(tmp_path, GOOD + data + b"\n" + GOOD)
+    assert len(spans_of(records)) >= 4
+
+
+@laws
+@given(data=st.binary(min_size=1, max_size=300))
+def test_random_bytes_beside_good_messages(data, tmp_path):
+    good = to_protobuf(traces(span(0xA), span(0xB)))
+    records, _ = read(tmp_path, prefixed(good, data, good))
+    assert len(spans_of(records)) >= 4
+
+
+@laws
+@given(data=mutated(RECORDED) | mutated(EVENTS))
+def test_a_mutated_recording(data, tmp_path):
+    read(tmp_path, data)
+    records, _ = read(tmp_path, GOOD + data + b"\n" + GOOD)
+    kept = [one.span_id for one in spans_of(records)]
+    assert kept.count(f"{0xA:016x}") == kept.count(f"{0xB:016x}") == 2
+
+
+@laws
+@given(data=mutated(b"".join(MESSAGES)) | mutated(prefixed(*MESSAGES)))
+def test_a_mutated_recording_in_protobuf(data, tmp_path):
+    read(tmp_path, data)
+
+
+@laws
+@given(data=st.sampled_from(MESSAGES).flatmap(mutated))
+def test_a_mutated_message_beside_good_ones(data, tmp_path):
+    good = to_protobuf(traces(span(0xA), span(0xB)))
+    records, _ = read(tmp_path, prefixed(good, data, good))
+    kept = [one.span_id for one in spans_of(records)]
+    assert kept.count(f"{0xA:016x}") == kept.count(f"{0xB:016x}") == 2
+
+
+@laws
+@given(data=st.data(), compression=st.sampled_from(sorted(COMPRESSORS)))
+def test_a_mutated_compressed_recording(data, compression, tmp_path):
+    read(tmp_path, data.draw(mutated(COMPRESSORS[compression](RECORDED))))
+
+
+@laws
+@given(bad=mutated(json.dumps(span(0xBAD, name='a "quoted" {name}'), ensure_ascii=False).encode()))
+def test_a_mutated_span_costs_no_other_span_of_its_line(bad, tmp_path):
+    bad = bad.replace(b"\n", b" ")
+    first, last = json.dumps(span(0xA)).encode(), json.dumps(span(0xB)).encode()
+    line = json.dumps(traces("@", "@")).encode().replace(b'"@", "@"', first + b", " + bad + b", " + last)
+    records, account = read(tmp_path, GOOD + line + b"\n")
+    kept = [one.span_id for one in spans_of(records)]
+    assert kept.count(f"{0xA:016x}") == 2
+    assert kept.count(f"{0xB:016x}") == 2
+    assert account.spans + account.damaged >= 5 or bad.strip(b" ,") == b""
+
+
+@laws
+@given(st.lists(st.sampled_from([GOOD, RECORDED, EVENTS, b"rubbish\n", b'{"hello":1}\n']), max_size=5))
+def test_every_line_gives_what_it_gives_alone(tmp_path, parts):
+    alone = [read(tmp_path, GOOD + part)[1] for part in parts]
+    _, together = read(tmp_path, GOOD + b"".join(parts))
+    for count in ("spans", "log_records", "damaged"):
+        expected = sum(getattr(account, count) for account in alone)
+        good = 2 * (len(parts) - 1) if count == "spans" else 0
+        assert getattr(together, count) == expected - good
+
+
+def test_a_named_file_of_rubbish_is_the_only_error(tmp_path):
+    path = tmp_path / "rubbish"
+    path.write_bytes(b"rubbish")
+    try:
+        list(read_file(find_inputs([path])[0], FileAccount()))
+    except SourceError as error:
+        assert str(path) in str(error)

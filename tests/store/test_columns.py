@@ -1,0 +1,148 @@
+"""What others see: ART's columns, nested columns in plain pyarrow, group numbers, types and metadata."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
+from art_otel.store import Limits, write_trajectories
+from art_otel.trajectories import Trajectory
+from art_otel.trajectories.lineage import build_turns
+
+TRACE = "ab" * 16
+QUESTION = Message(role="user", content="Zürich?")
+LOOK = Message(role="assistant", reasoning="hm", tool_calls=(ToolCall(id="c", name="look", arguments='{"a": 1}'),))
+FOUND = Message(role="tool", content="rain", tool_call_id="c")
+ANSWER = Message(role="assistant", content="Rain.")
+OTHER = Message(role="assistant", content="Sun.")
+
+ART = {
+    "group_index": pa.int64(),
+    "group_metadata": pa.string(),
+    "group_metrics": pa.string(),
+    "group_logs": pa.list_(pa.string()),
+    "reward": pa.float64(),
+    "metrics": pa.string(),
+    "metadata": pa.string(),
+    "tools": pa.string(),
+    "logs": pa.list_(pa.string()),
+    "messages": pa.list_(
+        pa.struct(
+            [
+                ("role", pa.string()),
+                ("content", pa.string()),
+                ("tool_calls", pa.string()),
+                ("tool_call_id", pa.string()),
+                ("trainable", pa.bool_()),
+            ]
+        )
+    ),
+}
+
+
+def call(number: int, prompt, *answers: Message, **fields) -> InferenceCall:
+    choices = tuple(
+        Choice(index=index, message=message, token_ids=TokenIds.of([number, index]), logprobs=Logprobs.of([-0.5, -1]))
+        for index, message in enumerate(answers)
+    )
+    known = {"trace_id": TRACE, "operation_name": "chat", "start_ns": number, "end_ns": number + 1}
+    return InferenceCall(span_id=f"{number:016x}", input_messages=prompt, choices=choices or None, **(known | fields))
+
+
+def trajectory(rollout_id: str, *calls: InferenceCall, **fields) -> Trajectory:
+    ordered, turns = build_turns(calls)
+    return Trajectory(rollout_id=rollout_id, trace_id=TRACE, calls=ordered, turns=turns, **fields)
+
+
+def written(tmp_path, *trajectories: Trajectory, **limits) -> list[dict]:
+    write_trajectories(trajectories, tmp_path / "x.parquet", limits=Limits(**limits))
+    return pq.read_table(tmp_path / "x.parquet").to_pylist()
+
+
+def test_arts_columns_come_first_with_arts_types(tmp_path):
+    write_trajectories([], tmp_path / "x.parquet")
+    schema = pq.read_schema(tmp_path / "x.parquet")
+    assert schema.names[:10] == list(ART)
+    assert [schema.field(name).type for name in ART] == list(ART.values())
+    assert schema.metadata == {b"art_otel.schema_version": b"1"}
+
+
+def test_the_main_history_is_the_path_to_the_last_calls_first_choice(tmp_path):
+    failed = call(3, (QUESTION, LOOK, FOUND, ANSWER, QUESTION))
+    rows = written(
+        tmp_path,
+        trajectory("r", call(1, (QUESTION,), LOOK), call(2, (QUESTION, LOOK, FOUND), ANSWER, OTHER), failed),
+    )
+    plain = {"content": None, "tool_calls": None, "tool_call_id": None, "trainable": False}
+    look = [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}]
+    messages = rows[0]["messages"]
+    assert json.loads(messages[1].pop("tool_calls")) == look
+    assert messages == [
+        plain | {"role": "user", "content": "Zürich?"},
+        {"role": "assistant", "content": None, "tool_call_id": None, "trainable": True},
+        plain | {"role": "tool", "content": "rain", "tool_call_id": "c"},
+        plain | {"role": "assistant", "content": "Rain.", "trainable": True},
+    ]
+
+
+def test_what_a_failed_call_sampled_is_not_trainable(tmp_path):
+    (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, error="lost")))
+    assert [message["trainable"] for message in row["messages"]] == [False, False]
+
+
+def test_an_unknown_main_history_is_null(tmp_path):
+    rows = written(
+        tmp_path, trajectory("a"), trajectory("b", call(1, (QUESTION,))), trajectory("c", call(1, None, ANSWER))
+    )
+    assert [row["messages"] for row in rows] == [None, None, None]
+
+
+def test_groups_are_numbered_by_first_appearance_also_over_parts(tmp_path):
+    groups = ["x", None, "y", "x", None, "", "y"]
+    trajectories = [Trajectory(rollout_id=str(at), trace_id=TRACE, group_id=group) for at, group in enumerate(groups)]
+    write_trajectories(trajectories, tmp_path, limits=Limits(group_rows=2, part_rows=2))
+    indexes = pq.read_table(tmp_path, columns=["rollout_id", "group_index"]).sort_by("rollout_id")["group_index"]
+    assert indexes.to_pylist() == [0, 1, 2, 0, 3, 4, 2]
+
+
+def test_empty_values_are_null_in_arts_columns_and_nested_metadata_is_text(tmp_path):
+    full = trajectory("b", metadata={"n": {"x": [1]}, "s": "t"}, metrics={"m": 1.5}, logs=("l",))
+    rows = written(tmp_path, trajectory("a"), full)
+    assert [rows[0][name] for name in ("reward", "metrics", "metadata", "tools", "logs")] == [None] * 5
+    assert json.loads(rows[1]["metadata"]) == {"n": '{"x":[1]}', "s": "t"}
+    assert json.loads(rows[1]["nested_metadata"]) == {"n": {"x": [1]}}
+    assert json.loads(rows[1]["metrics"]) == {"m": 1.5}
+    assert rows[1]["logs"] == ["l"]
+
+
+def test_nested_columns_read_in_plain_pyarrow(tmp_path):
+    tools = ({"type": "function", "function": {"name": "look"}},)
+    first = call(1, (QUESTION,), LOOK, tools=tools, prompt_token_ids=TokenIds.of([5, 6]))
+    second = call(2, (QUESTION, LOOK, FOUND), ANSWER, OTHER, tools=tools)
+    (row,) = written(tmp_path, trajectory("r", first, second, incomplete_reasons={"cut": 2}))
+    assert [stored["toolset"] for stored in row["calls"]] == [0, 0]
+    assert [json.loads(tools) for tools in row["toolsets"]] == [list(tools)]
+    turns = row["turns"]
+    assert [turn["parent"] for turn in turns] == [None, 0, 0]
+    assert [turn["choice_index"] for turn in turns] == [0, 0, 1]
+    assert [turn["token_ids"] for turn in turns] == [[1, 0], [2, 0], [2, 1]]
+    assert turns[0]["context_token_ids"] == [5, 6]
+    assert turns[0]["logprobs"] == [-0.5, -1.0]
+    assert turns[0]["message"]["tool_calls"] == [{"id": "c", "name": "look", "arguments": '{"a": 1}', "exact": True}]
+    assert [message["content"] for message in turns[1]["messages"]] == ["rain"]
+    assert (turns[2]["messages"], turns[2]["edits"]) == (None, None)
+    assert (row["complete"], row["incomplete_reasons"]) == (False, [{"reason": "cut", "count": 2}])
+
+
+def test_all_empty_lists_keep_their_type(tmp_path):
+    write_trajectories([trajectory("r", call(1, ()))], tmp_path / "a.parquet")
+    write_trajectories([trajectory("r", call(1, (QUESTION,), LOOK))], tmp_path / "b.parquet")
+    assert pq.read_schema(tmp_path / "a.parquet").equals(pq.read_schema(tmp_path / "b.parquet"), check_metadata=True)
+
+
+def test_the_same_trajectories_give_the_same_bytes(tmp_path):
+    given = [trajectory(f"{number:03d}", call(1, (QUESTION,), LOOK)) for number in range(300)]
+    write_trajectories(given, tmp_path / "a.parquet")
+    write_trajectories(iter(given), tmp_path / "b.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()

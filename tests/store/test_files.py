@@ -1,0 +1,252 @@
+"""Files: whole or not there, replaced only on success, and refused with a clear word when they are not ours."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from art_otel.errors import StoreError, UsageError
+from art_otel.store import Limits, merge_runs, read_trajectories, write_run, write_trajectories
+from art_otel.store.codecs import Scalar
+from art_otel.store.schema import ROW
+from art_otel.trajectories import Trajectory
+from tests.store.test_columns import ANSWER, QUESTION, call, trajectory
+
+ROOT = Path(__file__).parent.parent.parent
+SMALL = Limits(group_rows=2, part_rows=2)
+
+
+def rollouts(count: int, name: str = "r") -> list[Trajectory]:
+    return [trajectory(f"{name}{number:05d}", call(1, (QUESTION,), ANSWER)) for number in range(count)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def ids(path) -> list[str]:
+    return [each.rollout_id for each in read_trajectories(path)]
+
+
+def failing(count: int):
+    yield from rollouts(count)
+    raise ZeroDivisionError
+
+
+def test_a_shorter_dataset_replaces_a_longer_one_and_leaves_other_files(tmp_path):
+    write_trajectories(rollouts(6), tmp_path, limits=SMALL)
+    (tmp_path / "_report.json").write_text("{}")
+    (tmp_path / ".part-00007.parquet.1.tmp").write_bytes(b"what a crash left")
+    write_trajectories(rollouts(3, "s"), tmp_path, limits=SMALL)
+    assert names(tmp_path) == ["_report.json", "part-00000.parquet", "part-00001.parquet"]
+    assert ids(tmp_path) == ["s00000", "s00001", "s00002"]
+
+
+def test_a_failure_leaves_the_old_dataset_and_no_temporary_file(tmp_path):
+    write_trajectories(rollouts(5), tmp_path, limits=SMALL)
+    with pytest.raises(ZeroDivisionError):
+        write_trajectories(failing(4), tmp_path, limits=SMALL)
+    assert names(tmp_path) == [f"part-0000{number}.parquet" for number in range(3)]
+    assert len(ids(tmp_path)) == 5
+
+
+def test_a_single_file_is_replaced_and_only_its_own_leftovers_go(tmp_path):
+    file = tmp_path / "0001.parquet"
+    own, other = tmp_path / ".0001.parquet.9.tmp", tmp_path / ".0002.parquet.9.tmp"
+    own.touch()
+    other.touch()
+    write_trajectories(rollouts(5), file, limits=SMALL)
+    with pytest.raises(ZeroDivisionError):
+        write_trajectories(failing(1), file)
+    assert names(tmp_path) == [other.name, file.name]
+    assert len(ids(file)) == 5
+
+
+def test_a_file_of_another_name_is_never_replaced(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"notes.txt: is a file"):
+        write_trajectories([], tmp_path / "notes.txt")
+
+
+WRITE_FOREVER = """
+import sys
+from art_otel.store import write_trajectories
+from tests.store.test_files import SMALL, rollouts
+print("ready", flush=True)
+while True:
+    for count, name in ((40, "old"), (30, "new")):
+        write_trajectories(rollouts(count, name), sys.argv[1], limits=SMALL)
+"""
+
+
+def test_killed_at_any_moment_no_half_file_has_its_final_name(tmp_path):
+    out = tmp_path / "out"
+    moments = random.Random(7)
+    for _ in range(6):
+        command = [sys.executable, "-c", WRITE_FOREVER, str(out)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout.readline() == b"ready\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                writer.wait(moments.uniform(0, 0.4))
+            writer.kill()
+        for part in out.glob("part-*.parquet"):
+            assert ids(part), part
+    write_trajectories(rollouts(3), out)
+    assert names(out) == ["part-00000.parquet"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits on file sizes are POSIX")
+def test_a_full_disk_raises_and_leaves_the_old_file(tmp_path):
+    file = tmp_path / "x.parquet"
+    write_trajectories(rollouts(2), file)
+    code = """
+import resource, signal, sys
+from art_otel.store import write_trajectories
+from tests.store.test_files import rollouts
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+try:
+    write_trajectories(rollouts(9_000), sys.argv[1])
+except OSError as error:
+    print("refused:", error)
+"""
+    done = subprocess.run([sys.executable, "-c", code, file], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("refused:")
+    assert done.stderr == ""
+    assert names(tmp_path) == [file.name]
+    assert len(ids(file)) == 2
+
+
+def test_a_file_a_folder_and_a_glob_are_read_in_the_order_of_names(tmp_path):
+    write_trajectories(rollouts(3), tmp_path / "a", limits=SMALL)
+    write_trajectories(rollouts(1, "s"), tmp_path / "b" / "[x].parquet")
+    assert ids(tmp_path / "b" / "[x].parquet") == ["s00000"]
+    assert ids(tmp_path / "a") == ["r00000", "r00001", "r00002"]
+    assert ids(str(tmp_path / "*" / "*.parquet")) == ["r00000", "r00001", "r00002", "s00000"]
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"), [("nothing", "no such file or folder"), ("empty", "no .*parquet in this folder")]
+)
+def test_a_path_without_files_is_refused_at_once(tmp_path, path, problem):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match=problem):
+        read_trajectories(tmp_path / path)
+
+
+def change(path: Path, table: pa.Table, version: bytes | None = b"1") -> Path:
+    metadata = {} if version is None else {b"art_otel.schema_version": version}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    return path
+
+
+@pytest.fixture
+def table(tmp_path) -> pa.Table:
+    write_trajectories(rollouts(2), tmp_path / "good.parquet")
+    return pq.read_table(tmp_path / "good.parquet")
+
+
+def read_error(path: Path) -> str:
+    with pytest.raises(StoreError) as caught:
+        list(read_trajectories(path))
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_file_that_is_not_ours_is_refused(tmp_path, table):
+    other = tmp_path / "bad.parquet"
+    assert "not a trajectory file" in read_error(change(other, table, None))
+    assert "has schema version 2" in read_error(change(other, table, b"2"))
+    assert "not a trajectory file" in read_error(change(other, table, b"\xff"))
+    assert "column status is missing" in read_error(change(other, table.drop_columns(["status"])))
+    assert "column reward is" in read_error(
+        change(other, table.set_column(4, "reward", pa.array(["a", "b"], pa.string())))
+    )
+    other.write_bytes(b"PAR1 but not really")
+    assert "cannot be read as Parquet" in read_error(other)
+
+
+def test_a_nested_field_that_is_missing_is_named(tmp_path, table):
+    at = table.schema.get_field_index("turns")
+    empty = pa.nulls(2, pa.list_(pa.struct([("call", pa.int32())])))
+    assert "column turns.choice is missing" in read_error(
+        change(tmp_path / "bad.parquet", table.set_column(at, "turns", empty))
+    )
+
+
+def test_further_columns_and_fields_are_ignored(tmp_path, table):
+    at = table.schema.get_field_index("policy_version")
+    kind = pa.struct([("more", pa.int8()), ("last", pa.string()), ("first", pa.string())])
+    wider = table.append_column("further", pa.array([1, 2])).set_column(at, "policy_version", pa.nulls(2, kind))
+    assert ids(change(tmp_path / "wide.parquet", wider)) == ["r00000", "r00001"]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("rollout_id", [None, None]),
+        ("status", ["ok", "splendid"]),
+        ("metrics", ["not json", None]),
+        ("calls", [None, None]),
+        ("calls", [[], []]),
+        ("turns", [[None], []]),
+    ],
+)
+def test_values_that_no_trajectory_has_are_refused_with_the_rollout(tmp_path, table, column, values):
+    at = table.schema.get_field_index(column)
+    changed = table.set_column(at, column, pa.array(values, table.schema.field(column).type))
+    assert "is not what a trajectory can be" in read_error(change(tmp_path / "bad.parquet", changed))
+
+
+def test_turns_that_are_no_forest_are_refused(tmp_path, table):
+    turns = table["turns"].to_pylist()
+    for fields in ({"parent": 0}, {"parent": 7}, {"parent": -1}, {"choice_index": None}, {"call": -1}):
+        broken = pa.array([[{**turns[0][0], **fields}], turns[1]], table.schema.field("turns").type)
+        changed = table.set_column(table.schema.get_field_index("turns"), "turns", broken)
+        assert "is not what a trajectory can be" in read_error(change(tmp_path / "bad.parquet", changed))
+
+
+def test_text_that_is_no_utf8_is_refused(tmp_path, table):
+    raw = pa.array([b"\xff", b"a"], pa.binary())
+    text = pa.StringArray.from_buffers(2, raw.buffers()[1], raw.buffers()[2])
+    at = table.schema.get_field_index("name")
+    assert "cannot be read" in read_error(change(tmp_path / "bad.parquet", table.set_column(at, "name", text)))
+
+
+def test_a_torn_file_is_refused(tmp_path, table):
+    assert table.num_rows == 2
+    good = (tmp_path / "good.parquet").read_bytes()
+    torn = tmp_path / "torn.parquet"
+    for length in (0, 3, 100, len(good) // 2, len(good) - 1):
+        torn.write_bytes(good[:length])
+        read_error(torn)
+
+
+def test_runs_that_are_none_are_refused(tmp_path):
+    run = tmp_path / "run.arrow"
+    write_run(rollouts(2), run)
+    whole = run.read_bytes()
+    run.write_bytes(whole[:-20])
+    with pytest.raises(StoreError, match=r"run.arrow: cannot be read as a run"):
+        merge_runs([run], tmp_path / "out")
+    with pa.OSFile(str(run), "wb") as file, pa.ipc.new_file(file, pa.schema([("a", pa.int8())])):
+        pass
+    with pytest.raises(StoreError, match=r"run.arrow: not a run"):
+        merge_runs([run], tmp_path / "out")
+    assert names(tmp_path / "out") == []
+
+
+def test_more_text_than_a_column_holds_is_refused(monkeypatch):
+    split = pa.chunked_array([["a"], ["b"]])
+    monkeypatch.setattr(pa, "array", lambda *_: split)  # 2 GiB of text are too much for a test
+    with pytest.raises(pa.ArrowCapacityError):
+        Scalar(pa.string()).encode(["a", "b"])
+
+
+def test_sliced_columns_decode_as_whole_ones_do(table):
+    turns = table["turns"].combine_chunks()
+    assert ROW.fields["turns"].decode(turns.slice(1)) == ROW.fields["turns"].decode(turns)[1:]
