@@ -5,6 +5,9 @@ recording contains.
 """
 
 from art_otel.conventions.call import parse_call
+from art_otel.conventions.capture import capture_switch
+from art_otel.conventions.claims import is_foreign
+from art_otel.conventions.failure import failure_of
 from art_otel.conventions.own import env_state_of, extra_of
 from art_otel.conventions.recordings import merge_calls, same_call
 from art_otel.conventions.rewards import BadReward, GivenReward, rewards_of, rewards_of_log
@@ -15,8 +18,11 @@ __all__ = [
     "GivenReward",
     "Role",
     "agent_name",
+    "capture_switch",
     "env_state_of",
     "extra_of",
+    "failure_of",
+    "is_foreign",
     "merge_calls",
     "parse_call",
     "rewards_of",

@@ -1,7 +1,7 @@
 """Recordings of one call: two instrumentors describe the same request in two nested spans.
 
 Invariant: a call is trained once. Two spans are one call only when they are nested, come from different instrumentation
-scopes, and nothing that both know contradicts it; siblings are always two calls, because servers repeat response ids.
+scopes, and nothing that both know contradicts it. Equal response ids alone prove nothing: servers repeat them.
 """
 
 from collections.abc import Sequence

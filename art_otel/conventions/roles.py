@@ -24,7 +24,6 @@ _OPERATIONS: Final[dict[str, Role]] = {
     "generate_content": "inference",
     "embeddings": "embeddings",
     "embedding": "embeddings",
-    "retrieval": "retrieval",
     "fetch_response": "retrieval",
     "invoke_agent": "agent",
     "execute_tool": "tool",
@@ -32,7 +31,6 @@ _OPERATIONS: Final[dict[str, Role]] = {
 _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "LLM": "inference",
     "EMBEDDING": "embeddings",
-    "RETRIEVER": "retrieval",
     "AGENT": "agent",
     "TOOL": "tool",
 }

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from art_otel.conventions.capture import capture_switch
+from art_otel.conventions import capture_switch
 from art_otel.trajectories import Account
 
 _NAMED = 3

@@ -133,7 +133,7 @@ class _Salvage:
                 yield from self._record(cut, data)
                 self._kept.append(cut)
             except Refused as problem:
-                if problem.reason == "not JSON":
+                if syntax_problem(data) is not None:
                     self._broken.append(cut)
                 yield problem.damage(self._place, "span" if cut.role == "span" else "log", _ids(data))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from art_otel import attributes
+from art_otel.conventions import failure_of, is_foreign
 from art_otel.spans import Span, Value
 from art_otel.trajectories.trajectory import Status
 
@@ -29,16 +30,9 @@ _CLAIMED: Final = frozenset(
         attributes.EXTRA,
     }
 )
-_FOREIGN_PREFIXES: Final = (
-    "gen_ai.",
-    "llm.",
-    "input.",
-    "output.",
-    "openinference.",
-    "rl.",
-    "art.tokens.",
-    "art.logprobs.",
-)
+
+
+_CLAIMED_PREFIXES: Final = (attributes.METRIC_PREFIX, f"{attributes.ENV_STATE}.", f"{attributes.EXTRA}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +58,7 @@ def describe(root: Span | None) -> AboutRollout:
     """Read the rollout's own span; without it nothing is known and the rollout counts as unfinished."""
     if root is None:
         return AboutRollout()
+    status, error = _outcome(root)
     return AboutRollout(
         name=_text(root, attributes.ROLLOUT_NAME) or root.name.removeprefix(attributes.ROLLOUT_SPAN_PREFIX),
         group_id=_text(root, attributes.GROUP_ID),
@@ -71,8 +66,8 @@ def describe(root: Span | None) -> AboutRollout:
         split=_text(root, attributes.SPLIT),
         training_step=_integer(root, attributes.TRAINING_STEP),
         policy_version=_text(root, attributes.POLICY_VERSION),
-        status=_status(root),
-        error=_error(root),
+        status=status,
+        error=error,
         started_at=root.start_ns,
         ended_at=root.end_ns,
         metrics=_metrics(root),
@@ -98,25 +93,15 @@ def _integer(root: Span, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _status(root: Span) -> Status:
+def _outcome(root: Span) -> tuple[Status, str | None]:
+    """The status, and for one that is not ok the error's message, else its type."""
     if root.end_ns is None:
-        return "unfinished"
-    error_type = str(root.attributes.get("error.type") or _exception(root, "exception.type") or "")
-    if root.status != "error" and "error.type" not in root.attributes:
-        return "ok"
-    return "cancelled" if error_type.rsplit(".", 1)[-1] == "CancelledError" else "error"
-
-
-def _error(root: Span) -> str | None:
-    if _status(root) not in {"error", "cancelled"}:
-        return None
-    found = root.status_message or _exception(root, "exception.message") or root.attributes.get("error.type")
-    return None if found is None else str(found)
-
-
-def _exception(root: Span, name: str) -> Value:
-    events = [event for event in root.events if event.name == "exception"]
-    return events[-1].attributes.get(name) if events else None
+        return "unfinished", None
+    error_type, message = failure_of(root)
+    if error_type is None and message is None:
+        return "ok", None
+    cancelled = error_type is not None and error_type.rsplit(".", 1)[-1] == "CancelledError"
+    return "cancelled" if cancelled else "error", message or error_type
 
 
 def _metrics(root: Span) -> dict[str, float]:
@@ -146,8 +131,7 @@ def _metadata(root: Span) -> dict[str, Value]:
 
 
 def _is_claimed(name: str) -> bool:
-    prefixes = (attributes.METRIC_PREFIX, f"{attributes.ENV_STATE}.", f"{attributes.EXTRA}.", *_FOREIGN_PREFIXES)
-    return name in _CLAIMED or name.startswith(prefixes)
+    return name in _CLAIMED or name.startswith(_CLAIMED_PREFIXES) or is_foreign(name)
 
 
 def _logs(root: Span) -> tuple[str, ...]:

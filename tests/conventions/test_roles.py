@@ -22,7 +22,7 @@ from tests.conventions.builders import call, event, span
         ({"openinference.span.kind": "AGENT"}, "agent"),
         ({"openinference.span.kind": "TOOL"}, "tool"),
         ({"openinference.span.kind": "EMBEDDING"}, "embeddings"),
-        ({"openinference.span.kind": "RETRIEVER"}, "retrieval"),
+        ({"openinference.span.kind": "RETRIEVER"}, "other"),
         ({"openinference.span.kind": "CHAIN"}, "other"),
         ({"openinference.span.kind": "RERANKER"}, "other"),
         ({"openinference.span.kind": "LLM", "input.value": "{}"}, "retrieval"),

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.errors import StoreError, UsageError
-from art_otel.store import Limits, merge_runs, read_trajectories, write_run, write_trajectories
+from art_otel.store import Limits, merge_runs, read_trajectories, rebuild_prompts, write_run, write_trajectories
 from art_otel.store.schema import SCHEMA
 from art_otel.testing import trajectories
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, Turn
 from art_otel.trajectories.lineage import build_turns
 from tests.trajectories.agents import agent_calls
 
@@ -90,30 +90,34 @@ def test_an_empty_dataset_has_the_schema(tmp_path):
 
 
 def chain(length: int) -> Trajectory:
-    calls = []
-    prompt: tuple[Message, ...] = ()
-    ids = TokenIds()
-    for number in range(length):
-        prompt = (*prompt, Message(role="user", content=f"question {number}"))
-        ids = ids + TokenIds.of([number])
-        answer = Message(role="assistant", content=f"answer {number}")
-        sampled = TokenIds.of([number, number])
-        calls.append(
-            InferenceCall(
-                trace_id="ab" * 16,
-                span_id=f"{number + 1:016x}",
-                operation_name="chat",
-                start_ns=number,
-                end_ns=number + 1,
-                input_messages=prompt,
-                prompt_token_ids=ids,
-                choices=(Choice(index=0, message=answer, token_ids=sampled, logprobs=Logprobs.of([-0.5, -0.25])),),
-            )
+    turns = [
+        Turn(
+            call=number,
+            choice=0,
+            parent=number - 1 if number else None,
+            messages=(Message(role="user", content=f"question {number}"),),
+            context_token_ids=TokenIds.of([number]),
+            message=Message(role="assistant", content=f"answer {number}"),
+            token_ids=TokenIds.of([number, number]),
+            logprobs=Logprobs.of([-0.5, -0.25]),
         )
-        prompt = (*prompt, answer)
-        ids = ids + sampled
-    ordered, turns = build_turns(calls)
-    return Trajectory(rollout_id="chain", trace_id="ab" * 16, calls=ordered, turns=turns)
+        for number in range(length)
+    ]
+    prompts = rebuild_prompts(turns)
+    calls = [
+        InferenceCall(
+            trace_id="ab" * 16,
+            span_id=f"{turn.call + 1:016x}",
+            operation_name="chat",
+            start_ns=turn.call,
+            end_ns=turn.call + 1,
+            input_messages=prompts[turn.call].messages,
+            prompt_token_ids=prompts[turn.call].token_ids,
+            choices=(Choice(index=0, message=turn.message, token_ids=turn.token_ids, logprobs=turn.logprobs),),
+        )
+        for turn in turns
+    ]
+    return Trajectory(rollout_id="chain", trace_id="ab" * 16, calls=tuple(calls), turns=tuple(turns))
 
 
 def test_a_chain_of_4000_turns_is_stored_once_and_read(tmp_path):

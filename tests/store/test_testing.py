@@ -1,0 +1,70 @@
+"""art_otel.testing: its spans are what instrumentors write, its trajectories are valid."""
+
+import subprocess
+import sys
+
+from hypothesis import given, settings
+
+from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
+from art_otel.store import Prompt, rebuild_prompts
+from art_otel.testing import SpanBuilder, trajectories
+from art_otel.trajectories import SpanGroup, build_trajectories
+
+ASK = Message(role="user", content="ask")
+LOOK = Message(role="assistant", reasoning="hm", tool_calls=(ToolCall(id="c", name="look", arguments='{"a": 1}'),))
+FOUND = Message(role="tool", content="rain", tool_call_id="c")
+SAY = Message(role="assistant", content="say")
+
+
+def rollout() -> SpanGroup:
+    spans = SpanBuilder()
+    root = spans.rollout("r1", attributes={"art.group.id": "g"})
+    step = spans.step(root, 0)
+    ids = {"token_ids": TokenIds.of([3, 4]), "logprobs": Logprobs.of([-0.5, -0.25])}
+    first = spans.chat(
+        step,
+        [ASK],
+        [Choice(index=0, message=LOOK, finish_reason="tool_calls", **ids)],
+        prompt_token_ids=TokenIds.of([1]),
+    )
+    second = spans.chat(
+        step, [ASK, LOOK, FOUND], [Choice(index=0, message=SAY, finish_reason="stop")], attributes={"extra": 1}
+    )
+    late = spans.reward(root, 0.5)
+    judged = spans.reward(root, 1.0, name="style", target=second)
+    return SpanGroup(spans=[root, step, first, second, late, judged])
+
+
+def test_built_spans_become_a_trajectory():
+    (built,) = build_trajectories(rollout()).trajectories
+    assert (built.rollout_id, built.group_id, built.reward) == ("r1", "g", 0.5)
+    assert [reward.target for reward in built.rewards if reward.name == "style"] == [built.calls[1].span_id]
+    assert [turn.parent for turn in built.turns] == [None, 0]
+    assert built.turns[0].token_ids == TokenIds.of([3, 4])
+    assert built.turns[0].logprobs == Logprobs.of([-0.5, -0.25])
+    assert [message.identity for message in built.calls[1].input_messages] == [
+        message.identity for message in (ASK, LOOK, FOUND)
+    ]
+    assert built.calls[0].step == 0
+
+
+def test_equal_calls_build_equal_spans():
+    assert rollout() == rollout()
+
+
+@given(trajectories())
+@settings(deadline=None)
+def test_calls_say_what_their_turns_say(trajectory):
+    prompts = rebuild_prompts(trajectory.turns)
+    for position, call in enumerate(trajectory.calls):
+        assert prompts[position] == Prompt(call.input_messages, call.prompt_token_ids)
+        turns = [turn for turn in trajectory.turns if turn.call == position]
+        sampled = [(turn.message, turn.token_ids, turn.logprobs) for turn in turns if turn.choice is not None]
+        assert sampled == [(choice.message, choice.token_ids, choice.logprobs) for choice in call.choices or ()]
+        assert all(turn.logprobs is None or len(turn.logprobs) == len(turn.token_ids) for turn in turns)
+
+
+def test_without_hypothesis_the_import_says_what_to_install():
+    code = "import sys; sys.modules['hypothesis'] = None; import art_otel.testing"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "art_otel.testing needs hypothesis: pip install hypothesis" in done.stderr
