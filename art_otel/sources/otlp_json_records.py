@@ -89,9 +89,9 @@ def _base64(text: str, site: Site) -> bytes:
         raise Refused("bad field", attribute_path(site), f"bytesValue is not base64: {error}") from error
 
 
-def is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes | memoryview) -> bool:
     """Whether all of it is UTF-8, also what a decoder skips. In chunks: a text may be four times its bytes."""
-    if data.isascii():
+    if isinstance(data, bytes) and data.isascii():
         return True
     decoder = codecs.getincrementaldecoder("utf-8")()
     view = memoryview(data)

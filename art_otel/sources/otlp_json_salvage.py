@@ -89,6 +89,7 @@ class _Salvage:
         self.torn_ids: Ids = NO_IDS
         self._recovered = False
         self._data = data
+        self._view = memoryview(data)  # a record may be large: no copies
         self._place = place
         self._read = records
         self._resources: dict[int, Resource] = {}
@@ -107,7 +108,7 @@ class _Salvage:
             if cut.torn:
                 continue
             try:
-                message = decode_alone(_RESOURCE, self._data[cut.start : cut.end])
+                message = decode_alone(_RESOURCE, self._view[cut.start : cut.end])
             except Refused as problem:
                 yield self._inside("resource", problem)
                 continue
@@ -117,14 +118,14 @@ class _Salvage:
             if cut.torn:
                 continue
             try:
-                self._scopes[number] = scope_of(decode_alone(_SCOPE, self._data[cut.start : cut.end]))
+                self._scopes[number] = scope_of(decode_alone(_SCOPE, self._view[cut.start : cut.end]))
             except Refused as problem:
                 yield self._inside("scope", problem)
 
     def records(self) -> Iterator[Record]:
         """Decode each record alone."""
         for cut in self.scan.records:
-            data = self._data[cut.start : cut.end]
+            data = self._view[cut.start : cut.end]
             if cut.torn:
                 self._broken.append(cut)
                 self.torn_ids = _ids(data)
@@ -177,7 +178,7 @@ class _Salvage:
             return ()
         return () if any(isinstance(record, Damage) and not record.partial for record in records) else records
 
-    def _record(self, cut: Cut, data: bytes) -> tuple[Record, ...]:
+    def _record(self, cut: Cut, data: bytes | memoryview) -> tuple[Record, ...]:
         batch = Batch(
             place=self._place,
             resource=self._resources.get(cut.batch, Resource()),
@@ -192,13 +193,14 @@ class _Salvage:
         return Refused(problem.reason, where, problem.detail).damage(self._place, partial=True)
 
 
-def decode_alone(decoder: "msgspec.json.Decoder[_Message]", data: bytes) -> _Message:
+def decode_alone(decoder: "msgspec.json.Decoder[_Message]", piece: bytes | memoryview) -> _Message:
     """One object. A bare NaN or Infinity, as `json.dumps` writes it, is read as its text. Raises Refused."""
-    if not is_utf8(data):
+    if not is_utf8(piece):
         raise Refused("invalid UTF-8")
     try:
-        return decoder.decode(data)
+        return decoder.decode(piece)
     except (msgspec.DecodeError, RecursionError) as error:
+        data = bytes(piece)
         quoted = _NOT_FINITE.sub(rb'\1"\2"', data)
         if quoted != data:
             return decode_alone(decoder, quoted)
@@ -218,7 +220,7 @@ def leftover_problem(leftover: bytes) -> Refused | None:
     return None if is_utf8(leftover) else Refused("invalid UTF-8")
 
 
-def syntax_problem(data: bytes) -> Refused | None:
+def syntax_problem(data: bytes | memoryview) -> Refused | None:
     """Why it is no JSON; None when it is."""
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
@@ -231,18 +233,18 @@ def syntax_problem(data: bytes) -> Refused | None:
     return None
 
 
-def _has_lone_surrogate(data: bytes) -> bool:
+def _has_lone_surrogate(data: bytes | memoryview) -> bool:
     return any(match["lone"] for match in _SURROGATE.finditer(data))
 
 
-def _ids(data: bytes) -> Ids:
+def _ids(data: memoryview) -> Ids:
     """The ids of a record that cannot be decoded, as far as its first `traceId` and `spanId` are good."""
     return _first_id(_TRACE_ID, data), _first_id(_SPAN_ID, data)
 
 
-def _first_id(pattern: re.Pattern[bytes], data: bytes) -> str | None:
+def _first_id(pattern: re.Pattern[bytes], data: memoryview) -> str | None:
     match = pattern.search(data)
-    digits = match[1] if match else None
+    digits = bytes(match[1]) if match and match[1] else None
     return digits.decode().lower() if digits and digits.strip(b"0") else None
 
 

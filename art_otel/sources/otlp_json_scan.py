@@ -17,6 +17,7 @@ _REQUEST: Final = re.compile(rb'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\
 _CLOSER_OF: Final = {ord("{"): ord("}"), ord("["): ord("]")}
 _OPENER_OF: Final = {closer: opener for opener, closer in _CLOSER_OF.items()}
 _MAX_KEY: Final = 32
+_TAIL_BYTES: Final = 8
 
 BLANKS: Final = b" \t\r\n"
 """JSON's white space."""
@@ -93,6 +94,8 @@ def split_requests(line: bytes) -> list[bytes]:
     first request is a piece of its own unless it is only a bracket or blanks.
     """
     starts = [match.start() for match in _REQUEST.finditer(line)]
+    if starts == [0] and line[-_TAIL_BYTES:].rstrip(BLANKS).endswith(b"}"):
+        return [line]  # it may be large: no copy
     bounds = [0, *starts, len(line)]
     pieces = [line[start:end].strip(BLANKS + b",") for start, end in itertools.pairwise(bounds)]
     if line.lstrip().startswith(b"[") and starts:

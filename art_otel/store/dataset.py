@@ -21,7 +21,7 @@ from art_otel.errors import UsageError
 from art_otel.store.schema import DICTIONARY_LEAVES, SCHEMA
 
 SUFFIX: Final = ".parquet"
-_PARTS: Final = f"part-*{SUFFIX}"
+_PARTS: Final = f"part-{'[0-9]' * 5}{SUFFIX}"  # narrow: what matches may be removed
 
 
 class _Part:

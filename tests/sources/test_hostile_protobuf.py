@@ -33,11 +33,7 @@ def nested(levels: int, kind: str) -> bytes:
     parts = [INT]
     size = len(INT)
     for _ in range(levels):
-        if kind == "list":
-            layers = [(1,), (5,)]
-        else:
-            layers = [(2,), (1,), (6,)]
-        for (number,) in layers:
+        for number in (1, 5) if kind == "list" else (2, 1, 6):
             before = field(1, b"k") if kind == "dict" and number == 2 else b""
             head = before + varint(number << 3 | 2) + varint(size)
             parts.append(head)
@@ -134,11 +130,9 @@ def test_bad_log_records_in_a_message(tmp_path):
     record = b"\x09" + (5).to_bytes(8, "little") + ids
     message = batch_of(record, record + field(12, b"\xff"), record + field(5, nested(200, "list")), record)
     records, _ = read_bytes(tmp_path, prefixed(message, message[:-4]))
-    assert [type(one) for one in records] == [LogRecord, Damage, Damage, LogRecord] * 1 + [
-        LogRecord,
-        Damage,
-        Damage,
-        Damage,
+    assert [type(one) for one in records] == [
+        *(LogRecord, Damage, Damage, LogRecord),
+        *(LogRecord, Damage, Damage, Damage),
     ]
     first, second, *_, last = damages_of(records)
     assert (first.reason, first.kind, first.trace_id, first.span_id) == ("invalid UTF-8", "log", TRACE, BAD)

@@ -5,7 +5,6 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file
 from art_otel.spans import Damage, LogRecord, Span
 from tests.sources.requests import COMPRESSORS, RECORDINGS, lines, prefixed, span, spans_of, to_protobuf, traces
@@ -123,12 +122,3 @@ def test_every_line_gives_what_it_gives_alone(tmp_path, parts):
         expected = sum(getattr(account, count) for account in alone)
         good = 2 * (len(parts) - 1) if count == "spans" else 0
         assert getattr(together, count) == expected - good
-
-
-def test_a_named_file_of_rubbish_is_the_only_error(tmp_path):
-    path = tmp_path / "rubbish"
-    path.write_bytes(b"rubbish")
-    try:
-        list(read_file(find_inputs([path])[0], FileAccount()))
-    except SourceError as error:
-        assert str(path) in str(error)

@@ -202,10 +202,12 @@ def test_what_the_sdk_writes(tmp_path):
     tracer = provider.get_tracer("lib", "2")
     values = {"s": "t", "b": True, "i": 2**62, "d": 0.25, "nan": math.nan, "l": ["a", "b"], "n": [1, 2], "f": [1.5]}
     context = SpanContext(trace_id=7, span_id=8, is_remote=True)
-    with tracer.start_as_current_span("root", kind=SpanKind.SERVER) as root:
-        with tracer.start_as_current_span("x", attributes=values, links=[SdkLink(context, {"a": 1})]) as made:
-            made.add_event("e", {"k": "v"}, timestamp=99)
-            made.set_status(Status(StatusCode.ERROR, "why"))
+    with (
+        tracer.start_as_current_span("root", kind=SpanKind.SERVER) as root,
+        tracer.start_as_current_span("x", attributes=values, links=[SdkLink(context, {"a": 1})]) as made,
+    ):
+        made.add_event("e", {"k": "v"}, timestamp=99)
+        made.set_status(Status(StatusCode.ERROR, "why"))
     provider.shutdown()
     records, account = read_bytes(tmp_path, path.read_bytes())
     child, lost, parent = records

@@ -39,11 +39,13 @@ def failing(count: int):
 
 def test_a_shorter_dataset_replaces_a_longer_one_and_leaves_other_files(tmp_path):
     write_trajectories(rollouts(6), tmp_path, limits=SMALL)
-    (tmp_path / "_report.json").write_text("{}")
+    others = ["_report.json", "part-00009-of-another.parquet"]
+    for name in others:
+        (tmp_path / name).write_text("{}")
     (tmp_path / ".part-00007.parquet.1.tmp").write_bytes(b"what a crash left")
     write_trajectories(rollouts(3, "s"), tmp_path, limits=SMALL)
-    assert names(tmp_path) == ["_report.json", "part-00000.parquet", "part-00001.parquet"]
-    assert ids(tmp_path) == ["s00000", "s00001", "s00002"]
+    assert names(tmp_path) == sorted([*others, "part-00000.parquet", "part-00001.parquet"])
+    assert ids(tmp_path / "part-0000?.parquet") == ["s00000", "s00001", "s00002"]
 
 
 def test_a_failure_leaves_the_old_dataset_and_no_temporary_file(tmp_path):
