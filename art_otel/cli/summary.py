@@ -34,8 +34,10 @@ def _lines(report: ConversionReport, out: Path) -> list[Text]:
         _row("", f"  {count} incomplete: {reason}: {EXPLANATIONS[reason]}", "yellow")
         for reason, count in found.incomplete.items()
     )
-    for piece in report.quarantine[:_LISTED]:
-        lines.append(_row("", f"  quarantined: {piece.path}: {piece.reason} {piece.detail}".rstrip(), "yellow"))
+    lines.extend(
+        _row("", f"  quarantined: {piece.path}: {piece.reason} {piece.detail}".rstrip(), "yellow")
+        for piece in report.quarantine[:_LISTED]
+    )
     if len(report.quarantine) > _LISTED:
         lines.append(_row("", f"  … all {len(report.quarantine)} are named in {out / '_report.json'}", "yellow"))
     lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)

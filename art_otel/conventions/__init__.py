@@ -12,6 +12,7 @@ from art_otel.conventions.own import env_state_of, extra_of
 from art_otel.conventions.recordings import merge_calls, same_call
 from art_otel.conventions.rewards import BadReward, GivenReward, rewards_of, rewards_of_log
 from art_otel.conventions.roles import Role, agent_name, role_of
+from art_otel.conventions.values import integer, number
 
 __all__ = [
     "BadReward",
@@ -22,8 +23,10 @@ __all__ = [
     "env_state_of",
     "extra_of",
     "failure_of",
+    "integer",
     "is_foreign",
     "merge_calls",
+    "number",
     "parse_call",
     "rewards_of",
     "rewards_of_log",

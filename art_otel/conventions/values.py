@@ -18,7 +18,7 @@ from art_otel.spans import Value
 MAX_DEPTH: Final = 64
 """Values nested deeper are refused: what reads or writes them later must not run out of stack."""
 
-_INT64: Final = range(-(2**63), 2**64)
+_INT64: Final = range(-(2**63), 2**63)
 _DECODER: Final = msgspec.json.Decoder()
 
 

@@ -4,6 +4,8 @@ Invariant: a record that is sound alone is kept, a bad one is one Damage, and wh
 cut out (a torn tail, rubbish) is exactly one Damage of kind "unknown".
 """
 
+import bisect
+import operator
 import re
 from collections.abc import Iterator
 from typing import Final, TypeVar
@@ -170,10 +172,10 @@ class _Salvage:
         role = "span" if b'"startTimeUnixNano"' in data else "log"
         if role == "log" and (b'"traceId"' not in data or b'"logRecords"' not in self._data):
             return ()  # an event or a link
-        before = [cut for cut in self.scan.records if cut.start <= start][-1:]
-        cut = before[0] if before else Cut(role, start, end, torn=False, batch=1, scope_batch=1)
+        before = bisect.bisect_right(self.scan.records, start, key=operator.attrgetter("start"))
+        near = self.scan.records[before - 1] if before else Cut(role, start, end, torn=False, batch=1, scope_batch=1)
         try:
-            records = self._record(cut._replace(role=role), data)
+            records = self._record(near._replace(role=role), data)
         except Refused:
             return ()
         return () if any(isinstance(record, Damage) and not record.partial for record in records) else records

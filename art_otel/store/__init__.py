@@ -14,15 +14,15 @@ from art_otel.store.report import (
     write_report,
 )
 from art_otel.store.schema import SCHEMA_VERSION
-from art_otel.store.write import Limits, WriteSummary, merge_runs, write_run, write_trajectories
+from art_otel.store.write import FileLimits, WriteSummary, merge_runs, write_run, write_trajectories
 
 __all__ = [
     "REPORT_NAME",
     "SCHEMA_VERSION",
     "CallCounts",
     "ConversionReport",
+    "FileLimits",
     "FileReport",
-    "Limits",
     "LogCounts",
     "Prompt",
     "Quarantined",

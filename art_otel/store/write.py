@@ -25,7 +25,7 @@ from art_otel.trajectories.trajectory import Trajectory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class FileLimits:
     """The most rows and bytes (in memory, about) of a row group and of a part. One row may be larger."""
 
     group_rows: int = 1024
@@ -34,7 +34,7 @@ class Limits:
     part_bytes: int = 1024 * 1024 * 1024
 
 
-_LIMITS: Final = Limits()
+_FILE_LIMITS: Final = FileLimits()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,14 +46,16 @@ class WriteSummary:
 
 
 def write_trajectories(
-    trajectories: Iterable[Trajectory], path: str | Path, *, limits: Limits = _LIMITS
+    trajectories: Iterable[Trajectory], path: str | Path, *, limits: FileLimits = _FILE_LIMITS
 ) -> WriteSummary:
-    """Write trajectories, sorted by `Trajectory.order`, into a folder as `part-*.parquet` or into one `*.parquet` file.
+    """Write trajectories, in `Trajectory.order`, into a folder as `part-*.parquet` or into one `*.parquet` file.
 
-    What was there before is replaced when everything is written. Memory is that of about one row group.
-    Raises UsageError when they are not sorted or the path cannot be a dataset, StoreError for a trajectory that no
-    column can hold, OSError for what the disk refuses.
+    What was there before is replaced when everything is written. A list or tuple may come in any order; an iterator is
+    written as it comes, with memory of about one row group, and has to be sorted. Raises UsageError when it is not or
+    the path cannot be a dataset, StoreError for a trajectory no column can hold, OSError for what the disk refuses.
     """
+    if isinstance(trajectories, Sequence):
+        trajectories = sorted(trajectories, key=attrgetter("order"))
     return _write(_rows(encode_batches(trajectories)), path, limits)
 
 
@@ -65,7 +67,7 @@ def write_run(trajectories: Iterable[Trajectory], path: str | Path) -> None:
             writer.write_batch(batch)
 
 
-def merge_runs(runs: Sequence[str | Path], out: str | Path, *, limits: Limits = _LIMITS) -> WriteSummary:
+def merge_runs(runs: Sequence[str | Path], out: str | Path, *, limits: FileLimits = _FILE_LIMITS) -> WriteSummary:
     """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
 
     Memory is that of about one row group and a batch of each run. Raises StoreError for a file that is no run.
@@ -107,7 +109,7 @@ def _run_rows(run: str | Path) -> Iterator[_Row]:
         raise StoreError(f"{run}: cannot be read as a run: {error}") from error
 
 
-def _write(rows: Iterable[_Row], path: str | Path, limits: Limits) -> WriteSummary:
+def _write(rows: Iterable[_Row], path: str | Path, limits: FileLimits) -> WriteSummary:
     group_indexes = _GroupIndexes()
     count = part_rows = part_bytes = 0
     with Dataset(path) as dataset:
@@ -134,7 +136,7 @@ def _checked(rows: Iterable[_Row]) -> Iterator[_Row]:
         yield row
 
 
-def _row_groups(rows: Iterable[_Row], limits: Limits) -> Iterator[list[_Row]]:
+def _row_groups(rows: Iterable[_Row], limits: FileLimits) -> Iterator[list[_Row]]:
     group: list[_Row] = []
     weight = 0
     for row in rows:

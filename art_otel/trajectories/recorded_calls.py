@@ -12,7 +12,7 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall, Message
-from art_otel.conventions import Role, agent_name, env_state_of, extra_of, merge_calls, parse_call, same_call
+from art_otel.conventions import Role, agent_name, env_state_of, extra_of, integer, merge_calls, parse_call, same_call
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 
 
@@ -125,10 +125,7 @@ def _in_context(call: InferenceCall, span: Span, tree: SpanTree) -> InferenceCal
 
 def step_index(span: Span) -> int | None:
     """The index a step span carries, None when it is no whole number."""
-    value = span.attributes.get(attributes.STEP_INDEX)
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return integer(span.attributes.get(attributes.STEP_INDEX))
 
 
 def _resume(calls: Sequence[InferenceCall]) -> tuple[list[InferenceCall], int]:

@@ -4,13 +4,12 @@ Invariant: a setting comes from the span, else from its resource (an app may set
 process); what is not said is None. Whatever the span carries that no convention claims is kept as metadata.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from art_otel import attributes
-from art_otel.conventions import failure_of, is_foreign
+from art_otel.conventions import failure_of, integer, is_foreign, number
 from art_otel.spans import Span, Value
 from art_otel.trajectories.trajectory import Status
 
@@ -62,9 +61,9 @@ def describe(root: Span | None) -> AboutRollout:
     return AboutRollout(
         name=_text(root, attributes.ROLLOUT_NAME) or root.name.removeprefix(attributes.ROLLOUT_SPAN_PREFIX),
         group_id=_text(root, attributes.GROUP_ID),
-        attempt=_integer(root, attributes.ROLLOUT_ATTEMPT),
+        attempt=integer(_setting(root, attributes.ROLLOUT_ATTEMPT)),
         split=_text(root, attributes.SPLIT),
-        training_step=_integer(root, attributes.TRAINING_STEP),
+        training_step=integer(_setting(root, attributes.TRAINING_STEP)),
         policy_version=_text(root, attributes.POLICY_VERSION),
         status=status,
         error=error,
@@ -86,13 +85,6 @@ def _text(root: Span, name: str) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def _integer(root: Span, name: str) -> int | None:
-    value = _setting(root, name)
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _outcome(root: Span) -> tuple[Status, str | None]:
     """The status, and for one that is not ok the error's message, else its type."""
     if root.end_ns is None:
@@ -105,21 +97,12 @@ def _outcome(root: Span) -> tuple[Status, str | None]:
 
 
 def _metrics(root: Span) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, value in sorted(root.attributes.items()):
-        if name.startswith(attributes.METRIC_PREFIX):
-            number = _number(value)
-            if number is not None:
-                found[name.removeprefix(attributes.METRIC_PREFIX)] = number
-    return found
-
-
-def _number(value: Value) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+    found = {
+        name.removeprefix(attributes.METRIC_PREFIX): number(value)
+        for name, value in sorted(root.attributes.items())
+        if name.startswith(attributes.METRIC_PREFIX)
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _metadata(root: Span) -> dict[str, Value]:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
-from art_otel.store import Limits, write_trajectories
+from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.lineage import build_turns
 
@@ -56,7 +56,7 @@ def trajectory(rollout_id: str, *calls: InferenceCall, **fields) -> Trajectory:
 
 
 def written(tmp_path, *trajectories: Trajectory, **limits) -> list[dict]:
-    write_trajectories(trajectories, tmp_path / "x.parquet", limits=Limits(**limits))
+    write_trajectories(trajectories, tmp_path / "x.parquet", limits=FileLimits(**limits))
     return pq.read_table(tmp_path / "x.parquet").to_pylist()
 
 
@@ -101,7 +101,7 @@ def test_an_unknown_main_history_is_null(tmp_path):
 def test_groups_are_numbered_by_first_appearance_also_over_parts(tmp_path):
     groups = ["x", None, "y", "x", None, "", "y"]
     trajectories = [Trajectory(rollout_id=str(at), trace_id=TRACE, group_id=group) for at, group in enumerate(groups)]
-    write_trajectories(trajectories, tmp_path, limits=Limits(group_rows=2, part_rows=2))
+    write_trajectories(trajectories, tmp_path, limits=FileLimits(group_rows=2, part_rows=2))
     indexes = pq.read_table(tmp_path, columns=["rollout_id", "group_index"]).sort_by("rollout_id")["group_index"]
     assert indexes.to_pylist() == [0, 1, 2, 0, 3, 4, 2]
 

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from art_otel.errors import StoreError, UsageError
-from art_otel.store import Limits, merge_runs, read_trajectories, write_run, write_trajectories
+from art_otel.store import FileLimits, merge_runs, read_trajectories, write_run, write_trajectories
 from art_otel.store.codecs import Scalar
 from art_otel.store.schema import ROW
 from art_otel.trajectories import Trajectory
 from tests.store.test_columns import ANSWER, QUESTION, call, trajectory
 
 ROOT = Path(__file__).parent.parent.parent
-SMALL = Limits(group_rows=2, part_rows=2)
+SMALL = FileLimits(group_rows=2, part_rows=2)
 
 
 def rollouts(count: int, name: str = "r") -> list[Trajectory]:

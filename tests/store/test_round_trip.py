@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.errors import StoreError, UsageError
-from art_otel.store import Limits, merge_runs, read_trajectories, rebuild_prompts, write_run, write_trajectories
+from art_otel.store import FileLimits, merge_runs, read_trajectories, rebuild_prompts, write_run, write_trajectories
 from art_otel.store.schema import SCHEMA
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory, Turn
 from art_otel.trajectories.lineage import build_turns
 from tests.trajectories.agents import agent_calls
 
-SMALL = Limits(group_rows=2, part_rows=3)
+SMALL = FileLimits(group_rows=2, part_rows=3)
 IN_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
@@ -136,14 +136,14 @@ def test_huge_metadata_bounds_the_row_groups_by_bytes(tmp_path):
         for number in range(5)
     ]
     file = tmp_path / "huge.parquet"
-    write_trajectories(expected, file, limits=Limits(group_bytes=7_000_000))
+    write_trajectories(expected, file, limits=FileLimits(group_bytes=7_000_000))
     assert pq.ParquetFile(file).num_row_groups == 3
     assert list(read_trajectories(file)) == expected
 
 
 def test_parts_are_bounded_by_bytes(tmp_path):
     expected = [Trajectory(rollout_id=str(number), trace_id="ab" * 16, error="x" * 10_000) for number in range(6)]
-    summary = write_trajectories(expected, tmp_path, limits=Limits(group_rows=1, part_bytes=25_000))
+    summary = write_trajectories(expected, tmp_path, limits=FileLimits(group_rows=1, part_bytes=25_000))
     assert len(summary.files) == 3
     assert list(read_trajectories(tmp_path)) == expected
 
@@ -163,11 +163,17 @@ def test_the_text_of_arguments_and_unknown_against_empty_are_kept(tmp_path):
     assert list(read_trajectories(tmp_path / "one.parquet")) == [expected]
 
 
-def test_unsorted_trajectories_are_refused_and_nothing_is_written(tmp_path):
+def test_an_unsorted_iterator_is_refused_and_nothing_is_written(tmp_path):
     unsorted = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in ("b", "a")]
     with pytest.raises(UsageError, match="'a' comes after 'b': sort"):
-        write_trajectories(unsorted, tmp_path / "out")
-    assert contents(tmp_path / "out") == {}
+        write_trajectories(iter(unsorted), tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_an_unsorted_list_is_written_in_order(tmp_path):
+    unsorted = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in ("b", "a")]
+    write_trajectories(unsorted, tmp_path / "out")
+    assert [trajectory.rollout_id for trajectory in read_trajectories(tmp_path / "out")] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
