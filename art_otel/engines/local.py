@@ -18,7 +18,7 @@ from art_otel.engines.accounting import describe_conversion
 from art_otel.engines.assemble import assemble_bucket
 from art_otel.engines.partition import Partition, partition_spans
 from art_otel.errors import UsageError
-from art_otel.sources import Limits, find_inputs
+from art_otel.sources import Limits, find_inputs, format_named
 from art_otel.store import ConversionReport, merge_runs, write_report
 from art_otel.trajectories import Account
 
@@ -47,12 +47,13 @@ def convert(conversion: Conversion) -> ConversionReport:
     """Read the sources, assemble trajectories, write the dataset and its report."""
     if conversion.workers < 1:
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
+    known = None if conversion.format is None else format_named(conversion.format)
     inputs = find_inputs(conversion.sources)
     if conversion.on_start is not None:
         sizes = [source.size for source in inputs]
         conversion.on_start(None if None in sizes else sum(size or 0 for size in sizes))
     with _scratch(conversion.out) as scratch:
-        partition = partition_spans(inputs, scratch, conversion.limits, conversion.on_bytes)
+        partition = partition_spans(inputs, scratch, conversion.limits, conversion.on_bytes, known)
         account = Account()
         runs = [scratch / f"run-{bucket:05d}" for bucket in range(len(partition.contents))]
         for part in _assemble(partition, conversion, runs):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from art_otel.engines.buckets import Buckets, Record, read_bucket
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Input, Limits, read_file
+from art_otel.sources import FileAccount, Format, Input, Limits, read_file
 from art_otel.spans import Damage, Span
 from art_otel.trajectories import Kinship
 
@@ -47,7 +47,11 @@ class Partition:
 
 
 def partition_spans(
-    inputs: Sequence[Input], folder: Path, limits: Limits, on_bytes: Callable[[int], None] | None = None
+    inputs: Sequence[Input],
+    folder: Path,
+    limits: Limits,
+    on_bytes: Callable[[int], None] | None = None,
+    format: Format | None = None,  # noqa: A002 # as in read_file
 ) -> Partition:
     """Read every input into buckets below `folder`. A file that cannot be read is noted and the rest goes on."""
     size = sum(source.size or BUCKET_BYTES for source in inputs)
@@ -58,7 +62,7 @@ def partition_spans(
         account = FileAccount(path=source.name)
         partition.files.append(account)
         try:
-            for record in read_file(source, account, limits=limits, on_bytes=on_bytes):
+            for record in read_file(source, account, limits=limits, on_bytes=on_bytes, format=format):
                 _take(record, buckets, kinship, partition)
         except SourceError as error:
             account.error = str(error)

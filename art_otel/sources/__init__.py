@@ -7,7 +7,7 @@ for source in find_inputs(["dumps/"]):
 
 from art_otel.sources.account import FileAccount
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.formats import FORMATS
+from art_otel.sources.formats import FORMATS, format_named
 from art_otel.sources.inputs import Input, find_inputs
 from art_otel.sources.limits import Limits
 from art_otel.sources.reader import read_file
@@ -21,5 +21,6 @@ __all__ = [
     "Reading",
     "Record",
     "find_inputs",
+    "format_named",
     "read_file",
 ]

@@ -5,6 +5,7 @@ Invariant: detection looks at content and takes the first format that knows it, 
 
 from typing import Final
 
+from art_otel.errors import UsageError
 from art_otel.sources import otlp_json, otlp_protobuf
 from art_otel.sources.format import Format
 
@@ -17,3 +18,11 @@ FORMATS: Final[tuple[Format, ...]] = (
 def detect_format(head: bytes) -> Format | None:
     """The format whose content begins like this; None when nobody knows it."""
     return next((known for known in FORMATS if known.detects(head)), None)
+
+
+def format_named(name: str) -> Format:
+    """The format of this name. Raises UsageError, which lists all names, when there is none."""
+    found = next((known for known in FORMATS if known.name == name), None)
+    if found is None:
+        raise UsageError(f"no format {name!r}; there are {', '.join(known.name for known in FORMATS)}")
+    return found

@@ -24,10 +24,12 @@ def read_file(
     *,
     limits: Limits | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    format: Format | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
 ) -> Iterator[Record]:
     """Every record of one file in its order; `account` is filled on the way.
 
-    `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. Raises
+    `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
+    somebody says the file is; without it the content decides. Raises
     SourceError, at the first record, for a file that cannot be opened or read, and for one that was named explicitly
     but whose format nobody knows; one found in a folder gives nothing then and says so in `account.note`.
     """
@@ -42,7 +44,8 @@ def read_file(
     try:
         with open_input(input, reading.limits, consumed) as stream:
             account.compression = stream.compression
-            known = _format_of(stream, input, account)
+            known = format or _detect(stream, input, account)
+            account.format = None if known is None else known.name
             if known is not None:
                 yield from _records(stream, known, reading)
             elif stream.failure is not None:
@@ -52,19 +55,19 @@ def read_file(
         raise
 
 
-def _format_of(stream: DumpStream, source: Input, account: FileAccount) -> Format | None:
+def _detect(stream: DumpStream, source: Input, account: FileAccount) -> Format | None:
     head = stream.head(HEAD_BYTES)
     known = detect_format(head)
     if known is not None:
-        account.format = known.name
-    elif not head.strip():
+        return known
+    if not head.strip():
         account.note = "empty"
     elif source.explicit:
         names = ", ".join(known.name for known in FORMATS)
         raise SourceError(f"{source.name}: no known format; known are {names}, each plain or with gzip or zstd")
     else:
         account.note = "no known format"
-    return known
+    return None
 
 
 def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Record]:
