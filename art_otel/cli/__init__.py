@@ -41,10 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Who reads our output has gone (`art-otel show … | head`); Python would complain again while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        return _fail(f"{where}{error.strerror or error}", 1)
     except KeyboardInterrupt:
         return 130
 
 
-def _fail(error: ArtOtelError, code: int) -> int:
-    sys.stderr.write(f"art-otel: {error}\n")
+def _fail(problem: object, code: int) -> int:
+    sys.stderr.write(f"art-otel: {problem}\n")
     return code

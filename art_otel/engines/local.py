@@ -80,6 +80,8 @@ def _assemble(partition: Partition, conversion: Conversion, runs: Sequence[Path]
 @contextmanager
 def _scratch(out: Path) -> Generator[Path]:
     """A folder for temporary files inside the output folder; one that a killed run left behind is removed."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file; name a folder for the dataset")
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"{_SCRATCH}*"):
         shutil.rmtree(left, ignore_errors=True)

@@ -15,13 +15,14 @@ from art_otel.sources import FileAccount, Format, Input, Limits, read_file
 from art_otel.spans import Damage, Span
 from art_otel.trajectories import Kinship
 
-BUCKET_BYTES = 64 * 2**20
+BUCKET_BYTES = 16 * 2**20
 """About how many input bytes go into one bucket."""
 
 MEMORY_BUDGET = 64 * 2**20
 """How many bytes of records stay in memory before buckets go to disk."""
 
-MAX_BUCKETS = 1024
+MAX_BUCKETS = 256
+"""Each is a file that stays open while runs are merged."""
 
 MAX_LISTED = 1000
 """How many damages are kept by name; all are counted."""
@@ -54,8 +55,7 @@ def partition_spans(
     format: Format | None = None,  # noqa: A002 # as in read_file
 ) -> Partition:
     """Read every input into buckets below `folder`. A file that cannot be read is noted and the rest goes on."""
-    size = sum(source.size or BUCKET_BYTES for source in inputs)
-    buckets = Buckets(folder, min(MAX_BUCKETS, 1 + size // BUCKET_BYTES), MEMORY_BUDGET)
+    buckets = Buckets(folder, _bucket_count(inputs), MEMORY_BUDGET)
     partition = Partition()
     kinship = Kinship()
     for source in inputs:
@@ -71,6 +71,14 @@ def partition_spans(
     partition.moved = moved
     partition.contents = [[buckets.content(bucket), guests.content(bucket)] for bucket in range(buckets.count)]
     return partition
+
+
+def _bucket_count(inputs: Sequence[Input]) -> int:
+    """As many as the input is large; the most when nobody knows how large it is."""
+    sizes = [source.size for source in inputs]
+    if None in sizes:
+        return MAX_BUCKETS
+    return min(MAX_BUCKETS, 1 + sum(size or 0 for size in sizes) // BUCKET_BYTES)
 
 
 def _take(record: Record, buckets: Buckets, kinship: Kinship, partition: Partition) -> None:

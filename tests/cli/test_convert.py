@@ -114,7 +114,7 @@ def test_much_quarantine_is_summed_up(tmp_path, capsys):
 def test_an_empty_result_comes_with_a_hint(tmp_path, capsys):
     dump = write_lines(tmp_path / "in.jsonl", [request_of(make_span(1), scope="http")])
     _, out, _ = run(capsys, "convert", dump, "--out", tmp_path / "out")
-    assert "1 spans, no LLM call: they come from http" in out
+    assert "1 span, no LLM call: made by http" in out
     (tmp_path / "empty.jsonl").write_text("")
     _, out, _ = run(capsys, "convert", tmp_path / "empty.jsonl", "--out", tmp_path / "out")
     assert "no span in the sources" in out
@@ -152,6 +152,20 @@ def test_what_a_killed_run_left_behind_is_removed(tmp_path, capsys):
     (left / "bucket-00000").write_bytes(b"x")
     assert run(capsys, "convert", SYNC, "--out", tmp_path)[0] == 0
     assert not left.exists()
+
+
+def test_an_output_folder_that_is_a_file_is_exit_2(tmp_path, capsys):
+    (tmp_path / "out").write_text("")
+    code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path / "out")
+    assert code == 2
+    assert "is a file" in err
+
+
+def test_an_output_folder_that_cannot_be_made_is_exit_1(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path / "file" / "out")
+    assert code == 1
+    assert "file" in err
 
 
 def test_version(capsys):

@@ -1,0 +1,55 @@
+"""Packed numbers and message identity."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import art_otel
+from art_otel.calls import Logprobs, Message, TokenIds, ToolCall
+
+IDS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8)
+
+
+@given(IDS, IDS)
+def test_token_ids_are_a_sequence_of_int32(first, second):
+    one, two = TokenIds.of(first), TokenIds.of(second)
+    assert list(one) == one.tolist() == first
+    assert len(one) == len(first)
+    assert [one[at] for at in range(len(one))] == first
+    assert (one + two).tolist() == first + second
+    assert (one + two).startswith(one)
+    assert (one + two).after(len(first)) == two
+    assert (one == two) == (first == second)
+    assert hash(one) == hash(TokenIds.of(first))
+    assert repr(one) == f"TokenIds({first})"
+
+
+def test_packed_numbers_refuse_what_does_not_fit():
+    with pytest.raises(OverflowError):
+        TokenIds.of([2**31])
+    with pytest.raises(TypeError):
+        TokenIds.of(["a"])
+    with pytest.raises(ValueError, match="4 bytes"):
+        TokenIds(b"abc")
+    assert TokenIds(b"") != Logprobs(b"")
+
+
+def test_messages_are_the_same_however_they_were_spelt():
+    call = ToolCall(id="c", name="f", arguments='{"a": 1, "b": [2]}')
+    spelt = ToolCall(id="c", name="f", arguments=json.dumps({"b": [2], "a": 1}, separators=(",", ":")), exact=False)
+    first = Message(role="assistant", content=None, tool_calls=(call,), reasoning="hm")
+    second = Message(role="assistant", content="", tool_calls=(spelt,), name="me")
+    assert first.identity == second.identity
+    assert first.identity != Message(role="assistant", content="x", tool_calls=(call,)).identity
+    odd = ToolCall(name="f", arguments="not json")
+    assert Message(role="assistant", tool_calls=(odd,)).identity[3] == ((None, "f", "not json"),)
+
+
+def test_the_package_offers_its_names_lazily():
+    assert set(dir(art_otel)) == set(art_otel.__all__)
+    for name in art_otel.__all__:
+        assert getattr(art_otel, name).__name__ == name
+    with pytest.raises(AttributeError, match="it has RolloutTrace"):
+        art_otel.nonsense  # noqa: B018 # the access is what is tested
