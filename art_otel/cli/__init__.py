@@ -19,7 +19,10 @@ _VERBS = (convert, show, demo)
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all verbs; docs/cli.md is generated from it."""
     parser = argparse.ArgumentParser(
-        prog="art-otel", description="OpenTelemetry in, training data out: span dumps become trajectories."
+        prog="art-otel",
+        description="OpenTelemetry in, training data out: span dumps become trajectories.",
+        epilog="exit codes: 0 everything was read; 1 a source or dataset could not be read; 2 the command was used"
+        " wrongly; 3 something was quarantined and --strict was given",
     )
     parser.add_argument("--version", action="version", version=f"art-otel {version('art-otel')}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from art_otel.calls import InferenceCall, Message
-from art_otel.trajectories import EXPLANATIONS, HistoryMessage, Reward, Trajectory, histories
+from art_otel.trajectories import EXPLANATIONS, History, HistoryMessage, Reward, Trajectory, histories
 
 TRAINED = "▶ trained"
 _STYLES = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
@@ -23,7 +23,7 @@ def _lines(trajectory: Trajectory) -> Iterable[Text]:
     found = histories(trajectory)
     for number, history in enumerate(found, start=1):
         if len(found) > 1:
-            yield Text(f"\n── history {number} of {len(found)}", "bold")
+            yield Text(f"\n── history {number} of {len(found)}{_drift(history, trajectory)}", "bold")
         if history.messages is None:
             yield Text("messages unknown: content capture was off", "yellow")
             continue
@@ -34,9 +34,17 @@ def _lines(trajectory: Trajectory) -> Iterable[Text]:
             yield Text(f"\n✗ call {call.span_id} failed: {call.error_type or ''} {call.error or ''}".rstrip(), "red")
 
 
+def _drift(history: History, trajectory: Trajectory) -> str:
+    """Why a history begins where it does, when the server's token ids and not the messages decided it."""
+    drifted = any(trajectory.turns[turn].drifted_from is not None for turn in history.turns)
+    return ": earlier messages came back as other token ids" if drifted else ""
+
+
 def _heading(trajectory: Trajectory) -> Iterable[Text]:
     reward = "unknown" if trajectory.reward is None else f"{trajectory.reward:g}"
-    about = f"  {trajectory.name or ''}  status {trajectory.status}  reward {reward}"
+    known = {"name": trajectory.name, "attempt": trajectory.attempt, "group": trajectory.group_id}
+    facts = [f"{label} {value}" for label, value in known.items() if value is not None]
+    about = " · ".join(["", *facts, f"status {trajectory.status}", f"reward {reward}"])
     yield Text.assemble((f"rollout {trajectory.rollout_id}", "bold"), about)
     if trajectory.error is not None:
         yield Text(f"error: {trajectory.error}", "red")
@@ -76,6 +84,8 @@ def _body(message: Message) -> Iterable[str]:
         yield f"(thinking) {message.reasoning}"
     if message.content:
         yield message.content
+    if message.parts:
+        yield "(has images, files or several texts; --json shows them)"
     if message.refusal:
         yield f"(refusal) {message.refusal}"
     for call in message.tool_calls:

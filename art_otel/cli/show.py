@@ -13,6 +13,9 @@ from art_otel.cli.conversation import print_conversation
 from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory, trajectory_json
 
+_PIPED_WIDTH = 10_000
+"""Another program reads a trajectory a line; only a terminal needs lines to be folded."""
+
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
     """Add the verb."""
@@ -55,14 +58,18 @@ def _list(trajectories: Iterable[Trajectory], *, as_json: bool) -> None:
         _print_json(rows)
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("rollout", "name", "status", "reward", "calls", "turns", "incomplete because"):
+    for column in ("rollout", "name", "status", "reward", "calls", "turns", "complete"):
         table.add_column(column, overflow="fold")
     for row in rows:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in row["incomplete_reasons"].items())
+        complete = f"no: {reasons}" if reasons else "yes"
         reward = "-" if row["reward"] is None else f"{row['reward']:g}"
         numbers = (str(row["calls"]), str(row["turns"]))
-        table.add_row(row["rollout_id"], row["name"] or "-", row["status"], reward, *numbers, reasons)
-    Console(highlight=False).print(table)
+        table.add_row(row["rollout_id"], row["name"] or "-", row["status"], reward, *numbers, complete)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    console.print(table)
 
 
 def _overview(trajectory: Trajectory) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def _lines(report: ConversionReport, out: Path) -> list[Text]:
              f" {found.total - found.complete} incomplete"),
     ]  # fmt: skip
     lines.extend(
-        _row("", f"  {count} incomplete: {reason}: {EXPLANATIONS[reason]}", "yellow")
+        _row("", f"  {count} incomplete by {reason}: {EXPLANATIONS[reason]}", "yellow")
         for reason, count in found.incomplete.items()
     )
     lines.extend(

@@ -16,19 +16,20 @@ def find_hints(spans: int, logs: int, account: Account) -> list[str]:
 
 def _hints(spans: int, logs: int, account: Account) -> Iterator[str]:
     calls = account.calls_completed + account.calls_failed
+    found = _count(spans, "span")
     if spans == 0:
-        found = f"{_count(logs, 'log record')} but " if logs else ""
-        yield f"{found}no span in the sources: is this the output of a traces pipeline?"
+        beside = f"{_count(logs, 'log record')} but " if logs else ""
+        yield f"{beside}no span in the sources: is this the output of a traces pipeline?"
     elif account.trajectories == 0 and sum(account.blind_scopes.values()) == 0:
         yield (
-            f"{_count(spans, 'span')}, no LLM call: made by {_names(account.idle_scopes)}. LLM calls are spans made by an"
-            " instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
+            f"{found}, no LLM call: made by {_names(account.idle_scopes)}. LLM calls are spans made by an instrumentor"
+            " of the client, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
         )
     elif calls == 0:
-        yield f"{_count(spans, 'span')}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
+        yield f"{found}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
     for scope, count in sorted(account.blind_scopes.items()):
         yield (
-            f"{count} of {_count(calls, 'LLM call')} without messages: content capture was off in {scope or 'an unnamed scope'};"
+            f"{count} of {calls} LLM calls without messages: content capture was off in {scope or 'an unnamed scope'};"
             f" set {capture_switch(scope)} in the traced app."
         )
     if account.logs_without_span and account.blind_scopes:

@@ -92,6 +92,7 @@ class _Salvage:
         self._recovered = False
         self._data = data
         self._view = memoryview(data)  # a record may be large: no copies
+        self._has_logs = b'"logRecords"' in data
         self._place = place
         self._read = records
         self._resources: dict[int, Resource] = {}
@@ -170,7 +171,7 @@ class _Salvage:
     def _found(self, start: int, end: int) -> tuple[Record, ...]:
         data = self._data[start:end]
         role = "span" if b'"startTimeUnixNano"' in data else "log"
-        if role == "log" and (b'"traceId"' not in data or b'"logRecords"' not in self._data):
+        if role == "log" and (b'"traceId"' not in data or not self._has_logs):
             return ()  # an event or a link
         before = bisect.bisect_right(self.scan.records, start, key=operator.attrgetter("start"))
         near = self.scan.records[before - 1] if before else Cut(role, start, end, torn=False, batch=1, scope_batch=1)

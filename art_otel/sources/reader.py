@@ -29,9 +29,9 @@ def read_file(
     """Every record of one file in its order; `account` is filled on the way.
 
     `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
-    somebody says the file is; without it the content decides. Raises
-    SourceError, at the first record, for a file that cannot be opened or read, and for one that was named explicitly
-    but whose format nobody knows; one found in a folder gives nothing then and says so in `account.note`.
+    somebody says the file is; without it the content decides. Raises SourceError, at the first record, for a file that
+    cannot be opened or read, and for one that was named explicitly but whose format nobody knows; one found in a
+    folder gives nothing then and says so in `account.note`.
     """
     account.path = input.name
 

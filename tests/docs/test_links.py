@@ -1,0 +1,46 @@
+"""No link of a Markdown file and no page that the code names leads nowhere."""
+
+import re
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, inside, markdown_files
+
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+NAMED_PAGE = re.compile(r"\bdocs/[\w./-]+\.md\b")
+
+
+def links(path) -> list[str]:
+    prose = CODE.sub("", path.read_text(encoding="utf-8"))
+    return [link["target"] for link in LINK.finditer(prose) if "://" not in link["target"]]
+
+
+def anchors(path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = HEADING.findall(re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", markdown_files(), ids=lambda path: str(inside(path)))
+def test_every_relative_link_resolves(path):
+    for link in links(path):
+        target, _, anchor = link.partition("#")
+        page = (path.parent / target).resolve() if target else path
+        assert page.exists(), f"{inside(path)}: {link} leads nowhere"
+        assert not anchor or anchor in anchors(page), f"{inside(path)}: {link} has no such heading"
+
+
+def test_every_page_is_in_the_index():
+    index = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "README.md")}
+    pages = {page for page in DOCS.rglob("*.md") if page.parent.name != "decisions"} - {DOCS / "README.md"}
+    assert not pages - index
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(ROOT.glob("art_otel/**/*.py")), *markdown_files()], ids=lambda p: str(inside(p))
+)
+def test_every_page_that_is_named_exists(path):
+    named = set(NAMED_PAGE.findall(path.read_text(encoding="utf-8")))
+    assert not [name for name in named if not (ROOT / name).exists()]
