@@ -124,3 +124,26 @@ def test_a_recording_torn_anywhere_is_read_up_to_there(tmp_path):
         (tmp_path / "in.jsonl").write_bytes(data[:at])
         _, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
         assert sum(report.spans.quarantined.values()) <= 1
+
+
+def test_several_bad_values_in_one_span_count_it_once(tmp_path):
+    bad = {"art.rollout.id": "r", "art.reward": float("nan"), "art.metric.x": float("inf")}
+    links = [{"traceId": "oops", "spanId": "oops"}]
+    events = [{"name": "e", "attributes": [{"key": "k", "value": {"doubleValue": "NaN"}}]}]
+    root = make_span(1, name="rollout x", attributes=bad, links=links, events=events)
+    line = json.dumps(request_of(root, chat_span(2, 1, ["a"], "b")))
+    (tmp_path / "in.jsonl").write_text(f"{line}\n{line}\n")
+    (trajectory,), report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
+    assert (report.spans.read, report.spans.used, report.spans.duplicate) == (4, 1, 1)
+    assert sum(report.spans.quarantined.values()) == 2
+    assert trajectory.reward is None
+    assert trajectory.incomplete_reasons == {"value quarantined": 1}
+
+
+def test_a_bad_resource_costs_no_span(tmp_path, alone):
+    request = json.loads(json.dumps(GOOD))
+    request["resourceSpans"][0]["resource"] = {"attributes": "oops"}
+    (tmp_path / "in.jsonl").write_text(json.dumps(request))
+    trajectories, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
+    assert trajectories == alone
+    assert report.quarantine

@@ -21,11 +21,12 @@ from art_otel.trajectories import Account
 
 def describe_conversion(partition: Partition, account: Account) -> ConversionReport:
     """Put together what reading and assembling counted."""
+    read = partition.spans + sum(partition.quarantined.values())
     nameless = sum(file.logs_without_span for file in partition.files)
     damages = [*partition.damages, *account.damages][:MAX_LISTED]
     return ConversionReport(
         spans=SpanCounts(
-            read=partition.spans + partition.lost_spans,
+            read=read,
             used=account.used,
             duplicate=account.duplicate,
             ignored=_sorted(account.ignored),
@@ -48,7 +49,7 @@ def describe_conversion(partition: Partition, account: Account) -> ConversionRep
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in partition.files],
-        hints=find_hints(partition.spans + partition.lost_spans, partition.logs, account),
+        hints=find_hints(read, partition.logs, account),
         quarantine=[_quarantined(damage) for damage in damages],
     )
 

@@ -33,14 +33,13 @@ class Partition:
     """What phase one found.
 
     `contents` are the buckets as `assemble_bucket` takes them; `moved` the traces that left their bucket. `spans` and
-    `logs` count records that were read, `lost_spans` those of which nothing could be kept.
+    `logs` count records that were read, `quarantined` and `quarantined_logs` those of which nothing could be kept.
     """
 
     contents: list[list[tuple[Path | None, bytes]]] = field(default_factory=list[list[tuple[Path | None, bytes]]])
     moved: dict[str, int] = field(default_factory=dict[str, int])
     files: list[FileAccount] = field(default_factory=list[FileAccount])
     spans: int = 0
-    lost_spans: int = 0
     logs: int = 0
     quarantined: Counter[str] = field(default_factory=Counter[str])
     quarantined_logs: Counter[str] = field(default_factory=Counter[str])
@@ -83,11 +82,9 @@ def _bucket_count(inputs: Sequence[Input]) -> int:
 
 def _take(record: Record, buckets: Buckets, kinship: Kinship, partition: Partition) -> None:
     if isinstance(record, Damage):
-        if record.kind != "log":
-            partition.quarantined[record.reason] += 1
-            partition.lost_spans += not record.partial
-        elif not record.partial:
-            partition.quarantined_logs[record.reason] += 1
+        if not record.partial:
+            counts = partition.quarantined_logs if record.kind == "log" else partition.quarantined
+            counts[record.reason] += 1
         if len(partition.damages) < MAX_LISTED:
             partition.damages.append(record)
         if record.trace_id is None:

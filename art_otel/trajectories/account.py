@@ -76,15 +76,25 @@ def count_spans(
     damages: Iterable[Damage],
     found_bad: Iterable[Damage],
 ) -> None:
-    """Count every delivery once. `damages` came from the source, which counted them; `found_bad` is assembly's own."""
-    counted_by_source = Counter((damage.trace_id, damage.span_id) for damage in damages if damage.partial)
+    """Count every delivery once.
+
+    `damages` came from the source: a span it kept without a value is quarantined as often as it came damaged.
+    `found_bad` is assembly's own.
+    """
+    damaged: dict[tuple[str | None, str | None], list[str]] = {}
+    for damage in damages:
+        if damage.partial:
+            damaged.setdefault((damage.trace_id, damage.span_id), []).append(damage.reason)
     bad = {(damage.trace_id, damage.span_id): damage for damage in (*found_bad, *tree.cyclic)}
     traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
     for key, deliveries in tree.deliveries.items():
-        left = deliveries - counted_by_source[key]
-        if left <= 0:
+        reasons = sorted(damaged.get(key, ()))
+        set_aside = min(deliveries, len(reasons))
+        if set_aside:
+            account.quarantined[reasons[0]] += set_aside
+        if set_aside == deliveries:
             continue
-        account.duplicate += left - 1
+        account.duplicate += deliveries - set_aside - 1
         if key in bad:
             account.quarantined[bad[key].reason] += 1
             continue
