@@ -3,7 +3,7 @@
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from art_otel.cli import make_parser
 
@@ -30,8 +30,8 @@ def _section(parser: argparse.ArgumentParser) -> str:
 def _parsers() -> list[argparse.ArgumentParser]:
     whole = make_parser()
     # argparse lists the parsers of verbs nowhere else.
-    actions = [action for action in whole._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
-    return [whole, *(parser for action in actions for parser in action.choices.values())]
+    *_, verbs = whole._actions  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    return [whole, *cast("dict[str, argparse.ArgumentParser]", verbs.choices).values()]
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ text in OpenAI's form, and one list of messages tells the main history. Source o
 `art.utils.trajectory_logging` of openpipe-art 0.5.18.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from art_otel.calls import Message
 from art_otel.spans import Value
 from art_otel.store.json_text import json_text
+from art_otel.trajectories.history import path_to
 from art_otel.trajectories.trajectory import Trajectory, Turn
 
 
@@ -26,18 +27,21 @@ class ArtMessage(msgspec.Struct, frozen=True):
 
 
 def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
-    """The main history: the path to the last call's first sampled message. None when a part of it is unknown.
+    """The main history: of all paths whose messages are known, the one with most turns.
 
-    Each message stands as it was first given or sampled, also where a later prompt repeats it in other words.
+    Of equally long ones it is the path to the latest call's first choice; None when no path is known. Each message stands as it was first given or sampled, also where a later prompt repeats
+    it in other words.
     """
+    leaf = _main_leaf(trajectory.turns)
+    if leaf is None:
+        return None
     messages: list[ArtMessage] = []
-    path = _main_path(trajectory)
-    for turn in path:
-        if turn.messages is None or turn.message is None:
-            return None
-        messages.extend(_art_message(message, trainable=False) for message in turn.messages)
-        messages.append(_art_message(turn.message, trainable=not trajectory.calls[turn.call].failed))
-    return tuple(messages) if path else None
+    for position in path_to(trajectory.turns, leaf):
+        turn = trajectory.turns[position]
+        messages.extend(_art_message(message, trainable=False) for message in turn.messages or ())
+        if turn.message is not None:
+            messages.append(_art_message(turn.message, trainable=not trajectory.calls[turn.call].failed))
+    return tuple(messages)
 
 
 def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
@@ -47,17 +51,22 @@ def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[
     return {**metadata, **texts}, nested
 
 
-def _main_path(trajectory: Trajectory) -> list[Turn]:
-    """The turns from the root to the last call's first choice; none if nothing was sampled."""
-    turns = trajectory.turns
-    sampled = [turn for turn in turns if turn.message is not None]
-    if not sampled:
-        return []
-    path = [max(sampled, key=lambda turn: (turn.call, -(turn.choice or 0)))]
-    while (parent := path[-1].parent) is not None:
-        path.append(turns[parent])
-    path.reverse()
-    return path
+def _main_leaf(turns: Sequence[Turn]) -> int | None:
+    """The last turn of the main history. A parent stands before its children, so one pass knows every path's length."""
+    lengths: list[int] = []
+    main: int | None = None
+    for position, turn in enumerate(turns):
+        above = 0 if turn.parent is None else lengths[turn.parent]
+        known = turn.messages is not None and turn.message is not None and (turn.parent is None or above > 0)
+        lengths.append(above + 1 if known else 0)
+        if known and (main is None or _rank(position, turns, lengths) > _rank(main, turns, lengths)):
+            main = position
+    return main
+
+
+def _rank(position: int, turns: Sequence[Turn], lengths: Sequence[int]) -> tuple[int, int, int]:
+    """Long before short, then late before early, then a call's first choice before its others."""
+    return (lengths[position], turns[position].call, -(turns[position].choice or 0))
 
 
 def _art_message(message: Message, *, trainable: bool) -> ArtMessage:

@@ -4,6 +4,7 @@ Invariant: a setting comes from the span, else from its resource (an app may set
 process); what is not said is None. Whatever the span carries that no convention claims is kept as metadata.
 """
 
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,21 +18,20 @@ _CLAIMED: Final = frozenset(
     {
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
-        attributes.ROLLOUT_ATTEMPT,
         attributes.SPANS_STARTED,
         attributes.SPANS_ENDED,
         attributes.GROUP_ID,
         attributes.SPLIT,
-        attributes.TRAINING_STEP,
         attributes.POLICY_VERSION,
         attributes.REWARD,
-        attributes.ENV_STATE,
-        attributes.EXTRA,
+        attributes.STEP_INDEX,
+        attributes.PROMPT_TOKENS,
+        attributes.RESPONSE_CHOICES,
+        attributes.REQUEST_PARAMETERS,
     }
 )
-
-
-_CLAIMED_PREFIXES: Final = (attributes.METRIC_PREFIX, f"{attributes.ENV_STATE}.", f"{attributes.EXTRA}.")
+_CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,13 +107,18 @@ def _metrics(root: Span) -> dict[str, float]:
 
 def _metadata(root: Span) -> dict[str, Value]:
     return {
-        name.removeprefix(attributes.METADATA_PREFIX): value
+        name.removeprefix(attributes.METADATA_PREFIX): b64encode(value).decode() if isinstance(value, bytes) else value
         for name, value in sorted(root.attributes.items())
-        if value is not None and not isinstance(value, bytes) and not _is_claimed(name)
+        if value is not None and not _is_claimed(name, value)
     }
 
 
-def _is_claimed(name: str) -> bool:
+def _is_claimed(name: str, value: Value) -> bool:
+    """Whether the attribute is read elsewhere. A metric or count that is no number is not, so it stays visible."""
+    if name.startswith(attributes.METRIC_PREFIX):
+        return number(value) is not None
+    if name in _WHOLE_NUMBERS:
+        return integer(value) is not None
     return name in _CLAIMED or name.startswith(_CLAIMED_PREFIXES) or is_foreign(name)
 
 

@@ -67,6 +67,31 @@ def test_several_histories_are_numbered(tmp_path, capsys):
     assert "history 6 of 6" in show(capsys, tmp_path, "--rollout", "r-n2")
 
 
+def test_a_history_that_was_tokenised_anew_says_so(tmp_path, capsys):
+    convert_files(tmp_path, RECORDINGS / "openinference" / "sync_tools.jsonl")
+    out = show(capsys, tmp_path, "--rollout", "r-sync_tools")
+    assert "history 1 of 2\n" in out
+    assert "history 2 of 2: earlier messages came back as other token ids" in out
+
+
+def test_a_message_with_more_than_a_text_says_so(tmp_path, capsys):
+    parts = [{"type": "text", "content": "look"}, {"type": "uri", "modality": "image", "uri": "https://x.test/cat.png"}]
+    seen = {"gen_ai.input.messages": json.dumps([{"role": "user", "parts": parts}])}
+    convert_spans(tmp_path, chat_span(1, None, [], "a cat", attributes=seen))
+    out = show(capsys, tmp_path / "dataset", "--rollout", f"{1:032x}")
+    assert "look" in out
+    assert "has images, files or several texts" in out
+
+
+def test_another_program_gets_a_line_a_trajectory(tmp_path, capsys):
+    long = "r" * 300
+    convert_spans(
+        tmp_path, make_span(1, name="rollout x", attributes={"art.rollout.id": long}), chat_span(2, 1, ["a"], "b")
+    )
+    _, line = show(capsys, tmp_path / "dataset").splitlines()
+    assert line.split() == [long, "x", "ok", "-", "1", "1", "yes"]
+
+
 def test_steps_agents_and_rewards_stand_beside_their_call(tmp_path, capsys):
     event = {
         "timeUnixNano": "5",

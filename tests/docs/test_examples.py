@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def examples(page: Path) -> list[Example]:
     text = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
     found: list[Example] = []
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, following in zip_longest(blocks, blocks[1:]):
         language, *options = block["info"].split() or [""]
         if language not in COMMANDS:
             continue

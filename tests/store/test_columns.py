@@ -68,7 +68,7 @@ def test_arts_columns_come_first_with_arts_types(tmp_path):
     assert schema.metadata == {b"art_otel.schema_version": b"1"}
 
 
-def test_the_main_history_is_the_path_to_the_last_calls_first_choice(tmp_path):
+def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
     failed = call(3, (QUESTION, LOOK, FOUND, ANSWER, QUESTION))
     rows = written(
         tmp_path,

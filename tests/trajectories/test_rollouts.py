@@ -196,3 +196,30 @@ def test_a_rollout_that_never_ended_is_unfinished(tmp_path):
     )
     assert (trajectory.status, trajectory.ended_at) == ("unfinished", None)
     assert trajectory.incomplete_reasons == {"not ended": 1}
+
+
+def test_what_cannot_be_read_as_meant_stays_visible_as_metadata(tmp_path):
+    said = {
+        ID: "r",
+        "art.metric.x": "abc",
+        "art.rollout.attempt": "first",
+        "art.env_state": "{}",
+        "art.metric.y": "1.5",
+    }
+    root = make_span(1, name="rollout x", attributes=said)
+    root["attributes"].append({"key": "raw", "value": {"bytesValue": "AQI="}})
+    (trajectory,), _ = convert_spans(tmp_path, root)
+    assert trajectory.metadata == {
+        "art.env_state": "{}",
+        "art.metric.x": "abc",
+        "art.rollout.attempt": "first",
+        "raw": "AQI=",
+    }
+    assert (trajectory.metrics, trajectory.attempt) == ({"y": 1.5}, None)
+
+
+def test_a_call_that_is_its_own_rollout_leaves_no_content_in_the_metadata(tmp_path):
+    call = chat_span(1, None, ["a"], "b", attributes={"art.tokens.prompt": "i4:1:AQAAAA==", "app.user": "u"})
+    (trajectory,), _ = convert_spans(tmp_path, call)
+    assert trajectory.metadata == {"app.user": "u"}
+    assert trajectory.calls[0].prompt_token_ids.tolist() == [1]

@@ -1,0 +1,76 @@
+"""A newcomer builds, installs and tries art-otel in a fresh environment, far from the checkout."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from art_otel.demo import RECORDINGS
+
+ROOT = Path(__file__).parent.parent
+
+pytestmark = pytest.mark.install
+
+
+@pytest.fixture(scope="module")
+def uv() -> str:
+    found = shutil.which("uv")
+    if found is None or subprocess.run([found, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("uv is not installed: pip install uv")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(uv, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    run(uv, "build", "--wheel", "--out-dir", out, ROOT, cwd=out)
+    (built,) = out.glob("art_otel-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def art_otel(uv, wheel, tmp_path_factory) -> Path:
+    """The command in an environment that has nothing but the wheel and what it asks for."""
+    folder = tmp_path_factory.mktemp("environment")
+    scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    run(uv, "venv", "--python", sys.executable, folder / "venv", cwd=folder)
+    run(uv, "pip", "install", "--python", scripts / "python", wheel, cwd=folder)
+    return scripts / "art-otel"
+
+
+def run(*command, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_wheel_has_the_recordings_and_the_types_and_no_tests(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"art_otel/demo/recordings/{path.name}" for path in RECORDINGS.iterdir()} <= names
+    assert "art_otel/py.typed" in names
+    assert {name.split("/")[0] for name in names} == {
+        "art_otel",
+        wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
+    }
+
+
+def test_the_demo_runs_elsewhere(art_otel, tmp_path):
+    shown = run(art_otel, "demo", "--out", tmp_path / "out", cwd=tmp_path)
+    assert str(ROOT) not in shown
+    assert "▶ trained" in shown
+    assert (tmp_path / "out" / "part-00000.parquet").exists()
+
+
+def test_a_dump_converts_and_reads_back_elsewhere(art_otel, tmp_path):
+    shutil.copytree(RECORDINGS, tmp_path / "dumps")
+    report = json.loads(run(art_otel, "convert", "dumps", "--out", "out", "--json", cwd=tmp_path))
+    assert report["trajectories"]["total"] == 6
+    code = "import art_otel; print(*[one.rollout_id for one in art_otel.read_trajectories('out')])"
+    assert "r-sync_tools" in run(art_otel.with_name("python"), "-W", "error", "-c", code, cwd=tmp_path)
