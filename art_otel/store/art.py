@@ -29,8 +29,8 @@ class ArtMessage(msgspec.Struct, frozen=True):
 def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
     """The main history: of all paths whose messages are known, the one with most turns.
 
-    Of equally long ones it is the path to the latest call's first choice; None when no path is known. Each message stands as it was first given or sampled, also where a later prompt repeats
-    it in other words.
+    Of equally long ones it is the path to the latest call's first choice; None when no path is known. Each message
+    stands as it was first given or sampled, also where a later prompt repeats it in other words.
     """
     leaf = _main_leaf(trajectory.turns)
     if leaf is None:
