@@ -71,6 +71,7 @@ def _file(account: FileAccount) -> FileReport:
         spans=account.spans,
         logs=account.log_records + account.logs_without_span,
         damaged=account.damaged + account.partly_damaged,
+        lacks=account.lacks,
         note=account.note,
         error=account.error,
     )

@@ -13,6 +13,7 @@ class FileAccount:
     `bytes` counts what was read from the file (compressed). `damaged` counts records and rubbish set aside whole,
     `partly_damaged` the partial damages beside records that were kept. `logs_without_span` counts log records that
     belong to no span, `other_signals` requests with metrics or profiles: both are of no use here and no damage.
+    `lacks` says what the format cannot carry.
     `note` says why a file gave nothing, `error` why it could not be read.
     """
 
@@ -26,5 +27,6 @@ class FileAccount:
     partly_damaged: int = 0
     logs_without_span: int = 0
     other_signals: int = 0
+    lacks: tuple[str, ...] = ()
     note: str | None = None
     error: str | None = None

@@ -28,6 +28,7 @@ class Reading:
 class Format:
     """One row of the registry.
 
+    `lacks` says in a few words each what the format cannot carry (types, resource attributes …), for the report.
     `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
     `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
     """
@@ -35,3 +36,4 @@ class Format:
     name: str
     detects: Callable[[bytes], bool]
     reads: Callable[[io.BufferedReader, Reading], Iterator[Record]]
+    lacks: tuple[str, ...] = ()

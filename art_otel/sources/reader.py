@@ -45,7 +45,8 @@ def read_file(
         with open_input(input, reading.limits, consumed) as stream:
             account.compression = stream.compression
             known = format or _detect(stream, input, account)
-            account.format = None if known is None else known.name
+            if known is not None:
+                account.format, account.lacks = known.name, known.lacks
             if known is not None:
                 yield from _records(stream, known, reading)
             elif stream.failure is not None:

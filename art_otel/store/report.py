@@ -67,7 +67,10 @@ class Quarantined:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileReport:
-    """One input file. `error` says why it could not be read, `note` what a reader should know."""
+    """One input file.
+
+    `lacks` says what its format cannot carry, `error` why it could not be read, `note` what a reader should know.
+    """
 
     path: str
     format: str | None
@@ -76,6 +79,7 @@ class FileReport:
     spans: int
     logs: int
     damaged: int
+    lacks: Sequence[str] = ()
     note: str | None = None
     error: str | None = None
 
