@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from art_otel.cli import convert, demo, show
+from art_otel.cli.printable import forgive_encodings, printable
 from art_otel.errors import ArtOtelError, UsageError
 
 _VERBS = (convert, show, demo)
@@ -33,6 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
+    forgive_encodings()
     arguments = make_parser().parse_args(argv)
     try:
         return arguments.run(arguments)
@@ -52,5 +54,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(problem: object, code: int) -> int:
-    sys.stderr.write(f"art-otel: {problem}\n")
+    sys.stderr.write(f"art-otel: {printable(str(problem))}\n")
     return code

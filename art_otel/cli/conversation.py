@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from art_otel.calls import InferenceCall, Message
+from art_otel.cli.printable import printable
 from art_otel.trajectories import EXPLANATIONS, History, HistoryMessage, Reward, Trajectory, histories
 
 TRAINED = "▶ trained"
@@ -15,6 +16,7 @@ _STYLES = {"system": "magenta", "developer": "magenta", "user": "cyan", "assista
 def print_conversation(trajectory: Trajectory, console: Console) -> None:
     """Print every history of the trajectory, then what failed."""
     for line in _lines(trajectory):
+        line.plain = printable(line.plain)
         console.print(line, soft_wrap=True)
 
 

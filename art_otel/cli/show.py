@@ -8,8 +8,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from art_otel.cli.conversation import print_conversation
+from art_otel.cli.printable import printable
 from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory, trajectory_json
 
@@ -65,7 +67,8 @@ def _list(trajectories: Iterable[Trajectory], *, as_json: bool) -> None:
         complete = f"no: {reasons}" if reasons else "yes"
         reward = "-" if row["reward"] is None else f"{row['reward']:g}"
         numbers = (str(row["calls"]), str(row["turns"]))
-        table.add_row(row["rollout_id"], row["name"] or "-", row["status"], reward, *numbers, complete)
+        cells = (row["rollout_id"], row["name"] or "-", row["status"], reward, *numbers, complete)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH

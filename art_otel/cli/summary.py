@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from art_otel.cli.printable import printable
 from art_otel.store import ConversionReport
 from art_otel.trajectories import EXPLANATIONS
 
@@ -46,7 +47,7 @@ def _lines(report: ConversionReport, out: Path) -> list[Text]:
 
 
 def _row(label: str, text: str, style: str = "") -> Text:
-    return Text.assemble((f"{label:>7}  ", "bold"), (text, style))
+    return Text.assemble((f"{label:>7}  ", "bold"), (printable(text), style))
 
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:

@@ -51,6 +51,9 @@ def _groups(records: Iterable[Record]) -> Iterator[SpanGroup]:
         by_trace[str(record.trace_id)].append(record)
         if isinstance(record, Span):
             kinship.see(record)
+    if kinship.seeks_responses:
+        everything = (record for records in by_trace.values() for record in records)
+        kinship.find_responses(record for record in everything if isinstance(record, Span))
     by_head: dict[str, list[Record]] = defaultdict(list)
     for trace_id in sorted(by_trace):
         by_head[kinship.head(trace_id)].extend(by_trace.pop(trace_id))

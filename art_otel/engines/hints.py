@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from art_otel.conventions import capture_switch
 from art_otel.trajectories import Account
+from art_otel.trajectories.account import NO_TARGET
 
 _NAMED = 3
 
@@ -20,10 +21,15 @@ def _hints(spans: int, logs: int, account: Account) -> Iterator[str]:
     if spans == 0:
         beside = f"{_count(logs, 'log record')} but " if logs else ""
         yield f"{beside}no span in the sources: is this the output of a traces pipeline?"
+    elif account.outside_roots and account.trajectories == 0:
+        yield (
+            f"{found}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"
+            f" {_names(account.outside_roots)}."
+        )
     elif account.trajectories == 0 and sum(account.blind_scopes.values()) == 0:
         yield (
-            f"{found}, no LLM call: made by {_names(account.idle_scopes)}. LLM calls are spans made by an instrumentor"
-            " of the client, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
+            f"{found}, no LLM call: made by {_names(account.idle_scopes) or 'nobody'}. LLM calls are spans made by an"
+            " instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
         )
     elif calls == 0:
         yield f"{found}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
@@ -32,6 +38,10 @@ def _hints(spans: int, logs: int, account: Account) -> Iterator[str]:
             f"{count} of {calls} LLM calls without messages: content capture was off in {scope or 'an unnamed scope'};"
             f" set {capture_switch(scope)} in the traced app."
         )
+    unheard = account.ignored[NO_TARGET]
+    if unheard:
+        rewards = _count(unheard, "reward")
+        yield f"{rewards} for spans or responses that are not in the sources: convert both together."
     if account.logs_without_span and account.blind_scopes:
         yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
 

@@ -17,7 +17,7 @@ from typing import Final
 from art_otel.engines.accounting import describe_conversion
 from art_otel.engines.assemble import assemble_bucket
 from art_otel.engines.partition import Partition, partition_spans
-from art_otel.errors import UsageError
+from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Limits, find_inputs, format_named
 from art_otel.store import ConversionReport, merge_runs, write_report
 from art_otel.trajectories import Account
@@ -54,6 +54,7 @@ def convert(conversion: Conversion) -> ConversionReport:
         conversion.on_start(None if None in sizes else sum(size or 0 for size in sizes))
     with _scratch(conversion.out) as scratch:
         partition = partition_spans(inputs, scratch, conversion.limits, conversion.on_bytes, known)
+        _require_something_read(partition)
         account = Account()
         runs = [scratch / f"run-{bucket:05d}" for bucket in range(len(partition.contents))]
         for part in _assemble(partition, conversion, runs):
@@ -62,6 +63,13 @@ def convert(conversion: Conversion) -> ConversionReport:
     report = describe_conversion(partition, account)
     write_report(report, conversion.out)
     return report
+
+
+def _require_something_read(partition: Partition) -> None:
+    """Leave an earlier dataset alone when no source could be read at all."""
+    errors = [file.error for file in partition.files if file.error is not None]
+    if errors and len(errors) == len(partition.files) and not partition.spans:
+        raise SourceError("; ".join(errors))
 
 
 def _assemble(partition: Partition, conversion: Conversion, runs: Sequence[Path]) -> Iterator[Account]:

@@ -5,7 +5,7 @@ belongs to no trace.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ BUCKET_BYTES = 16 * 2**20
 MEMORY_BUDGET = 64 * 2**20
 """How many bytes of records stay in memory before buckets go to disk."""
 
-MAX_BUCKETS = 256
+MAX_BUCKETS = 128
 """Each is a file that stays open while runs are merged."""
 
 MAX_LISTED = 1000
@@ -65,6 +65,8 @@ def partition_spans(
                 _take(record, buckets, kinship, partition)
         except SourceError as error:
             account.error = str(error)
+    if kinship.seeks_responses:
+        kinship.find_responses(record for record in _all(buckets) if isinstance(record, Span))
     moved = _homes(buckets, kinship)
     guests = _move(buckets, moved, folder)
     partition.moved = moved
@@ -95,6 +97,11 @@ def _take(record: Record, buckets: Buckets, kinship: Kinship, partition: Partiti
     else:
         partition.logs += 1
     buckets.add(buckets.bucket_of(str(record.trace_id)), record)
+
+
+def _all(buckets: Buckets) -> Iterator[Record]:
+    for bucket in range(buckets.count):
+        yield from read_bucket(*buckets.content(bucket))
 
 
 def _homes(buckets: Buckets, kinship: Kinship) -> dict[str, int]:

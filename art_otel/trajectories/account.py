@@ -5,16 +5,18 @@ of these counts. A span of which only a value was set aside is counted as quaran
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from art_otel.conventions import Role
 from art_otel.spans import Damage, SpanKey, SpanTree
+from art_otel.trajectories.rewards import FoundRewards
 from art_otel.trajectories.rollouts import RolloutSpans
 
 EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"
+NO_TARGET: Final = "reward without its rollout"
 NO_CALL: Final = "no LLM call in its trace"
 OUTSIDE: Final = "outside every rollout"
 
@@ -24,7 +26,8 @@ class Account:
     """Counts of spans, log records, calls and trajectories.
 
     `damages` lists what assembly itself set aside. `blind_scopes` counts calls without any message by instrumentation
-    scope, `idle_scopes` the spans of traces without an LLM call.
+    scope, `idle_scopes` the spans of traces without an LLM call, `outside_roots` root spans of traces with LLM calls
+    that are no rollout, by name.
     """
 
     used: int = 0
@@ -39,6 +42,7 @@ class Account:
     calls_failed: int = 0
     blind_scopes: Counter[str] = field(default_factory=Counter[str])
     idle_scopes: Counter[str] = field(default_factory=Counter[str])
+    outside_roots: Counter[str] = field(default_factory=Counter[str])
     trajectories: int = 0
     complete: int = 0
     incomplete: Counter[str] = field(default_factory=Counter[str])
@@ -63,6 +67,7 @@ class Account:
             (self.incomplete, other.incomplete),
             (self.blind_scopes, other.blind_scopes),
             (self.idle_scopes, other.idle_scopes),
+            (self.outside_roots, other.outside_roots),
         ):
             mine.update(theirs)
         self.damages.extend(other.damages)
@@ -74,18 +79,17 @@ def count_spans(
     roles: Mapping[SpanKey, Role],
     placed: Mapping[SpanKey, RolloutSpans | None],
     damages: Iterable[Damage],
-    found_bad: Iterable[Damage],
+    rewards: FoundRewards,
 ) -> None:
     """Count every delivery once.
 
     `damages` came from the source: a span it kept without a value is quarantined as often as it came damaged.
-    `found_bad` is assembly's own.
     """
     damaged: dict[tuple[str | None, str | None], list[str]] = {}
     for damage in damages:
         if damage.partial:
             damaged.setdefault((damage.trace_id, damage.span_id), []).append(damage.reason)
-    bad = {(damage.trace_id, damage.span_id): damage for damage in (*found_bad, *tree.cyclic)}
+    bad = {(damage.trace_id, damage.span_id): damage for damage in (*rewards.bad, *tree.cyclic)}
     traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
     for key, deliveries in tree.deliveries.items():
         reasons = sorted(damaged.get(key, ()))
@@ -98,22 +102,28 @@ def count_spans(
         if key in bad:
             account.quarantined[bad[key].reason] += 1
             continue
-        reason = _ignored_because(key, roles[key], placed[key], traces_with_calls)
+        reason = _ignored_because(key, roles[key], placed[key], traces_with_calls, rewards)
         if reason is None:
             account.used += 1
-        else:
-            account.ignored[reason] += 1
-            account.idle_scopes[tree.spans[key].scope.name] += reason == NO_CALL
-    account.damages.extend((*tree.cyclic, *found_bad))
+            continue
+        account.ignored[reason] += 1
+        span = tree.spans[key]
+        if reason == NO_CALL:
+            account.idle_scopes[span.scope.name] += 1
+        if reason == OUTSIDE and span.parent_span_id is None:
+            account.outside_roots[span.name] += 1
+    account.damages.extend((*tree.cyclic, *rewards.bad))
 
 
 def _ignored_because(
-    key: SpanKey, role: Role, rollout: RolloutSpans | None, traces_with_calls: Iterable[str]
+    key: SpanKey, role: Role, rollout: RolloutSpans | None, traces_with_calls: Collection[str], rewards: FoundRewards
 ) -> str | None:
     if role == "embeddings":
         return EMBEDDINGS
     if role == "retrieval":
         return RETRIEVAL
-    if rollout is not None:
+    if rollout is not None or key in rewards.heard:
         return None
+    if key in rewards.unheard:
+        return NO_TARGET
     return OUTSIDE if key[0] in traces_with_calls else NO_CALL

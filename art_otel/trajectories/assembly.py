@@ -15,7 +15,7 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, role_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, grow_tree
 from art_otel.trajectories.account import Account, count_spans
-from art_otel.trajectories.completeness import Evidence, find_incomplete
+from art_otel.trajectories.completeness import Evidence, find_incomplete, is_blind
 from art_otel.trajectories.lineage import build_turns
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.rewards import RewardScene, final_reward, find_rewards
@@ -55,7 +55,7 @@ def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = ()) -> A
         _trajectory(rollout, recorded[rollout], rewards.given_to(rollout), damages, tree)
         for rollout in division.rollouts
     ]
-    count_spans(account, tree, roles, division.of, group.damages, rewards.bad)
+    count_spans(account, tree, roles, division.of, group.damages, rewards)
     _count_trajectories(account, trajectories, tree)
     return Assembly(trajectories=tuple(trajectories), account=account)
 
@@ -179,5 +179,5 @@ def _count_trajectories(account: Account, trajectories: Iterable[Trajectory], tr
         for call in trajectory.calls:
             account.calls_failed += call.failed
             account.calls_completed += not call.failed
-            if not call.failed and call.input_messages is None and call.choices is None:
+            if not call.failed and is_blind(call):
                 account.blind_scopes[tree.spans[call.trace_id, call.span_id].scope.name] += 1

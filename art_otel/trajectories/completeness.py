@@ -10,6 +10,7 @@ from typing import Final
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
+from art_otel.conventions import integer
 from art_otel.spans import Span, SpanKey, SpanTree
 
 MISSING_ROOT: Final = "missing root"
@@ -20,6 +21,7 @@ EVENTS_DROPPED: Final = "events dropped"
 CUT_JSON: Final = "cut JSON"
 FAILED_CALL: Final = "failed call"
 NO_CONTENT: Final = "no content"
+STREAM_NOT_FINISHED: Final = "stream not finished"
 UNKNOWN_HISTORY: Final = "unknown history"
 SPANS_MISSING: Final = "spans missing"
 SPAN_QUARANTINED: Final = "span quarantined"
@@ -34,6 +36,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     CUT_JSON: "attributes cut or damaged (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT)",
     FAILED_CALL: "LLM calls that ended in an error",
     NO_CONTENT: "LLM calls without prompt or completion (content capture was off)",
+    STREAM_NOT_FINISHED: "streams that ended without a finish reason (closed early, or broken)",
     UNKNOWN_HISTORY: "calls that continue a response nobody recorded",
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
     SPAN_QUARANTINED: "damaged spans of its trace",
@@ -70,6 +73,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         CUT_JSON: sum(len(call.cut) for call in calls if not call.dropped_attributes),
         FAILED_CALL: len(calls) - len(completed),
         NO_CONTENT: sum(_without_content(call) for call in completed),
+        STREAM_NOT_FINISHED: sum(_broke_off(call) for call in completed),
         UNKNOWN_HISTORY: evidence.unresolved,
         SPANS_MISSING: _below_certificate(root, spans),
         SPAN_QUARANTINED: evidence.lost,
@@ -78,12 +82,21 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     return {reason: count for reason, count in counts.items() if count}
 
 
+def is_blind(call: InferenceCall) -> bool:
+    """Whether nothing of the conversation was captured, for no other reason that is counted."""
+    return call.input_messages is None and call.choices is None and not (call.dropped_attributes or call.cut)
+
+
 def _without_content(call: InferenceCall) -> bool:
     """Whether prompt or completion are unknown for no other reason that is counted."""
     if call.dropped_attributes or call.cut:
         return False
     prompt_unknown = call.input_messages is None and call.previous_response_id is None
     return prompt_unknown or call.choices is None
+
+
+def _broke_off(call: InferenceCall) -> bool:
+    return call.stream is True and any(choice.finish_reason is None for choice in call.choices or ())
 
 
 def _matters(span: Span, root: Span | None) -> bool:
@@ -97,8 +110,8 @@ def _below_certificate(root: Span | None, spans: Iterable[Span]) -> int:
     """How many spans fewer there are below the root than it counted as started or ended."""
     if root is None:
         return 0
-    counted = [root.attributes.get(name) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED)]
-    expected = max((count for count in counted if isinstance(count, int)), default=0)
+    counted = [integer(root.attributes.get(name)) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED)]
+    expected = max((count for count in counted if count is not None), default=0)
     given_later = (span for span in spans if span.name.startswith(attributes.REWARD_SPAN_PREFIX) and span.links)
     outside = sum(span.trace_id != root.trace_id for span in given_later)
     return max(0, expected - (sum(1 for _ in spans) - 1 - outside))

@@ -1,12 +1,14 @@
 """Kinship: which traces belong together.
 
-Invariant: two traces are kin when spans of both carry one rollout id, or when a reward given in one links to a span of
-the other; kin of kin are kin. Only kin are ever assembled together, so a group is as small as it can be.
+Invariant: two traces are kin when spans of both carry one rollout id, when a reward given in one links to a span of the
+other, or when it names a response that only the other has; kin of kin are kin. Only kin are ever assembled together, so
+a group is as small as it can be.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable
 
-from art_otel.conventions import rewards_of
+from art_otel.conventions import BadReward, parse_call, rewards_of, role_of
 from art_otel.spans import Span
 from art_otel.trajectories.rollouts import declared_id
 
@@ -17,11 +19,44 @@ class Kinship:
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
         self._first_of_rollout: dict[str, str] = {}
+        self._judged: dict[str, set[str]] = defaultdict(set)
 
     def see(self, span: Span) -> None:
         """Note what the span says about its trace's kin."""
-        for trace_id in self._kin(span):
-            self._unite(span.trace_id, trace_id)
+        rollout_id = declared_id(span)
+        if rollout_id is not None:
+            self._unite(span.trace_id, self._first_of_rollout.setdefault(rollout_id, span.trace_id))
+        if not span.links and not span.events and not span.name.startswith("agentlightning"):
+            return
+        rewards = rewards_of(span)
+        if rewards and role_of(span) != "inference":
+            for link in span.links:
+                self._unite(span.trace_id, link.trace_id)
+            for reward in rewards:
+                if not isinstance(reward, BadReward) and reward.response_id is not None and not span.links:
+                    self._judged[reward.response_id].add(span.trace_id)
+
+    @property
+    def seeks_responses(self) -> bool:
+        """Whether a reward named a response by its id, so that `find_responses` is needed."""
+        return bool(self._judged)
+
+    def find_responses(self, spans: Iterable[Span]) -> None:
+        """Unite traces that reward a response with the trace that has it, where it is not their own.
+
+        Servers repeat response ids, so one that several traces have leads nowhere.
+        """
+        having: dict[str, set[str]] = defaultdict(set)
+        for span in spans:
+            if role_of(span) == "inference":
+                response_id = parse_call(span).response_id
+                if response_id in self._judged:
+                    having[response_id].add(span.trace_id)
+        for response_id, traces in having.items():
+            judges = self._judged[response_id]
+            if len(traces) == 1 and not traces & judges:
+                for trace_id in judges:
+                    self._unite(trace_id, next(iter(traces)))
 
     def head(self, trace_id: str) -> str:
         """The trace that stands for all kin of this one: the smallest id among them."""
@@ -33,13 +68,6 @@ class Kinship:
     def with_kin(self) -> list[str]:
         """The traces whose head is another trace."""
         return [trace_id for trace_id in self._above if self.head(trace_id) != trace_id]
-
-    def _kin(self, span: Span) -> Iterator[str]:
-        rollout_id = declared_id(span)
-        if rollout_id is not None:
-            yield self._first_of_rollout.setdefault(rollout_id, span.trace_id)
-        if span.links and any(rewards_of(span)):
-            yield from (link.trace_id for link in span.links)
 
     def _unite(self, first: str, second: str) -> None:
         low, high = sorted((self.head(first), self.head(second)))

@@ -21,10 +21,12 @@ REWARD_NAME: Final = "reward"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundRewards:
-    """Rewards by rollout, and what was no reward."""
+    """Rewards by rollout, what was no reward, and the spans whose rewards reached a rollout or none."""
 
     of: dict[RolloutSpans, list[Reward]] = field(default_factory=dict[RolloutSpans, list[Reward]])
     bad: list[Damage] = field(default_factory=list[Damage])
+    heard: set[SpanKey] = field(default_factory=set[SpanKey])
+    unheard: set[SpanKey] = field(default_factory=set[SpanKey])
 
     def given_to(self, rollout: RolloutSpans) -> tuple[Reward, ...]:
         """The rollout's rewards in the order they were given, each once."""
@@ -59,7 +61,10 @@ def find_rewards(scene: RewardScene) -> FoundRewards:
                 continue
             for target in _targets(given, span, scene):
                 rollout = scene.division.of[target.key]
-                if rollout is not None:
+                if rollout is None:
+                    found.unheard.add(span.key)
+                else:
+                    found.heard.add(span.key)
                     found.of.setdefault(rollout, []).append(_reward(given, span, target, rollout, scene))
     return found
 
@@ -89,8 +94,9 @@ def _targets(given: GivenReward, span: Span, scene: RewardScene) -> list[Span]:
         if targets:
             return targets
     if given.response_id is not None and scene.roles[span.key] != "inference":
+        everywhere = scene.responses.get(given.response_id, ())
         own = scene.division.of[span.key]
-        named = [call for call in scene.responses.get(given.response_id, ()) if scene.division.of[call.key] is own]
+        named = [call for call in everywhere if scene.division.of[call.key] is own] or list(everywhere)
         if len(named) == 1:
             return named
     return [span]

@@ -11,7 +11,7 @@ import pytest
 
 from art_otel.cli import main
 from tests.conversions import RECORDINGS
-from tests.dumps import make_span, request_of, write_lines
+from tests.dumps import chat_span, make_span, request_of, write_lines
 
 SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
 
@@ -166,6 +166,23 @@ def test_an_output_folder_that_cannot_be_made_is_exit_1(tmp_path, capsys):
     code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path / "file" / "out")
     assert code == 1
     assert "file" in err
+
+
+def test_what_cannot_be_read_at_all_leaves_an_earlier_dataset_alone(tmp_path, capsys):
+    run(capsys, "convert", SYNC, "--out", tmp_path / "out")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    code, _, err = run(capsys, "convert", tmp_path / "picture.png", "--out", tmp_path / "out")
+    assert code == 1
+    assert "picture.png" in err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_glob_that_matches_no_span_is_explained(tmp_path, capsys):
+    dump = write_lines(tmp_path / "in.jsonl", [request_of(make_span(1, name="handle"), chat_span(2, 1, ["a"], "b"))])
+    _, out, _ = run(capsys, "convert", dump, "--out", tmp_path / "out", "--rollout-span", "zzz")
+    assert "no span name matches --rollout-span" in out
+    assert "handle" in out
 
 
 def test_version(capsys):

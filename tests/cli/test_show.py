@@ -1,6 +1,7 @@
 """`art-otel show` and `art-otel demo` as a person reads them."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -149,3 +150,22 @@ def test_the_demo_converts_and_shows(tmp_path, capsys):
 def test_the_demo_needs_no_folder(capsys):
     assert main(["demo"]) == 0
     assert "The dataset is in" in capsys.readouterr().out
+
+
+def test_nothing_in_a_dump_drives_the_terminal(tmp_path, capsys):
+    evil = "a[bold]x[/nope]\x1b]0;pwn\x07"
+    spans = [make_span(1, name="rollout x", attributes={"art.rollout.id": evil}), chat_span(2, 1, [evil], "\x9bb")]
+    convert_spans(tmp_path, *spans)
+    listed = show(capsys, tmp_path / "dataset")
+    told = show(capsys, tmp_path / "dataset", "--rollout", evil)
+    assert "a[bold]x[/nope]" in listed
+    assert "a[bold]x[/nope]" in told
+    assert not set("\x1b\x07\x9b") & set(listed + told)
+
+
+def test_a_terminal_that_knows_ascii_only_is_no_error(dataset):
+    command = [sys.executable, "-m", "art_otel", "show", str(dataset), "--rollout", "r-sync_tools"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert result.returncode == 0
+    assert b"trained" in result.stdout

@@ -62,7 +62,14 @@ def test_content_capture_off_is_explained_with_the_switch(tmp_path):
     assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in hint
 
 
-@pytest.mark.parametrize(("started", "ended", "missing"), [(2, 2, 1), (1, 1, 0), (3, 1, 2), ("?", 1, 0)])
+def test_a_stream_that_broke_off(tmp_path):
+    call = chat_span(2, 1, ["a"], None, attributes={"gen_ai.is_streaming": True})
+    out = [{"role": "assistant", "parts": [{"type": "text", "content": "hal"}]}]
+    call["attributes"].append({"key": "gen_ai.output.messages", "value": {"stringValue": json.dumps(out)}})
+    assert reasons(tmp_path, rollout(), call) == {"stream not finished": 1}
+
+
+@pytest.mark.parametrize(("started", "ended", "missing"), [(2, 2, 1), (1, 1, 0), (3, 1, 2), ("?", 1, 0), ("3", "1", 2)])
 def test_fewer_spans_than_the_certificate_says(tmp_path, started, ended, missing):
     certificate = {"art.rollout.spans.started": started, "art.rollout.spans.ended": ended}
     found = reasons(tmp_path, rollout(**certificate), chat_span(2, 1, ["a"], "b"))

@@ -181,4 +181,32 @@ def test_a_reward_for_nothing_known_is_ignored_and_counted(tmp_path):
     late = make_span(9, trace=5, name="reward late", links=link_to(1, trace=77), attributes={"art.reward": 3.0})
     trajectories, report = convert_spans(tmp_path, late)
     assert trajectories == []
-    assert report.spans.ignored == {"no LLM call in its trace": 1}
+    assert report.spans.ignored == {"reward without its rollout": 1}
+    assert any("1 reward for spans" in hint for hint in report.hints)
+
+
+def test_a_response_id_reaches_over_traces_and_files(tmp_path):
+    calls = [rollout(), chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "resp1"})]
+    grade = make_span(9, trace=50, name="grade", events=[evaluation("ok", 1.0, **{"gen_ai.response.id": "resp1"})])
+    one = write_lines(tmp_path / "calls.jsonl", [request_of(*calls)])
+    two = write_lines(tmp_path / "grades.jsonl", [request_of(grade)])
+    for sources in ([one, two], [two, one]):
+        (trajectory,), report = convert_files(tmp_path / "out", *sources)
+        assert [(reward.value, reward.target) for reward in trajectory.rewards] == [(1.0, f"{2:016x}")]
+        assert report.spans.used == 3
+
+
+def test_a_response_id_that_several_traces_have_leads_nowhere(tmp_path):
+    known = {"gen_ai.response.id": "resp1"}
+    calls = [chat_span(2, None, ["a"], "b", trace=trace, attributes=known) for trace in (1, 2)]
+    grade = make_span(9, trace=50, name="grade", events=[evaluation("ok", 1.0, **{"gen_ai.response.id": "resp1"})])
+    trajectories, report = convert_spans(tmp_path, *calls, grade)
+    assert [trajectory.rewards for trajectory in trajectories] == [(), ()]
+    assert report.spans.ignored == {"reward without its rollout": 1}
+
+
+def test_a_linked_reward_need_not_be_named_one(tmp_path):
+    grade = make_span(9, trace=5, name="evaluate", links=link_to(1), events=[evaluation("reward", 0.5)])
+    (trajectory,), report = convert_spans(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"), grade)
+    assert trajectory.reward == 0.5
+    assert report.spans.used == 3

@@ -1,0 +1,27 @@
+"""Printable: text from a dump as a terminal may show it.
+
+Invariant: what comes out holds no control character but newline and tab, so nothing in a dump can drive a terminal.
+"""
+
+import io
+import sys
+from typing import Final
+
+_CONTROLS: Final = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: "\u2421",
+    **dict.fromkeys(range(128, 160), "�"),
+}
+"""Unicode's control pictures; one character for one, so that styles keep their place."""
+
+
+def printable(text: str) -> str:
+    """The text with every control character replaced by a picture of it."""
+    return text.translate(_CONTROLS)
+
+
+def forgive_encodings() -> None:
+    """Write what the terminal's encoding does not have as an escape instead of raising UnicodeEncodeError."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
