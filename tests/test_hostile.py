@@ -147,3 +147,21 @@ def test_a_bad_resource_costs_no_span(tmp_path, alone):
     trajectories, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
     assert trajectories == alone
     assert report.quarantine
+
+
+def test_names_of_old_otlp_are_read(tmp_path, alone):
+    text = (
+        json.dumps(GOOD)
+        .replace("scopeSpans", "instrumentationLibrarySpans")
+        .replace('"scope"', '"instrumentationLibrary"')
+    )
+    (tmp_path / "in.jsonl").write_text(text)
+    trajectories, _ = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
+    assert trajectories == alone
+
+
+def test_a_torn_line_of_megabytes_at_the_beginning_costs_no_neighbour(tmp_path, alone):
+    (tmp_path / "in.jsonl").write_text("x" * 3_000_000 + "\n" + json.dumps(GOOD) + "\n")
+    trajectories, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
+    assert trajectories == alone
+    assert report.spans.quarantined == {"not JSON": 1}

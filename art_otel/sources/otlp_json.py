@@ -30,6 +30,11 @@ _REQUEST_LINE: Final = re.compile(rb'^\{"resource(?:Spans|Logs|Metrics|Profiles)
 _ARRAY_MARKS: Final = (b"[", b"]", b",")
 _MAX_MARK_BYTES: Final = 80
 _BEGINNINGS: Final = tuple(b'{"resource' + signal + b'"' for signal in (b"Spans", b"Logs", b"Metrics", b"Profiles"))
+_OLD_NAMES: Final = (
+    (b'"instrumentationLibrarySpans"', b'"scopeSpans"'),
+    (b'"instrumentationLibraryLogs"', b'"scopeLogs"'),
+    (b'"instrumentationLibrary"', b'"scope"'),
+)
 _BOM: Final = codecs.BOM_UTF8
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _REQUESTS: Final[msgspec.json.Decoder[otlp.Request | list[otlp.Request]]] = msgspec.json.Decoder(
@@ -81,6 +86,8 @@ def _too_long(what: str, limit: str) -> Refused:
 
 def read_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
     """Every record of one line (or document). `place` names it."""
+    if b'"instrumentationLibrary' in line:
+        line = _modernise(line)
     try:
         decoded = _REQUESTS.decode(line)
         sound = is_utf8(line)
@@ -96,6 +103,13 @@ def read_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]
     for request in requests:
         yield from records.traces(request.resource_spans or None, place)
         yield from records.logs(request.resource_logs or None, place)
+
+
+def _modernise(line: bytes) -> bytes:
+    """The line with the names that scopes had before OTLP 0.15; inside a text the quotes would be escaped."""
+    for old, new in _OLD_NAMES:
+        line = line.replace(old, new)
+    return line
 
 
 def _salvage_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Iterator
 
 from art_otel.errors import SourceError
+from art_otel.sources import otlp_json
 from art_otel.sources.account import FileAccount
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, detect_format
@@ -56,9 +57,16 @@ def read_file(
         raise
 
 
+def _is_one_long_line(head: bytes) -> bool:
+    """Whether the first line is text and longer than what is looked at: a torn line, behind which a dump may follow."""
+    return len(head) >= HEAD_BYTES and b"\n" not in head and b"\0" not in head
+
+
 def _detect(stream: DumpStream, source: Input, account: FileAccount) -> Format | None:
     head = stream.head(HEAD_BYTES)
     known = detect_format(head)
+    if known is None and _is_one_long_line(head):
+        known = otlp_json.FORMAT
     if known is not None:
         return known
     if not head.strip():

@@ -1,0 +1,33 @@
+"""Times that stores write as text, as nanoseconds since the Unix epoch.
+
+Invariant: no digit is lost; what is no time raises Refused. A text without an offset is UTC, as every store means it.
+"""
+
+import calendar
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from art_otel.sources.refusals import Refused
+
+_TIME: Final = re.compile(
+    r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?(?P<offset>Z|[+-]\d\d:?\d\d)?",
+    re.ASCII,
+)
+
+
+def text_to_ns(text: str, field: str) -> int:
+    """Nanoseconds of `2026-11-20T15:05:23.394536+00:00`, `… Z` or `2026-11-20 15:05:23.394536123`. Raises Refused.
+
+    `field` names the field for the Refused. A time before 1970 is negative.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise Refused("bad field", field, f"{text[:40]!r} is no time")
+    offset = (found["offset"] or "Z").replace("Z", "+0000").replace(":", "")
+    try:
+        moment = datetime.strptime(found["second"].replace("T", " ") + offset, "%Y-%m-%d %H:%M:%S%z")
+        whole = calendar.timegm(moment.astimezone(UTC).timetuple())
+    except (ValueError, OverflowError) as error:
+        raise Refused("bad field", field, f"{text[:40]!r} is no time: {error}") from None
+    return whole * 1_000_000_000 + int((found["fraction"] or "").ljust(9, "0"))
