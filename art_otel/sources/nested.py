@@ -6,45 +6,49 @@ Null is absent: a store that merges the objects of all its rows fills the gaps w
 Source of the format: `unflatten` in Phoenix's `phoenix/trace/attributes.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, cast
 
 import msgspec
 
+from art_otel.sources.refusals import Refused, attribute_path
 from art_otel.spans import Value
+
+MAX_PARTS: Final = 64
+"""How many objects and lists may stand inside each other; each is a part of a name, and real names have about ten."""
 
 _JSON_TEXTS: Final = ("metadata", "llm.prompt_template.variables", "tool.parameters")
 _JSON_TEXT_ENDING: Final = ".document.metadata"
-_PLAIN: Final = (str, int, float)
 
 
 def flatten(nested: Mapping[str, Value], prefix: str = "") -> dict[str, Value]:
-    """Every leaf by its dotted name. Attributes that Phoenix has parsed from JSON text are JSON text again."""
-    return dict(_leaves(prefix, nested))
+    """Every leaf by its dotted name. Attributes that Phoenix parsed from JSON text are JSON text again. Raises Refused."""
+    flat: dict[str, Value] = {}
+    _spread(nested, prefix, flat, 0)
+    return flat
 
 
-def _leaves(name: str, value: Value) -> Iterator[tuple[str, Value]]:
-    """Without recursion in the names: depth is bounded by what the decoder took."""
-    if isinstance(value, _PLAIN):
-        yield name, value
-    elif isinstance(value, dict):
-        fields = cast(dict[str, Value], value)
-        if name in _JSON_TEXTS or name.endswith(_JSON_TEXT_ENDING):
-            yield name, msgspec.json.encode(_without_nulls(fields)).decode()
-            return
-        for key, item in fields.items():
-            yield from _leaves(f"{name}.{key}" if name and key else name or key, item)
-    elif isinstance(value, list):
-        items = cast(list[Value], value)
-        if not any(isinstance(item, dict) for item in items):
-            yield name, items
-            return
-        for index, item in enumerate(items):
-            yield from _leaves(f"{name}.{index}", item)
-
-
-def _without_nulls(value: Value) -> Value:
+def _spread(value: Value, name: str, flat: dict[str, Value], depth: int) -> None:
+    if depth > MAX_PARTS:
+        raise Refused("nested too deep", attribute_path(("", name)), f"a name of more than {MAX_PARTS} parts")
     if isinstance(value, dict):
         fields = cast(dict[str, Value], value)
-        return {key: _without_nulls(item) for key, item in fields.items() if item is not None}
-    return value
+        if name in _JSON_TEXTS or name.endswith(_JSON_TEXT_ENDING):
+            flat[name] = msgspec.json.encode(_without_nulls(fields, name, depth)).decode()
+            return
+        for key, item in fields.items():
+            _spread(item, f"{name}.{key}" if name and key else name or key, flat, depth + 1)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in cast(list[Value], value)):
+        for index, item in enumerate(cast(list[Value], value)):
+            _spread(item, f"{name}.{index}", flat, depth + 1)
+    elif value is not None:
+        flat[name] = value
+
+
+def _without_nulls(value: Value, name: str, depth: int) -> Value:
+    if depth > MAX_PARTS:
+        raise Refused("nested too deep", attribute_path(("", name)), f"JSON more than {MAX_PARTS} objects deep")
+    if not isinstance(value, dict):
+        return value
+    fields = cast(dict[str, Value], value)
+    return {key: _without_nulls(item, name, depth + 1) for key, item in fields.items() if item is not None}

@@ -128,7 +128,7 @@ class Records(ABC):
         try:
             span = self._span(message, batch, losses)
         except Refused as problem:
-            return (problem.damage(batch.place, "span", self._known_ids(message.trace_id, message.span_id)),)
+            return (problem.damage(batch.place, "span", self.known_ids(message.trace_id, message.span_id)),)
         return (span, *partial_damages(losses, batch.place, "span", span.key)) if losses else (span,)
 
     def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
@@ -142,8 +142,19 @@ class Records(ABC):
                 return ()
             record = self._log_record(message, trace_id, span_id, losses)
         except Refused as problem:
-            return (problem.damage(batch.place, "log", self._known_ids(message.trace_id, message.span_id)),)
+            return (problem.damage(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
         return (record, *partial_damages(losses, batch.place, "log", record.key)) if losses else (record,)
+
+    def known_ids(self, trace_id: object, span_id: object) -> Ids:
+        """The ids that a record has, each None where it is absent or bad."""
+        try:
+            trace = self._id(trace_id, _TRACE_DIGITS, "traceId")
+        except Refused:
+            trace = None
+        try:
+            return trace, self._id(span_id, _SPAN_DIGITS, "spanId")
+        except Refused:
+            return trace, None
 
     def _span(self, message: otlp.Span, batch: Batch, losses: Losses) -> Span:
         trace_id = self._own_id(message.trace_id, _TRACE_DIGITS, "traceId")
@@ -200,7 +211,7 @@ class Records(ABC):
     def _links(self, messages: Iterable[otlp.Link] | None, losses: Losses) -> tuple[Link, ...]:
         links: list[Link] = []
         for index, message in enumerate(messages or ()):
-            trace_id, span_id = self._known_ids(message.trace_id, message.span_id)
+            trace_id, span_id = self.known_ids(message.trace_id, message.span_id)
             if trace_id is None or span_id is None:
                 losses[f"links[{index}]"] = "bad id"
                 continue
@@ -239,16 +250,6 @@ class Records(ABC):
         if not text:
             return None
         raise Refused("bad id", field, f"{text[:MAX_NAME]!r} is not {digits} hex digits")
-
-    def _known_ids(self, trace_id: object, span_id: object) -> Ids:
-        try:
-            trace = self._id(trace_id, _TRACE_DIGITS, "traceId")
-        except Refused:
-            trace = None
-        try:
-            return trace, self._id(span_id, _SPAN_DIGITS, "spanId")
-        except Refused:
-            return trace, None
 
 
 def scope_of(message: otlp.Scope | None) -> Scope:

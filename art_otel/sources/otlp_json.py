@@ -19,8 +19,9 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.json_faults import is_utf8
 from art_otel.sources.lines import read_lines
-from art_otel.sources.otlp_json_records import JsonRecords, is_utf8
+from art_otel.sources.otlp_json_records import JsonRecords
 from art_otel.sources.otlp_json_salvage import salvage_request
 from art_otel.sources.otlp_json_scan import BLANKS, split_requests
 from art_otel.sources.refusals import Refused

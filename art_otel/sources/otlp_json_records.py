@@ -1,12 +1,12 @@
-"""OTLP JSON's spelling of ids and values: hex ids, 64-bit integers as text, base64 bytes.
+"""OTLP JSON's spelling of ids and values: hex ids (base64 in what Tempo and Jaeger give), integers as text.
 
-Invariant: what is read here is UTF-8 throughout; `is_utf8` is asked before a message is trusted.
+Invariant: what is read here is UTF-8 throughout; `json_faults.is_utf8` is asked before a message is trusted.
 
 Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 """
 
 import binascii
-import codecs
+import contextlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,15 +15,16 @@ from art_otel.sources.otlp import Records, finite
 from art_otel.sources.refusals import Losses, Refused, Site, attribute_path
 from art_otel.spans import Value
 
-_UTF8_CHUNK: Final = 1 << 16
+_BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
+"""Characters of a trace id and a span id in base64, padded or not; in hex they have 32 and 16."""
 
 
 class JsonRecords(Records):
     """Records of messages decoded from JSON: hex ids and base64 bytes."""
 
     def hex(self, raw: object) -> str:
-        """Lower case: OTLP JSON allows both."""
-        return raw.lower() if isinstance(raw, str) else ""
+        """As `Records.hex`."""
+        return hex_id(raw) if isinstance(raw, str) else ""
 
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
         """As `Records.attributes`."""
@@ -80,25 +81,22 @@ class JsonRecords(Records):
         return flat
 
 
+def hex_id(text: str) -> str:
+    """An id in lower-case hex. Protobuf's own JSON mapping writes base64, which its length tells."""
+    if len(text) in _BASE64_LENGTHS:
+        with contextlib.suppress(ValueError):
+            return _bytes_of(text).hex()
+    return text.lower()
+
+
 def _base64(text: str, site: Site) -> bytes:
-    """Standard or URL-safe, padded or not, as protobuf's JSON mapping allows."""
-    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
-        return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
+        return _bytes_of(text)
     except ValueError as error:
         raise Refused("bad field", attribute_path(site), f"bytesValue is not base64: {error}") from error
 
 
-def is_utf8(data: bytes | memoryview) -> bool:
-    """Whether all of it is UTF-8, also what a decoder skips. In chunks: a text may be four times its bytes."""
-    if isinstance(data, bytes) and data.isascii():
-        return True
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    view = memoryview(data)
-    try:
-        for start in range(0, len(view), _UTF8_CHUNK):
-            decoder.decode(view[start : start + _UTF8_CHUNK])
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return True
+def _bytes_of(text: str) -> bytes:
+    """Standard or URL-safe, padded or not, as protobuf's JSON mapping allows. Raises ValueError."""
+    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+    return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)

@@ -14,8 +14,9 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Record
+from art_otel.sources.json_faults import TRUNCATED, fault_path, is_utf8, syntax_problem
 from art_otel.sources.otlp import Batch, scope_of
-from art_otel.sources.otlp_json_records import JsonRecords, is_utf8
+from art_otel.sources.otlp_json_records import JsonRecords
 from art_otel.sources.otlp_json_scan import Cut, Scan, object_end, scan_request
 from art_otel.sources.refusals import NO_IDS, Ids, Refused, attribute_path
 from art_otel.spans import Damage, Resource, Scope
@@ -23,14 +24,11 @@ from art_otel.spans import Damage, Resource, Scope
 _Message = TypeVar("_Message", bound=otlp.Message)
 
 _NOT_FINITE: Final = re.compile(rb'("doubleValue"\s*+:\s*+)(NaN|-?Infinity)\b')
-_SURROGATE: Final = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD](?P<lone>[89a-fA-F])|.)", re.DOTALL)
-_TRACE_ID: Final = re.compile(rb'"traceId"\s*+:\s*+(?:"([0-9a-fA-F]{32})")?')
-_SPAN_ID: Final = re.compile(rb'"spanId"\s*+:\s*+(?:"([0-9a-fA-F]{16})")?')
+_TRACE_ID: Final = re.compile(rb'"traceId"\s*+:\s*+(?:"([\w+/=-]{22,32})")?')
+_SPAN_ID: Final = re.compile(rb'"spanId"\s*+:\s*+(?:"([\w+/=-]{11,16})")?')
 _RECORD_START: Final = re.compile(rb'\{\s*+"(?:traceId|timeUnixNano|observedTimeUnixNano)"\s*+:')
-_FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
 _ATTRIBUTE: Final = re.compile(r"attributes\[(\d+)\]")
 _MAX_LOST_TRIES: Final = 3
-_TRUNCATED: Final = "Input data was truncated"  # msgspec's words for JSON that is good as far as it goes
 
 
 class _Empty(otlp.Message):
@@ -131,7 +129,7 @@ class _Salvage:
             data = self._view[cut.start : cut.end]
             if cut.torn:
                 self._broken.append(cut)
-                self.torn_ids = _ids(data)
+                self.torn_ids = self._ids(data)
                 continue
             try:
                 yield from self._record(cut, data)
@@ -139,7 +137,7 @@ class _Salvage:
             except Refused as problem:
                 if syntax_problem(data) is not None:
                     self._broken.append(cut)
-                yield problem.damage(self._place, "span" if cut.role == "span" else "log", _ids(data))
+                yield problem.damage(self._place, "span" if cut.role == "span" else "log", self._ids(data))
 
     def derailed(self) -> Iterator[Record]:
         """Records that the scan lost sight of, because something before them has a stray quote or bracket.
@@ -191,6 +189,10 @@ class _Salvage:
             return self._read.span(decode_alone(_SPAN, data), batch)
         return self._read.log_record(decode_alone(_LOG, data), batch)
 
+    def _ids(self, data: memoryview) -> Ids:
+        """The ids of a record that cannot be decoded, as far as its first `traceId` and `spanId` are good."""
+        return self._read.known_ids(_first_id(_TRACE_ID, data), _first_id(_SPAN_ID, data))
+
     def _inside(self, what: str, problem: Refused) -> Damage:
         where = f"{what}.{problem.where}" if problem.where else what
         return Refused(problem.reason, where, problem.detail).damage(self._place, partial=True)
@@ -214,7 +216,7 @@ def leftover_problem(leftover: bytes) -> Refused | None:
     """What is wrong with a request apart from its records: first as JSON, then as OTLP. None when nothing is."""
     problem = syntax_problem(leftover)
     if problem is not None:
-        torn = problem.detail == _TRUNCATED and leftover.lstrip()[:1] in (b"{", b"[")
+        torn = problem.detail == TRUNCATED and leftover.lstrip()[:1] in (b"{", b"[")
         return Refused("torn", detail=problem.detail) if torn else problem
     try:
         _LEFTOVER.decode(leftover)
@@ -223,38 +225,14 @@ def leftover_problem(leftover: bytes) -> Refused | None:
     return None if is_utf8(leftover) else Refused("invalid UTF-8")
 
 
-def syntax_problem(data: bytes | memoryview) -> Refused | None:
-    """Why it is no JSON; None when it is."""
-    try:
-        msgspec.json.decode(data, type=msgspec.Raw)
-    except RecursionError:
-        return Refused("nested too deep", detail="deeper than any reader goes")
-    except msgspec.DecodeError as error:
-        if _has_lone_surrogate(data):
-            return Refused("lone surrogate", detail="a \\u escape of half a character")
-        return Refused("not JSON", detail=str(error))
-    return None
-
-
-def _has_lone_surrogate(data: bytes | memoryview) -> bool:
-    return any(match["lone"] for match in _SURROGATE.finditer(data))
-
-
-def _ids(data: memoryview) -> Ids:
-    """The ids of a record that cannot be decoded, as far as its first `traceId` and `spanId` are good."""
-    return _first_id(_TRACE_ID, data), _first_id(_SPAN_ID, data)
-
-
 def _first_id(pattern: re.Pattern[bytes], data: memoryview) -> str | None:
     match = pattern.search(data)
-    digits = bytes(match[1]) if match and match[1] else None
-    return digits.decode().lower() if digits and digits.strip(b"0") else None
+    return bytes(match[1]).decode() if match and match[1] else None
 
 
 def _fault(data: bytes, message: str) -> str:
     """The path to the field of the wrong type, an attribute by its name. msgspec's message ends with it."""
-    match = _FAULT.search(message)
-    where = match[1] if match else ""
+    where = fault_path(message)
     numbered = _ATTRIBUTE.match(where)
     if numbered is None:
         return where

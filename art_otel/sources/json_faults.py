@@ -1,0 +1,57 @@
+"""What is wrong with a piece of JSON, as a reason of Damage and the path to the fault.
+
+Invariant: nothing here raises for any bytes, and a piece that is sound JSON in UTF-8 has no fault.
+"""
+
+import codecs
+import re
+from typing import Final
+
+import msgspec
+
+from art_otel.sources.refusals import Refused
+
+_UTF8_CHUNK: Final = 1 << 16
+_SURROGATE: Final = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD](?P<lone>[89a-fA-F])|.)", re.DOTALL)
+_FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
+
+TRUNCATED: Final = "Input data was truncated"
+"""msgspec's words for JSON that is good as far as it goes."""
+
+
+def syntax_problem(data: bytes | memoryview) -> Refused | None:
+    """Why it is no JSON; None when it is."""
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except RecursionError:
+        return Refused("nested too deep", detail="deeper than any reader goes")
+    except msgspec.DecodeError as error:
+        if _has_lone_surrogate(data):
+            return Refused("lone surrogate", detail="a \\u escape of half a character")
+        return Refused("not JSON", detail=str(error))
+    return None
+
+
+def fault_path(message: str) -> str:
+    """The path to a field of the wrong type, with which msgspec's message ends; empty for the whole object."""
+    match = _FAULT.search(message)
+    return match[1] if match else ""
+
+
+def is_utf8(data: bytes | memoryview) -> bool:
+    """Whether all of it is UTF-8, also what a decoder skips. In chunks: a text may be four times its bytes."""
+    if isinstance(data, bytes) and data.isascii():
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    view = memoryview(data)
+    try:
+        for start in range(0, len(view), _UTF8_CHUNK):
+            decoder.decode(view[start : start + _UTF8_CHUNK])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _has_lone_surrogate(data: bytes | memoryview) -> bool:
+    return any(match["lone"] for match in _SURROGATE.finditer(data))
