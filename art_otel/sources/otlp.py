@@ -267,6 +267,6 @@ def finite(number: float, site: Site, losses: Losses) -> float | None:
 
 def _time(raw: int | None, field: str) -> int | None:
     """Nanoseconds; 0 is how OTLP writes an unknown time."""
-    if raw and raw > _MAX_TIME:
-        raise Refused("bad field", field, f"{raw} does not fit 63 bits")
+    if raw and not 0 < raw <= _MAX_TIME:
+        raise Refused("bad field", field, f"{raw} is before 1970 or does not fit 63 bits")
     return raw or None

@@ -1,12 +1,14 @@
 r"""OTLP JSON: an ExportTraceServiceRequest or ExportLogsServiceRequest a line, traces and logs possibly mixed.
 
 This is what a collector's file exporter and the SDK's JSON file exporter write. A pretty-printed request and a JSON
-array of requests are read too, whole and within `Limits.max_document_bytes`.
+array of requests are read too, whole and within `Limits.max_document_bytes`; so are the answers of the query APIs of
+Tempo (`{"batches": […]}`, `{"trace": {"resourceSpans": …}}`) and Jaeger v3 (`{"result": {"resourceSpans": …}}`).
 
 Invariant: a line that decodes at once takes the fast way; any other line goes to `otlp_json_salvage`, which reads its
 records one by one.
 
-Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/
+Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/,
+https://grafana.com/docs/tempo/latest/api_docs/, https://www.jaegertracing.io/docs/latest/apis/
 """
 
 import codecs
@@ -30,7 +32,13 @@ _SIGNAL: Final = re.compile(rb'"resource(?:Spans|Logs|Metrics|Profiles)"\s*:')
 _REQUEST_LINE: Final = re.compile(rb'^\{"resource(?:Spans|Logs|Metrics|Profiles)"\s*:', re.MULTILINE)
 _ARRAY_MARKS: Final = (b"[", b"]", b",")
 _MAX_MARK_BYTES: Final = 80
-_BEGINNINGS: Final = tuple(b'{"resource' + signal + b'"' for signal in (b"Spans", b"Logs", b"Metrics", b"Profiles"))
+_BEGINNINGS: Final = (
+    *(b'{"resource' + signal + b'"' for signal in (b"Spans", b"Logs", b"Metrics", b"Profiles")),
+    b'{"batches":[{',
+    b'{"trace":{"resourceSpans"',
+    b'{"result":{"resourceSpans"',
+)
+_TEMPO: Final = re.compile(rb'\[?\s*+\{\s*+"batches"\s*+:\s*+\[')
 _OLD_NAMES: Final = (
     (b'"instrumentationLibrarySpans"', b'"scopeSpans"'),
     (b'"instrumentationLibraryLogs"', b'"scopeLogs"'),
@@ -46,7 +54,7 @@ _REQUESTS: Final[msgspec.json.Decoder[otlp.Request | list[otlp.Request]]] = msgs
 def _detects(head: bytes) -> bool:
     text = head.removeprefix(_BOM).lstrip()
     torn_at_once = bool(text) and any(beginning.startswith(text) for beginning in _BEGINNINGS)
-    return torn_at_once or _SIGNAL.search(head) is not None
+    return torn_at_once or _SIGNAL.search(head) is not None or _TEMPO.match(text) is not None
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
@@ -97,12 +105,13 @@ def read_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]
     if not sound:
         yield from _salvage_line(line, place, records)
         return
-    requests = decoded if isinstance(decoded, list) else [decoded]
+    whole = decoded if isinstance(decoded, list) else [decoded]
+    requests = [part for request in whole for part in request.parts]
     records.reading.account.other_signals += sum(request.has_other_signal for request in requests)
     if b":" in line and not any(request.is_otlp for request in requests):
         yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").damage(place)
     for request in requests:
-        yield from records.traces(request.resource_spans or None, place)
+        yield from records.traces(request.resource_spans or request.batches or None, place)
         yield from records.logs(request.resource_logs or None, place)
 
 

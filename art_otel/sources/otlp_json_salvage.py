@@ -52,6 +52,9 @@ class _Leftover(otlp.Message):
 
     resource_spans: list[_Batches] | None = None
     resource_logs: list[_Batches] | None = None
+    batches: list[_Batches] | None = None
+    trace: "_Leftover | None" = None
+    result: "_Leftover | None" = None
 
 
 class _RawAttributes(otlp.Message):

@@ -13,7 +13,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 Role: TypeAlias = Literal["resource", "scope", "span", "log"]
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[{}\[\]]', re.DOTALL)
-_REQUEST: Final = re.compile(rb'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
+_REQUEST: Final = re.compile(
+    rb'\{\s*+"(?:(?:trace|result)"\s*+:\s*+\{\s*+"resourceSpans|batches|resource(?:Spans|Logs|Metrics|Profiles))"\s*+:'
+)
 _CLOSER_OF: Final = {ord("{"): ord("}"), ord("["): ord("]")}
 _OPENER_OF: Final = {closer: opener for opener, closer in _CLOSER_OF.items()}
 _MAX_KEY: Final = 32
@@ -24,6 +26,9 @@ BLANKS: Final = b" \t\r\n"
 
 _ROLES: Final = {
     ("", b"", "{"): "request",
+    ("request", b"trace", "{"): "request",
+    ("request", b"result", "{"): "request",
+    ("request", b"batches", "["): "batches",
     ("request", b"resourceSpans", "["): "batches",
     ("request", b"resourceLogs", "["): "batches",
     ("batches", b"", "{"): "batch",

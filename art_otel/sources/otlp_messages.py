@@ -149,17 +149,30 @@ class ResourceLogs(Message):
 
 
 class Request(Message):
-    """An ExportTraceServiceRequest or ExportLogsServiceRequest; the other signals are only noticed."""
+    """An ExportTraceServiceRequest or ExportLogsServiceRequest; the other signals are only noticed.
+
+    `batches`, `trace` and `result` are the envelopes that Tempo's and Jaeger's query APIs put around one.
+    """
 
     resource_spans: list[ResourceSpans] | UnsetType | None = UNSET
+    batches: list[ResourceSpans] | UnsetType | None = UNSET
     resource_logs: list[ResourceLogs] | UnsetType | None = UNSET
     resource_metrics: msgspec.Raw = msgspec.Raw()
     resource_profiles: msgspec.Raw = msgspec.Raw()
+    trace: "Request | None" = None
+    result: "Request | None" = None
+
+    @property
+    def parts(self) -> tuple["Request", ...]:
+        """The request, and the one that it is an envelope of."""
+        inner = [part for part in (self.trace, self.result) if part is not None]
+        return (self, *(part for request in inner for part in request.parts))
 
     @property
     def is_otlp(self) -> bool:
         """Whether it holds any signal, even an empty one."""
-        return self.resource_spans is not UNSET or self.resource_logs is not UNSET or self.has_other_signal
+        signals = (self.resource_spans, self.batches, self.resource_logs)
+        return any(signal is not UNSET for signal in signals) or self.has_other_signal
 
     @property
     def has_other_signal(self) -> bool:

@@ -44,12 +44,13 @@ def run_case(name: str, rollouts: int, calls: int, folder: Path) -> None:
     dump = folder / "dump.jsonl"
     write_conversations(dump, rollouts, calls)
     size = dump.stat().st_size
+    floor_out = folder / "floor.parquet"
     convert = [sys.executable, "-m", "art_otel", "convert", str(dump), "--out"]
     rows = {
-        "floor": ([sys.executable, "-m", "tests.benchmarks.floor", str(dump), str(folder / "floor.parquet")], "floor.parquet"),
+        "floor": ([sys.executable, "-m", "tests.benchmarks.floor", str(dump), str(floor_out)], floor_out.name),
         "art-otel": ([*convert, str(folder / "one")], "one"),
         "2 workers": ([*convert, str(folder / "two"), "--workers", "2"], "two"),
-    }  # fmt: skip
+    }
     print(f"\n{name} calls, {size / 1e6:.0f} MB")
     print(f"{'':>10} {'MB/s':>7} {'calls/s':>8} {'CPU s':>6} {'peak MB':>8} {'dump/stored':>12} {'x floor':>8}")
     floor: Measured | None = None

@@ -101,7 +101,22 @@ def _message(role: str, text: str) -> dict:
 
 
 def _text(chance: random.Random) -> str:
-    words = "the agent looks at weather tools and answers with care because users ask again".split()
+    words = [
+        "the",
+        "agent",
+        "looks",
+        "at",
+        "weather",
+        "tools",
+        "and",
+        "answers",
+        "with",
+        "care",
+        "because",
+        "users",
+        "ask",
+        "again",
+    ]
     return " ".join(chance.choices(words, k=MESSAGE_BYTES // 6))[:MESSAGE_BYTES]
 
 

@@ -1,4 +1,4 @@
-"""The naive floor: decode, group by trace, parse every message list, keep every call whole, write from Python objects."""
+"""The naive floor: decode, group by trace, parse every message list, keep calls whole, write from Python objects."""
 
 import sys
 from collections import defaultdict
