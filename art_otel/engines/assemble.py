@@ -6,15 +6,11 @@ Invariant: takes and returns plain values, so that any engine can run it in any 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
-from art_otel.engines.buckets import Record, read_bucket
+from art_otel.engines.buckets import Content, Record, read_bucket
 from art_otel.spans import Damage, LogRecord, Span
 from art_otel.store import write_run
 from art_otel.trajectories import Account, Kinship, SpanGroup, Trajectory, build_trajectories
-
-Content: TypeAlias = tuple[Path | None, bytes]
-"""A bucket's records: its file, if it has one, and bytes that never left memory."""
 
 
 def assemble_bucket(
@@ -37,10 +33,10 @@ def assemble_bucket(
 
 
 def _records(own: Content, guests: Content, moved: Collection[str]) -> Iterator[Record]:
-    for record in read_bucket(*own):
+    for record in read_bucket(own):
         if record.trace_id not in moved:
             yield record
-    yield from read_bucket(*guests)
+    yield from read_bucket(guests)
 
 
 def _groups(records: Iterable[Record]) -> Iterator[SpanGroup]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from art_otel.engines.buckets import Buckets, Record, read_bucket
+from art_otel.engines.buckets import Buckets, Content, Record, read_bucket
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Format, Input, Limits, read_file
 from art_otel.spans import Damage, Span
@@ -36,7 +36,7 @@ class Partition:
     `logs` count records that were read, `quarantined` and `quarantined_logs` those of which nothing could be kept.
     """
 
-    contents: list[list[tuple[Path | None, bytes]]] = field(default_factory=list[list[tuple[Path | None, bytes]]])
+    contents: list[tuple[Content, Content]] = field(default_factory=list[tuple[Content, Content]])
     moved: dict[str, int] = field(default_factory=dict[str, int])
     files: list[FileAccount] = field(default_factory=list[FileAccount])
     spans: int = 0
@@ -70,7 +70,7 @@ def partition_spans(
     moved = _homes(buckets, kinship)
     guests = _move(buckets, moved, folder)
     partition.moved = moved
-    partition.contents = [[buckets.content(bucket), guests.content(bucket)] for bucket in range(buckets.count)]
+    partition.contents = [(buckets.content(bucket), guests.content(bucket)) for bucket in range(buckets.count)]
     return partition
 
 
@@ -101,7 +101,7 @@ def _take(record: Record, buckets: Buckets, kinship: Kinship, partition: Partiti
 
 def _all(buckets: Buckets) -> Iterator[Record]:
     for bucket in range(buckets.count):
-        yield from read_bucket(*buckets.content(bucket))
+        yield from read_bucket(buckets.content(bucket))
 
 
 def _homes(buckets: Buckets, kinship: Kinship) -> dict[str, int]:
@@ -116,7 +116,7 @@ def _move(buckets: Buckets, moved: dict[str, int], folder: Path) -> Buckets:
     below.mkdir()
     guests = Buckets(below, buckets.count, MEMORY_BUDGET)
     for bucket in sorted({buckets.bucket_of(trace_id) for trace_id in moved}):
-        for record in read_bucket(*buckets.content(bucket)):
+        for record in read_bucket(buckets.content(bucket)):
             home = moved.get(str(record.trace_id))
             if home is not None:
                 guests.add(home, record)
