@@ -104,7 +104,7 @@ def _numbers(kind: str, value: Value) -> bytes:
 
 
 def _checked_ids(ids: TokenIds) -> TokenIds:
-    if max(ids.data[3::4], default=0) >= 0x80:  # the highest byte of a little-endian int32 has its sign
+    if not ids.data[3::4].isascii():  # the highest byte of a little-endian int32 has its sign, as ASCII has none
         raise ParseError("", "has a negative token id")
     return ids
 
