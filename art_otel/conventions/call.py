@@ -13,7 +13,8 @@ from art_otel.calls import Choice, InferenceCall
 from art_otel.conventions import genai, genai_messages, openinference, openllmetry, own
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.failure import failure_of
-from art_otel.conventions.reading import Reading
+from art_otel.conventions.finish import BROKEN
+from art_otel.conventions.operations import TEXT_COMPLETION, operation_of_name
 from art_otel.spans import LogRecord, Span
 
 Convention: TypeAlias = Callable[[Span, Sequence[LogRecord], CallFacts], CallFacts | None]
@@ -29,8 +30,6 @@ CONVENTIONS: Final[dict[str, Convention]] = {
 }
 """Who may describe a call, the most trusted first. Each is told what the more trusted ones know already."""
 
-_OPERATIONS: Final = {"completion": "text_completion"}
-
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """The call that an inference span and its log records describe. `agent` and `step` are left to the span tree."""
@@ -38,12 +37,15 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     for read in CONVENTIONS.values():
         found = read(span, logs, known)
         known = known if found is None else merge_facts(known, found)
-    known = msgspec.structs.replace(known, choices=_with_finish_reasons(known.choices, genai.finish_reasons(span)))
+    known = _with_prompts_apart(_with_operation(known, span.name))
+    choices = _with_finish_reasons(known.choices, genai.finish_reasons(span))
+    known = msgspec.structs.replace(known, choices=None if choices is None else tuple(map(_without_break, choices)))
     error_type, error = failure_of(span)
+    if error_type is None and error is None and _broke(span, choices):
+        error_type = BROKEN
     return InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
-        operation_name=_operation_name(span),
         start_ns=span.start_ns,
         end_ns=span.end_ns,
         error_type=error_type,
@@ -55,9 +57,31 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     )
 
 
-def _operation_name(span: Span) -> str:
-    name = Reading(span.attributes).text(genai.OPERATION_NAME, openllmetry.REQUEST_TYPE) or "chat"
-    return _OPERATIONS.get(name, name)
+def _with_operation(facts: CallFacts, span_name: str) -> CallFacts:
+    """The facts with the operation that the span's name tells where nothing else does."""
+    name = facts.operation_name or operation_of_name(span_name) or "chat"
+    return msgspec.structs.replace(facts, operation_name=name)
+
+
+def _with_prompts_apart(facts: CallFacts) -> CallFacts:
+    """Several prompts of one text completion as a parameter, because none of them stands before all choices.
+
+    Recorders write them like the messages of one prompt, each as the user's.
+    """
+    messages = facts.input_messages or ()
+    if facts.operation_name != TEXT_COMPLETION or len(messages) < 2 or any(one.role != "user" for one in messages):
+        return facts
+    prompts = {"prompt": [message.content for message in messages]}
+    return msgspec.structs.replace(facts, input_messages=None, parameters={**prompts, **facts.parameters})
+
+
+def _broke(span: Span, choices: Sequence[Choice] | None) -> bool:
+    """Whether a choice ended in an error, which some instrumentors say in place of its finish reason."""
+    return BROKEN in (*genai.finish_reasons(span), *(choice.finish_reason for choice in choices or ()))
+
+
+def _without_break(choice: Choice) -> Choice:
+    return msgspec.structs.replace(choice, finish_reason=None) if choice.finish_reason == BROKEN else choice
 
 
 def _with_finish_reasons(

@@ -1,7 +1,8 @@
 """CallFacts: what one convention knows about a call, and how the knowledge of two becomes one.
 
-Invariant: unknown is None, and known facts of the more trusted side always win, field by field. Only where both sides
-recorded the same message, which they often did with different losses, does each give what the other lacks.
+Invariant: unknown is None, and known facts of the more trusted side always win, field by field. What a message says
+(content, refusal, tool calls) is one such fact: it is never put together from two recordings. Where both recorded the
+same message, which they often did with different losses, each gives what lies around it: reasoning, ids, parts, names.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of an InferenceCall that a convention may know; see there for what they mean."""
 
     conventions: tuple[str, ...] = ()
+    operation_name: str | None = None
     response_id: str | None = None
     previous_response_id: str | None = None
     provider: str | None = None
@@ -36,6 +38,7 @@ def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
     """The facts of both."""
     return CallFacts(
         conventions=united(trusted.conventions, other.conventions),
+        operation_name=trusted.operation_name or other.operation_name,
         response_id=trusted.response_id or other.response_id,
         previous_response_id=trusted.previous_response_id or other.previous_response_id,
         provider=trusted.provider or other.provider,
@@ -81,17 +84,30 @@ def _meanings(message: Message) -> list[tuple[str, str]]:
 def _merge_message(trusted: Message, other: Message) -> Message:
     if trusted is other or not compatible(trusted, other):
         return trusted
-    calls = zip(trusted.tool_calls, other.tool_calls, strict=True) if trusted.tool_calls and other.tool_calls else ()
+    first, second = _without_repeated(trusted, other.refusal), _without_repeated(other, trusted.refusal)
+    said = first if _says(first) or not _says(second) else second
+    calls = zip(first.tool_calls, second.tool_calls, strict=True) if first.tool_calls and second.tool_calls else ()
     return Message(
-        role=trusted.role,
-        content=trusted.content or other.content or (other.content if trusted.content is None else trusted.content),
-        name=trusted.name or other.name,
-        reasoning=trusted.reasoning or other.reasoning,
-        refusal=trusted.refusal or other.refusal,
-        tool_calls=tuple(_merge_tool_call(*pair) for pair in calls) or trusted.tool_calls or other.tool_calls,
-        tool_call_id=trusted.tool_call_id or other.tool_call_id,
-        parts=trusted.parts or other.parts,
+        role=first.role,
+        content=said.content,
+        name=first.name or second.name,
+        reasoning=first.reasoning or second.reasoning,
+        refusal=said.refusal,
+        tool_calls=tuple(_merge_tool_call(*pair) for pair in calls) or said.tool_calls,
+        tool_call_id=first.tool_call_id or second.tool_call_id,
+        parts=first.parts or (second.parts if second.content == said.content else None),
     )
+
+
+def _says(message: Message) -> bool:
+    return bool(message.content or message.refusal or message.tool_calls or message.parts)
+
+
+def _without_repeated(message: Message, refusal: str | None) -> Message:
+    """The message without a content that is the other recording's refusal: some instrumentors know text only."""
+    if not refusal or message.refusal or message.content != refusal:
+        return message
+    return msgspec.structs.replace(message, content=None, parts=None)
 
 
 def _merge_tool_call(trusted: ToolCall, other: ToolCall) -> ToolCall:

@@ -1,12 +1,16 @@
 """Finish reasons in OpenAI's words: stop, length, tool_calls, content_filter.
 
-Invariant: a word that nobody defined stays as it was, and an unknown reason is None.
+Invariant: a word that nobody defined stays as it was, and an unknown reason is None. `error` is none to finish: the
+call failed.
 """
 
 from typing import Final
 
 from art_otel.conventions import values
 from art_otel.spans import Value
+
+BROKEN: Final = "error"
+"""What is written instead of a reason when a stream broke."""
 
 _WORDS: Final = {
     "tool_call": "tool_calls",

@@ -17,6 +17,7 @@ from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.finish import finish_reason
 from art_otel.conventions.message import messages_of
 from art_otel.conventions.messages import coalesce, with_instructions
+from art_otel.conventions.operations import operation
 from art_otel.conventions.payload import system_messages
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.tools import parse_tools
@@ -94,7 +95,10 @@ def _facts(reading: Reading, convention: str, *, responses: bool) -> CallFacts |
     )
     if facts == CallFacts() and not reading.cut:
         return None
-    return msgspec.structs.replace(facts, conventions=(convention,), cut=reading.cut)
+    named = reading.text(OPERATION_NAME)
+    return msgspec.structs.replace(
+        facts, conventions=(convention,), operation_name=None if named is None else operation(named), cut=reading.cut
+    )
 
 
 def _instructions(reading: Reading) -> tuple[Message, ...]:
@@ -103,7 +107,10 @@ def _instructions(reading: Reading) -> tuple[Message, ...]:
 
 
 def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
-    """A choice a message; for the Responses API one choice, whose items may stand in messages of their own."""
+    """A choice a message; for the Responses API one choice, whose items may stand in messages of their own.
+
+    An empty list means that nobody recorded a choice: a call that ended well has one.
+    """
     value = reading.structured(OUTPUT_MESSAGES)
     if value is None:
         return None
@@ -112,15 +119,17 @@ def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
     try:
         recorded = [messages_of(entry, role="assistant")[-1] for entry in entries]
     except ParseError:
-        reading.unreadable(OUTPUT_MESSAGES)
         return None
     reasons = [finish_reason((values.mapping(entry) or {}).get("finish_reason")) for entry in entries]
     messages = coalesce(tuple(recorded))[:1] if responses else tuple(recorded)
     if responses:
         reasons = [reason for reason in reasons if reason is not None][-1:]
-    return tuple(
-        Choice(index=index, message=message, finish_reason=reasons[index] if index < len(reasons) else None)
-        for index, message in enumerate(messages)
+    return (
+        tuple(
+            Choice(index=index, message=message, finish_reason=reasons[index] if index < len(reasons) else None)
+            for index, message in enumerate(messages)
+        )
+        or None
     )
 
 

@@ -28,6 +28,9 @@ _CHOICE: Final = "gen_ai.choice"
 _PROMPT: Final = "gen_ai.content.prompt"
 _COMPLETION: Final = "gen_ai.content.completion"
 _NAMES: Final = frozenset({*_ROLES, _CHOICE, _PROMPT, _COMPLETION})
+_BESIDE: Final = ("role", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "audio")
+"""What OpenLLMetry writes beside a choice's message, where OpenAI has it inside."""
+
 _CONTENT: Final = ("content", "parts", "refusal", "reasoning_content", "audio")
 
 
@@ -117,7 +120,11 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
     if isinstance(message, str):
         decoded = Reading(fields).structured("message")
         message = decoded if values.mapping(decoded) else {"content": decoded or message}
-    return _message(values.mapping(message) or fields)
+    inside = values.mapping(message)
+    if not inside:
+        return _message(fields)
+    beside = {name: fields[name] for name in _BESIDE if name in fields}
+    return _message({**beside, **{name: value for name, value in inside.items() if value is not None}})
 
 
 def _message(fields: dict[str, Value]) -> dict[str, Value]:

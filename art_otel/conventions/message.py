@@ -77,6 +77,12 @@ def unwrapped(content: str) -> Value:
     return decoded if is_parts else content
 
 
+def is_blank(message: Message) -> bool:
+    """Whether only its role was recorded, as of content that the recorder could not write."""
+    said = (message.content, message.refusal, message.reasoning, message.parts)
+    return not message.tool_calls and all(field is None for field in said)
+
+
 def join(first: Message, second: Message) -> Message:
     """Two messages of one role as the one that was sampled."""
     draft = Draft()

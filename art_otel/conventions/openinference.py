@@ -15,6 +15,7 @@ from art_otel.conventions import messages, values
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.finish import finish_reason
 from art_otel.conventions.indexed import indexed
+from art_otel.conventions.message import is_blank
 from art_otel.conventions.messages import coalesce
 from art_otel.conventions.payload import read_parameters, read_request, read_response, read_tools
 from art_otel.conventions.reading import Reading
@@ -79,6 +80,8 @@ def _messages(reading: Reading, prefix: str, *, responses: bool) -> tuple[Messag
         found = messages.parse([_openai_message(_inside(entry, "message")) for entry in entries])
     except ParseError:
         reading.unreadable(prefix)
+        return None
+    if any(map(is_blank, found)):
         return None
     return coalesce(found) if responses else found
 

@@ -2,7 +2,8 @@
 
 https://github.com/traceloop/openllmetry: `gen_ai.prompt.<n>.{role,content,tool_calls.<m>.{id,name,arguments}}` and
 `gen_ai.completion.<n>.*`, before that `llm.prompts.<n>.*` and `llm.completions.<n>.*`. Invariant: tool-call arguments
-are text here, so they are exact.
+are text here, so they are exact. Empty content is not written and neither is content that could not be, so a message
+of which only the role is left is unknown.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from art_otel.conventions import values
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.finish import finish_reason
 from art_otel.conventions.indexed import indexed
-from art_otel.conventions.message import messages_of, unwrapped
+from art_otel.conventions.message import is_blank, messages_of, unwrapped
+from art_otel.conventions.operations import operation
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.tools import parse_tools
 from art_otel.errors import ParseError
@@ -53,12 +55,15 @@ def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts
     facts = CallFacts(
         parameters={word: value for word, value in parameters.items() if value is not None},
         tools=_tools(reading),
-        input_messages=_input_messages(reading, None if span.dropped_attributes_count else "user"),
-        choices=_choices(reading),
+        input_messages=_input_messages(reading, dropped=span.dropped_attributes_count > 0),
+        choices=_choices(reading, dropped=span.dropped_attributes_count > 0),
     )
     if facts == CallFacts() and not reading.cut:
         return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reading.cut)
+    asked = reading.text(REQUEST_TYPE)
+    return msgspec.structs.replace(
+        facts, conventions=(CONVENTION,), operation_name=None if asked is None else operation(asked), cut=reading.cut
+    )
 
 
 def _entries(reading: Reading, prefixes: Sequence[str]) -> list[dict[str, Value]] | None:
@@ -69,27 +74,38 @@ def _entries(reading: Reading, prefixes: Sequence[str]) -> list[dict[str, Value]
     return None
 
 
-def _input_messages(reading: Reading, role: str | None) -> tuple[Message, ...] | None:
-    """The prompt. `role` is that of an entry without one, None when the entry may have lost it."""
+def _input_messages(reading: Reading, *, dropped: bool) -> tuple[Message, ...] | None:
+    """The prompt. An entry without a role may have lost it when attributes were dropped, else it is the user's."""
     entries = _entries(reading, _PROMPTS)
-    if entries is None:
+    if entries is None or not _is_whole(entries, completions=len(_entries(reading, _COMPLETIONS) or ())):
         return None
+    role = None if dropped else "user"
     try:
-        return tuple(message for entry in entries for message in messages_of(_message(entry), role=role))
+        found = tuple(message for entry in entries for message in messages_of(_message(entry), role=role))
     except ParseError:
         reading.unreadable(_PROMPTS[0])
         return None
+    return None if any(map(is_blank, found)) else found
 
 
-def _choices(reading: Reading) -> tuple[Choice, ...] | None:
+def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
+    """Whether a prompt of Completions is known: of several prompts or ids only the first was written, under `user`."""
+    given = [entry["user"] for entry in prompts if "user" in entry]
+    return not given or (completions < 2 and all(isinstance(prompt, str) for prompt in given))
+
+
+def _choices(reading: Reading, *, dropped: bool) -> tuple[Choice, ...] | None:
+    """The choices. Role, content and tool calls were written in this order, so tool calls alone may be a rest."""
     entries = _entries(reading, _COMPLETIONS)
     if entries is None:
         return None
     try:
-        return tuple(
+        found = tuple(
             Choice(
                 index=index,
-                message=messages_of(_message(entry), role="assistant")[-1],
+                message=messages_of(_message(entry), role=None if dropped and "content" not in entry else "assistant")[
+                    -1
+                ],
                 finish_reason=finish_reason(entry.get("finish_reason")),
             )
             for index, entry in enumerate(entries)
@@ -97,6 +113,7 @@ def _choices(reading: Reading) -> tuple[Choice, ...] | None:
     except ParseError:
         reading.unreadable(_COMPLETIONS[0])
         return None
+    return None if any(is_blank(choice.message) for choice in found) else found
 
 
 def _message(entry: dict[str, Value]) -> dict[str, Value]:

@@ -15,6 +15,7 @@ from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.finish import finish_reason, response_finish_reason
 from art_otel.conventions.message import Draft, messages_of
 from art_otel.conventions.messages import coalesce, with_instructions
+from art_otel.conventions.operations import TEXT_COMPLETION
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.tokens import choice_tokens, parse_ids, parse_logprobs
 from art_otel.conventions.tools import parse_tools
@@ -36,8 +37,9 @@ def read_request(reading: Reading, name: str, body: dict[str, Value]) -> CallFac
         return None
     parameters = read_parameters(reading, name, body)
     if several is not None:
-        parameters["prompt"] = several
+        parameters["prompt"] = reading.kept(name, several)
     return CallFacts(
+        operation_name=TEXT_COMPLETION if "prompt" in body else None if asked is None else "chat",
         previous_response_id=values.text(body.get("previous_response_id")),
         request_model=model,
         parameters=parameters,
@@ -80,6 +82,7 @@ def read_response(reading: Reading, name: str, body: dict[str, Value]) -> CallFa
         if choices is None:
             return None
     return CallFacts(
+        operation_name=TEXT_COMPLETION if body.get("object") == TEXT_COMPLETION else None,
         response_id=values.text(body.get("id")),
         previous_response_id=values.text(body.get("previous_response_id")),
         response_model=values.text(body.get("model")),
@@ -157,8 +160,8 @@ def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
     prompts = values.items(prompt) or []
     if len(prompts) == 1 and isinstance(prompts[0], str):
         return (Message(role="user", content=prompts[0]),), None
-    several = [one for one in prompts if isinstance(one, str)]
-    return None, several if len(several) > 1 else None
+    several = len(prompts) > 1 and all(isinstance(one, (str, list)) for one in prompts)
+    return None, prompts if several else None
 
 
 def _prompt_ids(prompt: Value) -> TokenIds | None:

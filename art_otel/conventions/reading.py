@@ -92,7 +92,7 @@ class Reading:
         return values.mapping(self.structured(name))
 
     def messages(self, name: str) -> tuple[Message, ...] | None:
-        """The message list that attribute `name` holds."""
+        """The message list that attribute `name` holds; None for JSON that is no message list, which is not cut."""
         value = self.attributes.get(name)
         if value is None:
             return None
@@ -104,7 +104,6 @@ class Reading:
                 value = self.structured(name)
             return messages.parse(value)
         except ParseError:
-            self.unreadable(name)
             return None
 
 

@@ -1,12 +1,15 @@
 """Roles: what a span stands for, so that only sampling becomes an InferenceCall.
 
 Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
-and a server's own span about usage and latency is "other".
+and a server's own span about usage and latency is "other". The SDK drops a span's oldest attributes beyond its limit,
+which are the ones that name its role; then what is left has to tell.
 """
 
+import re
 from typing import Final, Literal, TypeAlias
 
 from art_otel.conventions import genai, openinference, openllmetry
+from art_otel.conventions.operations import operation, operation_of_name
 from art_otel.conventions.reading import Reading
 from art_otel.spans import Span
 
@@ -20,10 +23,8 @@ _AGENT_SPAN_PREFIX: Final = "invoke_agent "
 _OPERATIONS: Final[dict[str, Role]] = {
     "chat": "inference",
     "text_completion": "inference",
-    "completion": "inference",
     "generate_content": "inference",
     "embeddings": "embeddings",
-    "embedding": "embeddings",
     "fetch_response": "retrieval",
     "invoke_agent": "agent",
     "execute_tool": "tool",
@@ -33,12 +34,6 @@ _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "EMBEDDING": "embeddings",
     "AGENT": "agent",
     "TOOL": "tool",
-}
-_REQUEST_TYPES: Final[dict[str, Role]] = {
-    "chat": "inference",
-    "completion": "inference",
-    "embedding": "embeddings",
-    "rerank": "other",
 }
 _TRACELOOP_KINDS: Final[dict[str, Role]] = {"agent": "agent", "tool": "tool"}
 _CONTENT_PREFIXES: Final = (
@@ -51,6 +46,19 @@ _CONTENT_PREFIXES: Final = (
     "llm.input_messages.",
     "llm.output_messages.",
 )
+_LEFT: Final = re.compile(
+    r"gen_ai\.(prompt|completion)\.\d|gen_ai\.(input|output)\.messages$|llm\.(input|output)_messages\.\d"
+    r"|(gen_ai|llm)\.usage\.|gen_ai\.response\.|llm\.token_count\."
+)
+"""Attributes of a completion, written late enough to outlive the ones that name the role."""
+
+_INSTRUMENTORS: Final = re.compile(
+    r"(opentelemetry|openinference)\.instrumentation\.(genai\.)?"
+    r"(openai(?!_agents)|anthropic|bedrock|cohere|google_?gen|groq|litellm|mistralai|ollama|together|vertexai)"
+)
+"""Scopes whose spans are requests to a model."""
+
+_AGENT_NAMES: Final = ("gen_ai.agent.name", "agent.name")
 
 
 def role_of(span: Span) -> Role:
@@ -67,7 +75,7 @@ def role_of(span: Span) -> Role:
 
 def agent_name(span: Span) -> str | None:
     """The name of the agent that the span ran."""
-    named = Reading(span.attributes).text("gen_ai.agent.name", "agent.name")
+    named = Reading(span.attributes).text(*_AGENT_NAMES)
     if named is None and span.name.startswith(_AGENT_SPAN_PREFIX):
         named = span.name.removeprefix(_AGENT_SPAN_PREFIX).strip()
     return named or None
@@ -76,19 +84,32 @@ def agent_name(span: Span) -> str | None:
 def _named_role(span: Span) -> Role:
     """The role by the first convention that names one."""
     reading = Reading(span.attributes)
-    operation = reading.text(genai.OPERATION_NAME)
-    if operation is not None:
-        return _OPERATIONS.get(operation.lower(), "other")
+    if named := reading.text(genai.OPERATION_NAME):
+        return _OPERATIONS.get(operation(named.lower()), "other")
     if kind := reading.text(openinference.SPAN_KIND):
         return _OPENINFERENCE_KINDS.get(kind.upper(), "other")
     if request_type := reading.text(openllmetry.REQUEST_TYPE):
-        return _REQUEST_TYPES.get(request_type.lower(), "other")
+        return _OPERATIONS.get(operation(request_type.lower()), "other")
     if kind := reading.text("traceloop.span.kind"):
         return _TRACELOOP_KINDS.get(kind.lower(), "other")
     if span.name.startswith(_AGENT_SPAN_PREFIX):
         return "agent"
+    return _left_role(span, reading)
+
+
+def _left_role(span: Span, reading: Reading) -> Role:
+    """The role of a span without a name for it, by its span name and by what is left."""
+    called = operation_of_name(span.name)
+    known = _INSTRUMENTORS.match(span.scope.name) is not None
+    if span.kind != "client" and not known and span.name != LITELLM_RAW:
+        return "other"
     asked = reading.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
-    return "inference" if asked and (span.kind == "client" or span.name == LITELLM_RAW) else "other"
+    agent = called is None and reading.text(*_AGENT_NAMES) is not None
+    answered = not agent and any(map(_LEFT.match, span.attributes))
+    lost = called is not None and known and span.dropped_attributes_count > 0
+    if not (asked or answered or lost):
+        return "other"
+    return "inference" if called is None else _OPERATIONS.get(called, "other")
 
 
 def _is_fetch(span: Span) -> bool:

@@ -42,6 +42,8 @@ def number(value: Value) -> float | None:
 
 def integer(value: Value) -> int | None:
     """A whole number of at most 64 bits, also as text."""
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
+        value = int(value)  # not by way of a float, which has 53 bits
     if isinstance(value, int) and not isinstance(value, bool):
         return value if value in _INT64 else None
     converted = number(value)

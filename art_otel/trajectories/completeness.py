@@ -91,7 +91,7 @@ def _without_content(call: InferenceCall) -> bool:
     """Whether prompt or completion are unknown for no other reason that is counted."""
     if call.dropped_attributes or call.cut:
         return False
-    prompt_unknown = call.input_messages is None and call.previous_response_id is None
+    prompt_unknown = call.input_messages is None and call.prompt_token_ids is None and call.previous_response_id is None
     return prompt_unknown or call.choices is None
 
 

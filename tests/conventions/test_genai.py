@@ -17,9 +17,9 @@ def test_without_captured_content_nothing_is_known():
     assert found.response_id == "r"
 
 
-def test_an_empty_list_is_no_unknown_one():
+def test_an_empty_prompt_is_no_unknown_one_but_a_call_has_a_choice():
     found = genai([], [])
-    assert (found.input_messages, found.choices) == ((), ())
+    assert (found.input_messages, found.choices) == ((), None)
 
 
 def test_instructions_lead_the_prompt():

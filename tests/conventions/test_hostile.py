@@ -146,7 +146,10 @@ spans_of_anything = st.builds(
     attributes,
     st.lists(st.tuples(st.sampled_from(EVENTS), attributes), max_size=3),
     name=st.sampled_from(
-        ("chat", "Response", "openai.response", "raw_gen_ai_request", "agentlightning.annotation", "reward x")
+        (
+            *("chat", "Response", "openai.response", "raw_gen_ai_request", "agentlightning.annotation", "reward x"),
+            *("Completion", "openai.completion", "openai.embeddings", ""),
+        )
     ),
     status=st.sampled_from(("unset", "ok", "error")),
     dropped_attributes_count=st.integers(0, 3),

@@ -46,6 +46,72 @@ def test_roles(attributes, role):
     assert role_of(span(attributes)) == role
 
 
+LEFT = [
+    "gen_ai.prompt.7.content",
+    "gen_ai.completion.0.content",
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "llm.input_messages.3.message.role",
+    "llm.output_messages.0.message.role",
+    "gen_ai.usage.output_tokens",
+    "llm.usage.total_tokens",
+    "gen_ai.response.model",
+]
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_a_request_is_known_by_what_the_limit_left(name):
+    openai = "openinference.instrumentation.openai"
+    assert role_of(span({name: "x"}, name="openai.chat")) == "inference"
+    assert role_of(span({name: "x"}, name="ask")) == "inference"
+    assert role_of(span({name: "x"}, name="ChatCompletion", kind="internal", scope=openai)) == "inference"
+    assert role_of(span({name: "x"}, name="openai.chat", kind="server")) == "other"
+    assert role_of(span({name: "x"}, name="ask", kind="internal")) == "other"
+
+
+@pytest.mark.parametrize("name", LEFT)
+@pytest.mark.parametrize(
+    ("span_name", "role"),
+    [
+        ("openai.embeddings", "embeddings"),
+        ("embeddings text-embedding-3", "embeddings"),
+        ("CreateEmbeddings", "embeddings"),
+        ("invoke_agent", "agent"),
+        ("execute_tool search", "tool"),
+        ("cohere.rerank", "other"),
+    ],
+)
+def test_a_span_name_outlives_the_limit(name, span_name, role):
+    assert role_of(span({name: "x"}, name=span_name)) == role
+    assert role_of(span({name: "x", "gen_ai.request.model": "m"}, name=span_name)) == role
+
+
+def test_an_agent_or_a_prompt_of_a_server_is_no_request():
+    assert role_of(span({"gen_ai.agent.name": "a", "gen_ai.usage.input_tokens": 1}, name="planner")) == "other"
+    assert role_of(span({"gen_ai.agent.name": "a", "gen_ai.usage.input_tokens": 1}, name="chat m")) == "inference"
+    assert role_of(span({"gen_ai.prompt.name": "summarise"}, name="prompts/get summarise")) == "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "dropped", "role"),
+    [
+        ("openai.chat", "opentelemetry.instrumentation.openai.v1", 1, "inference"),
+        ("chat m", "opentelemetry.instrumentation.genai.openai", 1, "inference"),
+        ("anthropic.completion", "opentelemetry.instrumentation.anthropic", 1, "inference"),
+        ("ChatCompletion", "openinference.instrumentation.openai", 1, "inference"),
+        ("openai.embeddings", "opentelemetry.instrumentation.openai.v1", 1, "embeddings"),
+        ("openai.chat", "opentelemetry.instrumentation.openai.v1", 0, "other"),
+        ("POST", "opentelemetry.instrumentation.openai.v1", 1, "other"),
+        ("openai.chat", "app", 1, "other"),
+        ("response", "openinference.instrumentation.openai_agents", 1, "other"),
+        ("", "opentelemetry.instrumentation.openai.v1", 1, "other"),
+    ],
+)
+def test_a_request_that_lost_everything_is_known_by_its_instrumentor_and_name(name, scope, dropped, role):
+    kind = "internal" if scope.startswith("openinference") else "client"
+    assert role_of(span({"k": "v"}, name=name, scope=scope, kind=kind, dropped_attributes_count=dropped)) == role
+
+
 def test_a_servers_own_span_is_other():
     attributes = {"gen_ai.usage.prompt_tokens": 5, "gen_ai.request.id": "r", "gen_ai.response.model": "m"}
     assert role_of(span(attributes, name="llm_request", kind="server")) == "other"

@@ -1,0 +1,37 @@
+"""Operations: what a span asked for, in GenAI's words.
+
+Sources: `{operation} {model}` of GenAI, `{vendor}.{operation}` of OpenLLMetry, the methods after which OpenInference
+names its spans. Invariant: words that nobody defined stay as they were.
+"""
+
+from typing import Final
+
+TEXT_COMPLETION: Final = "text_completion"
+
+_WORDS: Final = {"completion": TEXT_COMPLETION, "embedding": "embeddings"}
+_NAMES: Final = {
+    "chat": "chat",
+    "chatcompletion": "chat",
+    "response": "chat",
+    "messages": "chat",
+    "generate_content": "generate_content",
+    "completion": TEXT_COMPLETION,
+    "text_completion": TEXT_COMPLETION,
+    "embedding": "embeddings",
+    "embeddings": "embeddings",
+    "createembeddings": "embeddings",
+    "rerank": "rerank",
+    "invoke_agent": "invoke_agent",
+    "execute_tool": "execute_tool",
+}
+
+
+def operation(word: str) -> str:
+    """GenAI's word for the operation that an attribute names."""
+    return _WORDS.get(word.lower(), word)
+
+
+def operation_of_name(span_name: str) -> str | None:
+    """The operation after which a span is named; None for a name that is none of an instrumentor's."""
+    first, _, _ = span_name.partition(" ")
+    return _NAMES.get(first.rpartition(".")[2].lower())
