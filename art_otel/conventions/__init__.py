@@ -8,6 +8,7 @@ from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture import capture_switch
 from art_otel.conventions.claims import is_foreign
 from art_otel.conventions.failure import failure_of
+from art_otel.conventions.genai_messages import tells_completion
 from art_otel.conventions.own import env_state_of, extra_of
 from art_otel.conventions.recordings import merge_calls, same_call
 from art_otel.conventions.rewards import BadReward, GivenReward, rewards_of, rewards_of_log
@@ -32,4 +33,5 @@ __all__ = [
     "rewards_of_log",
     "role_of",
     "same_call",
+    "tells_completion",
 ]

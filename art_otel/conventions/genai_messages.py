@@ -42,6 +42,11 @@ class _Recorded(msgspec.Struct, frozen=True):
     fields: dict[str, Value]
 
 
+def tells_completion(log: LogRecord) -> bool:
+    """Whether the log record is a completion, which belongs to an LLM call only."""
+    return event_name(log) == _CHOICE
+
+
 def read(span: Span, logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
     """What the events tell; None when there are none."""
     events = _events(span, logs)

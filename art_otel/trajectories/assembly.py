@@ -16,6 +16,7 @@ from art_otel.conventions import Role, role_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, grow_tree
 from art_otel.trajectories.account import Account, count_spans
 from art_otel.trajectories.completeness import Evidence, find_incomplete, is_blind
+from art_otel.trajectories.joined_logs import join_logs
 from art_otel.trajectories.lineage import build_turns
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.rewards import RewardScene, final_reward, find_rewards
@@ -45,8 +46,8 @@ def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = ()) -> A
     """Assemble a group. `rollout_spans` are globs of span names that count as rollouts (`--rollout-span`)."""
     account = Account()
     tree = grow_tree(group.spans)
-    logs = _join_logs(group.logs, tree, account)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
+    logs = join_logs(group.logs, tree, roles, account)
     division = find_rollouts(tree, roles, rollout_spans)
     recorded = {rollout: record_calls(rollout.spans, tree, roles, logs) for rollout in division.rollouts}
     rewards = find_rewards(_scene(tree, division, roles, logs, recorded))
@@ -58,23 +59,6 @@ def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = ()) -> A
     count_spans(account, tree, roles, division.of, group.damages, rewards)
     _count_trajectories(account, trajectories, tree)
     return Assembly(trajectories=tuple(trajectories), account=account)
-
-
-def _join_logs(logs: Iterable[LogRecord], tree: SpanTree, account: Account) -> dict[SpanKey, list[LogRecord]]:
-    """The log records of each span by time, each once."""
-    unique: dict[bytes, LogRecord] = {}
-    for log in logs:
-        encoded = msgspec.msgpack.encode(log, order="deterministic")
-        account.logs_duplicate += encoded in unique
-        unique[encoded] = log
-    joined: dict[SpanKey, list[LogRecord]] = defaultdict(list)
-    for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):
-        if log.key in tree.spans:
-            joined[log.key].append(log)
-            account.logs_joined += 1
-        else:
-            account.logs_without_span += 1
-    return joined
 
 
 def _scene(
