@@ -155,9 +155,10 @@ class _Finder:
         rollout_id = declared_id(span)
         if rollout_id is not None and (outer is None or outer.rollout_id != rollout_id):
             return self._by_declared_id(rollout_id, span, outer)
-        if outer is not None or span.key not in self.tree.orphans:
+        if outer is not None:
             return outer
-        return self._of_orphan(span)
+        lone_call = span.parent_span_id is None and self.roles[span.key] == "inference"
+        return self._of_orphan(span) if lone_call or span.key in self.tree.orphans else None
 
     def _by_declared_id(self, rollout_id: str, span: Span, outer: RolloutSpans | None) -> RolloutSpans:
         attempts = self.by_id.get(rollout_id)

@@ -223,3 +223,11 @@ def test_a_call_that_is_its_own_rollout_leaves_no_content_in_the_metadata(tmp_pa
     (trajectory,), _ = convert_spans(tmp_path, call)
     assert trajectory.metadata == {"app.user": "u"}
     assert trajectory.calls[0].prompt_token_ids.tolist() == [1]
+
+
+def test_a_call_without_a_parent_belongs_to_the_rollout_of_its_trace(tmp_path):
+    spans = [make_span(1, name="rollout x", attributes={ID: "r"}), chat_span(2, None, ["a"], "b")]
+    (trajectory,), report = convert_spans(tmp_path, *spans)
+    assert len(trajectory.calls) == 1
+    assert trajectory.complete
+    assert report.spans.used == 2
