@@ -21,7 +21,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         description="Convert span dumps of any OTel collector into a Parquet dataset of trajectories, with a report"
         " that accounts for every span.",
     )
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="files, folders, globs, or - for standard input")
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="files, folders, globs, URLs (s3://, gs://), or - for standard input",
+    )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder of the dataset")
     parser.add_argument(
         "--format", default="auto", metavar="NAME", help="the dumps' format (default: auto, by content)"

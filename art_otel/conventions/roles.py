@@ -58,6 +58,9 @@ _INSTRUMENTORS: Final = re.compile(
 )
 """Scopes whose spans are requests to a model."""
 
+_MAY_BE_CLIENT: Final = ("client", "unspecified")
+"""SDKs always set a kind; some stores (Phoenix, MLflow) do not keep it."""
+
 _AGENT_NAMES: Final = ("gen_ai.agent.name", "agent.name")
 
 
@@ -101,7 +104,7 @@ def _left_role(span: Span, reading: Reading) -> Role:
     """The role of a span without a name for it, by its span name and by what is left."""
     called = operation_of_name(span.name)
     known = _INSTRUMENTORS.match(span.scope.name) is not None
-    if span.kind != "client" and not known and span.name != LITELLM_RAW:
+    if span.kind not in _MAY_BE_CLIENT and not known and span.name != LITELLM_RAW:
         return "other"
     asked = reading.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
     agent = called is None and reading.text(*_AGENT_NAMES) is not None

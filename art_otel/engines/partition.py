@@ -11,7 +11,7 @@ from pathlib import Path
 
 from art_otel.engines.buckets import Buckets, Content, Record, read_bucket
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Format, Input, Limits, read_file
+from art_otel.sources import FileAccount, Format, Input, Limits, ReadAhead, read_file
 from art_otel.spans import Damage, Span
 from art_otel.trajectories import Kinship
 
@@ -57,14 +57,15 @@ def partition_spans(
     buckets = Buckets(folder, _bucket_count(inputs), MEMORY_BUDGET)
     partition = Partition()
     kinship = Kinship()
-    for source in inputs:
-        account = FileAccount(path=source.name)
-        partition.files.append(account)
-        try:
-            for record in read_file(source, account, limits=limits, on_bytes=on_bytes, format=format):
-                _take(record, buckets, kinship, partition)
-        except SourceError as error:
-            account.error = str(error)
+    with ReadAhead([source.stored for source in inputs if source.stored]) as ahead:
+        for source in inputs:
+            account = FileAccount(path=source.name)
+            partition.files.append(account)
+            try:
+                for record in read_file(source, account, limits=limits, on_bytes=on_bytes, format=format, ahead=ahead):
+                    _take(record, buckets, kinship, partition)
+            except SourceError as error:
+                account.error = str(error)
     if kinship.seeks_responses:
         kinship.find_responses(record for record in _all(buckets) if isinstance(record, Span))
     moved = _homes(buckets, kinship)

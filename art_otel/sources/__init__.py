@@ -10,6 +10,7 @@ from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, format_named
 from art_otel.sources.inputs import Input, find_inputs
 from art_otel.sources.limits import Limits
+from art_otel.sources.read_ahead import ReadAhead
 from art_otel.sources.reader import read_file
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Format",
     "Input",
     "Limits",
+    "ReadAhead",
     "Reading",
     "Record",
     "find_inputs",

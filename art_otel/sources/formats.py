@@ -6,12 +6,29 @@ Invariant: detection looks at content and takes the first format that knows it, 
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.sources import otlp_json, otlp_protobuf
+from art_otel.sources import (
+    clickhouse,
+    console,
+    jaeger,
+    mlflow,
+    otlp_json,
+    otlp_protobuf,
+    phoenix_dataframe,
+    phoenix_rest,
+    zipkin,
+)
 from art_otel.sources.format import Format
 
 FORMATS: Final[tuple[Format, ...]] = (
     otlp_json.FORMAT,
     otlp_protobuf.FORMAT,
+    jaeger.FORMAT,
+    zipkin.FORMAT,
+    phoenix_rest.FORMAT,
+    mlflow.FORMAT,
+    clickhouse.FORMAT,
+    phoenix_dataframe.FORMAT,
+    console.FORMAT,
 )
 
 

@@ -1,4 +1,4 @@
-"""Input: one file to read, found through a file name, a folder, a glob or `-`.
+"""Input: one file to read, found through a file name, a folder, a glob, a URL or `-`.
 
 Invariant: a file that several sources lead to is one Input, at the place of the first of them.
 """
@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
+from urllib.parse import unquote
 
 from art_otel.errors import SourceError
+from art_otel.sources.stores import StoredFile, is_store_url, list_store
 
 STDIN: Final = "-"
+FILE_SCHEME: Final = "file://"
 REPORT_NAME: Final = "_report.json"
 SCHEMA_KEY: Final = b"art_otel.schema_version"
 MAX_FOOTER_BYTES: Final = 64 << 20
@@ -20,8 +23,9 @@ MAX_FOOTER_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
-    """`name` is what people see, `path` None means standard input, `size` is in bytes and None when unknown.
+    """A file has a `path`, an object in a store is `stored`, and what has neither is standard input.
 
+    `name` is what people see, `size` is in bytes and None when unknown.
     `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
     in a folder may be anything, so that it is no error when nobody knows its format.
     """
@@ -30,26 +34,27 @@ class Input:
     path: Path | None
     size: int | None
     explicit: bool
+    stored: StoredFile | None = None
 
 
 def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
-    """Every file that the sources lead to: files, folders (all below, sorted), globs, `-` for standard input.
+    """Every file that the sources lead to: files, folders (all below, sorted), globs, URLs, `-` for standard input.
 
-    Raises SourceError for a source that leads to nothing.
+    Raises SourceError for a source that leads to nothing, or to a store that cannot be listed.
     """
-    found: dict[str, Input] = {}
+    found: dict[str | StoredFile, Input] = {}
     for source in sources:
         before = len(found)
         known = False
         for candidate in _expand(str(source)):
-            key = STDIN if candidate.path is None else os.path.realpath(candidate.path)
+            key = candidate.stored or (STDIN if candidate.path is None else os.path.realpath(candidate.path))
             known = known or key in found
             earlier = found.get(key, candidate)
             found[key] = replace(earlier, explicit=earlier.explicit or candidate.explicit)
         if len(found) == before and not known:
             raise SourceError(
                 f"{source}: nothing to read there; name a file, a folder with files in it, "
-                "a glob such as 'dumps/**/*.jsonl', or - for standard input"
+                "a glob such as 'dumps/**/*.jsonl', a URL such as s3://bucket/dumps, or - for standard input"
             )
     return list(found.values())
 
@@ -58,6 +63,11 @@ def _expand(source: str) -> Iterator[Input]:
     if source == STDIN:
         yield Input(name="<stdin>", path=None, size=None, explicit=True)
         return
+    if is_store_url(source):
+        yield from _stored(source)
+        return
+    if source.startswith(FILE_SCHEME):
+        source = unquote(source.removeprefix(FILE_SCHEME).removeprefix("localhost"))
     path = Path(source)
     if path.exists():
         yield from _files(path)
@@ -65,6 +75,12 @@ def _expand(source: str) -> Iterator[Input]:
     for match in sorted(glob.glob(source, recursive=True)):  # noqa: PTH207 # Path.glob takes no absolute patterns
         if not Path(match).is_dir():
             yield from _files(Path(match))
+
+
+def _stored(source: str) -> Iterator[Input]:
+    for file, explicit in list_store(source):
+        if explicit or file.path.rpartition("/")[2] != REPORT_NAME:
+            yield Input(name=file.name, path=None, size=file.size, explicit=explicit, stored=file)
 
 
 def _files(path: Path) -> Iterator[Input]:

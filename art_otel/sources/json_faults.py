@@ -14,6 +14,7 @@ from art_otel.sources.refusals import Refused
 _UTF8_CHUNK: Final = 1 << 16
 _SURROGATE: Final = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD](?P<lone>[89a-fA-F])|.)", re.DOTALL)
 _FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
+_NOT_FINITE: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|-?\bInfinity\b|\bNaN\b', re.DOTALL)
 
 TRUNCATED: Final = "Input data was truncated"
 """msgspec's words for JSON that is good as far as it goes."""
@@ -30,6 +31,21 @@ def syntax_problem(data: bytes | memoryview) -> Refused | None:
             return Refused("lone surrogate", detail="a \\u escape of half a character")
         return Refused("not JSON", detail=str(error))
     return None
+
+
+def json_problem(data: bytes) -> Refused | None:
+    """As `syntax_problem`, but a piece that only ends too early is torn, and bare NaN or Infinity are told apart."""
+    problem = syntax_problem(data)
+    if problem is None or problem.reason != "not JSON":
+        return problem
+    if problem.detail == TRUNCATED:
+        return Refused("torn", detail=problem.detail)
+    if b"NaN" not in data and b"Infinity" not in data:
+        return problem
+    finite = _NOT_FINITE.sub(lambda match: match[1] or b"null", data)
+    if syntax_problem(finite) is not None:
+        return problem
+    return Refused("not a finite number", detail=problem.detail)
 
 
 def fault_path(message: str) -> str:

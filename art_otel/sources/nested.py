@@ -1,7 +1,7 @@
 """Nested attributes flattened to dotted names, as an instrumentor wrote them before a store nested them.
 
-Invariant: a list that holds objects is spread by index (`llm.input_messages.0.message.role`); any other list is a value.
-Null is absent: a store that merges the objects of all its rows fills the gaps with null.
+Invariant: a list that holds objects is spread by index (`llm.input_messages.0.message.role`), any other list is a
+value, and null is absent: a store that merges the objects of all its rows fills the gaps with null.
 
 Source of the format: `unflatten` in Phoenix's `phoenix/trace/attributes.py`.
 """
@@ -22,7 +22,7 @@ _JSON_TEXT_ENDING: Final = ".document.metadata"
 
 
 def flatten(nested: Mapping[str, Value], prefix: str = "") -> dict[str, Value]:
-    """Every leaf by its dotted name. Attributes that Phoenix parsed from JSON text are JSON text again. Raises Refused."""
+    """Every leaf by its dotted name; what Phoenix parsed from JSON text is JSON text again. Raises Refused."""
     flat: dict[str, Value] = {}
     _spread(nested, prefix, flat, 0)
     return flat

@@ -15,9 +15,10 @@ import msgspec
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Record
 from art_otel.sources.json_faults import TRUNCATED, fault_path, is_utf8, syntax_problem
+from art_otel.sources.json_scan import object_end
 from art_otel.sources.otlp import Batch, scope_of
 from art_otel.sources.otlp_json_records import JsonRecords
-from art_otel.sources.otlp_json_scan import Cut, Scan, object_end, scan_request
+from art_otel.sources.otlp_json_scan import Cut, Scan, scan_request
 from art_otel.sources.refusals import NO_IDS, Ids, Refused, attribute_path
 from art_otel.spans import Damage, Resource, Scope
 

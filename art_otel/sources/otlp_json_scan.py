@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
+from art_otel.sources.json_scan import CLOSER_OF, OPENER_OF, TOKEN
+
 Role: TypeAlias = Literal["resource", "scope", "span", "log"]
 
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[{}\[\]]', re.DOTALL)
 _REQUEST: Final = re.compile(
     rb'\{\s*+"(?:(?:trace|result)"\s*+:\s*+\{\s*+"resourceSpans|batches|resource(?:Spans|Logs|Metrics|Profiles))"\s*+:'
 )
-_CLOSER_OF: Final = {ord("{"): ord("}"), ord("["): ord("]")}
-_OPENER_OF: Final = {closer: opener for opener, closer in _CLOSER_OF.items()}
 _MAX_KEY: Final = 32
 _TAIL_BYTES: Final = 8
 
@@ -109,21 +108,6 @@ def split_requests(line: bytes) -> list[bytes]:
     return [piece for piece in pieces if piece] or [line]
 
 
-def object_end(data: bytes, start: int, limit: int) -> int | None:
-    """Where the object that begins at `start` ends; None when its brackets do not match up to `limit`."""
-    nest = bytearray()
-    for token in _TOKEN.finditer(data, start, limit):
-        byte = data[token.start()]
-        if byte in _CLOSER_OF:
-            nest.append(byte)
-        elif byte in _OPENER_OF:
-            if nest.pop() != _OPENER_OF[byte]:
-                return None
-            if not nest:
-                return token.end()
-    return None
-
-
 class _Scanner:
     """The state of one scan: the known brackets around this place, or the openers inside an object with no parts."""
 
@@ -139,11 +123,11 @@ class _Scanner:
 
     def cuts(self) -> Iterator[Cut]:
         """Each resource, scope, span and log record in the order of the data."""
-        for token in _TOKEN.finditer(self._data):
+        for token in TOKEN.finditer(self._data):
             byte = self._data[token.start()]
-            if byte in _CLOSER_OF:
+            if byte in CLOSER_OF:
                 self._open(byte, token.start())
-            elif byte in _OPENER_OF:
+            elif byte in OPENER_OF:
                 yield from self._close(byte, token.start())
             elif not self._inside and token.end() - token.start() <= _MAX_KEY:
                 self._key = token.group()[1:-1]
@@ -167,7 +151,7 @@ class _Scanner:
             self._role, self._start = known, start
 
     def _close(self, closer: int, start: int) -> Iterator[Cut]:
-        opener = _OPENER_OF[closer]
+        opener = OPENER_OF[closer]
         if self._inside:
             match = self._inside.rfind(opener)
             if match > 0:

@@ -36,6 +36,7 @@ def write_lines(file: BinaryIO, output: BinaryIO, problems: TextIO) -> None:
     for line in read_lines(file):
         if isinstance(line, bytes):
             output.write(line)
+            output.write(b"\n")
         else:
             problems.write("\t".join(part.replace("\t", " ").replace("\n", " ") for part in line) + "\n")
 
@@ -59,7 +60,8 @@ def _batch_rows(rows: int, size: int) -> int:
 
 def _group(opened: pq.ParquetFile, number: int, batch_rows: int) -> Iterator[bytes | Problem]:
     """The rows of a row group; when a batch cannot be read, the rest of them one by one."""
-    done, problem = 0, None
+    done = 0
+    problem: Problem = ("torn", f"row group {number + 1}", "")
     for rows in (batch_rows, 1):
         try:
             batches = opened.iter_batches(rows, row_groups=[number], use_threads=False)
@@ -71,8 +73,7 @@ def _group(opened: pq.ParquetFile, number: int, batch_rows: int) -> Iterator[byt
             problem = (reason, f"row group {number + 1}, row {done + 1}", _told(error))
         else:
             return
-    if problem is not None:
-        yield problem
+    yield problem
 
 
 def _told(error: BaseException) -> str:

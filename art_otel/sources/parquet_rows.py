@@ -10,37 +10,44 @@ other values, and text that is not UTF-8 keeps its bytes.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from art_otel.spans import Value
 
 _NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_SMALL_BYTES: Final = 32 << 20
+"""Above, msgspec is not asked: where there is not enough memory it crashes instead of raising."""
+
+_Encode: TypeAlias = Callable[[object], bytes]
 
 
 def json_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Each row as a line."""
+    """Each row as a line, without its end."""
     names: list[str] = batch.schema.names
     order = sorted(range(len(names)), key=lambda at: not names[at].lower().endswith("id"))
-    ordered = [names[at] for at in order]
+    encode: _Encode = msgspec.json.encode
     try:
         columns = [_values(batch.column(at)) for at in order]
+        if batch.nbytes > _SMALL_BYTES or any(_may_hold_nan(kind) for kind in batch.schema.types):
+            encode = _encode
     except (ValueError, OverflowError):  # text that is not UTF-8, or a time that nothing can hold
         columns = [[_value(scalar) for scalar in batch.column(at)] for at in order]
+        encode = _encode
     for row in zip(*columns, strict=True):
-        yield _line(ordered, row)
+        yield encode({names[at]: value for at, value in zip(order, row, strict=True) if _is_known(value)})
 
 
-def _line(names: Sequence[str], row: Sequence[Value]) -> bytes:
-    fields = {
-        name: value
-        for name, value in zip(names, row, strict=True)
-        if value is not None and (type(value) is not float or value == value)  # noqa: PLR0124 # NaN
-    }
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False, default=_other)
-    return text.encode(errors="surrogateescape") + b"\n"
+def _is_known(value: Value) -> bool:
+    return value is not None and (type(value) is not float or value == value)  # noqa: PLR0124 # NaN
+
+
+def _encode(row: object) -> bytes:
+    """JSON with NaN and bytes that are not UTF-8, which msgspec does not write."""
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str).encode(errors="surrogateescape")
 
 
 def _values(column: pa.Array) -> list[Value]:
@@ -52,13 +59,25 @@ def _values(column: pa.Array) -> list[Value]:
     return column.to_pylist()
 
 
-def _retyped(kind: pa.DataType, change: Callable[[pa.TimestampType], pa.DataType]) -> pa.DataType:
-    """The type with `change` for every timestamp in it."""
+def _retyped(kind: pa.DataType, of_time: Callable[[pa.TimestampType], pa.DataType]) -> pa.DataType:
+    """The type with `of_time` of every timestamp in it, and bytes as text: some writers do not mark it."""
+    if pa.types.is_timestamp(kind):
+        return of_time(kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.large_string() if pa.types.is_large_binary(kind) else pa.string()
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_retyped(kind.value_type, change)))
+        return pa.list_(kind.value_field.with_type(_retyped(kind.value_type, of_time)))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_retyped(field.type, change)) for field in kind])
-    return change(kind) if pa.types.is_timestamp(kind) else kind
+        return pa.struct([field.with_type(_retyped(field.type, of_time)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_retyped(kind.key_type, of_time), _retyped(kind.item_type, of_time))
+    return kind
+
+
+def _may_hold_nan(kind: pa.DataType) -> bool:
+    """Whether doubles stand inside its values; those of a column itself are known."""
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return any(pa.types.is_floating(one) or _may_hold_nan(one) for one in inner)
 
 
 def _value(scalar: pa.Scalar) -> Value:
@@ -80,8 +99,3 @@ def _value(scalar: pa.Scalar) -> Value:
     if isinstance(scalar, pa.DictionaryScalar):
         return _value(scalar.value)
     return scalar.as_py()
-
-
-def _other(value: object) -> str:
-    """What JSON has no type for: the bytes of text columns without their mark, dates, decimals, UUIDs."""
-    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)

@@ -14,6 +14,7 @@ from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, detect_format
 from art_otel.sources.inputs import Input
 from art_otel.sources.limits import Limits
+from art_otel.sources.read_ahead import ReadAhead
 from art_otel.sources.refusals import Refused
 from art_otel.sources.streams import HEAD_BYTES, DumpStream, open_input
 from art_otel.spans import Damage, Span
@@ -26,12 +27,14 @@ def read_file(
     limits: Limits | None = None,
     on_bytes: Callable[[int], None] | None = None,
     format: Format | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
+    ahead: ReadAhead | None = None,
 ) -> Iterator[Record]:
     """Every record of one file in its order; `account` is filled on the way.
 
     `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
-    somebody says the file is; without it the content decides. Raises SourceError, at the first record, for a file that
-    cannot be opened or read, and for one that was named explicitly but whose format nobody knows; one found in a
+    somebody says the file is; without it the content decides. `ahead` fetches files of stores before they are read,
+    several at a time; without it each is fetched when it is read. Raises SourceError, at the first record, for a file
+    that cannot be opened or read, and for one that was named explicitly but whose format nobody knows; one found in a
     folder gives nothing then and says so in `account.note`.
     """
     account.path = input.name
@@ -43,14 +46,14 @@ def read_file(
 
     reading = Reading(path=input.name, limits=limits or Limits(), account=account)
     try:
-        with open_input(input, reading.limits, consumed) as stream:
+        with open_input(input, reading.limits, consumed, ahead) as stream:
             account.compression = stream.compression
             known = format or _detect(stream, input, account)
             if known is not None:
                 account.format, account.lacks = known.name, known.lacks
             if known is not None:
                 yield from _records(stream, known, reading)
-            elif stream.failure is not None:
+            elif stream.failures:
                 yield from _end(stream, None, reading)
     except SourceError as error:
         account.error = str(error)
@@ -95,9 +98,9 @@ def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Re
 
 
 def _end(stream: DumpStream, last: Record | None, reading: Reading) -> Iterator[Record]:
-    """One Damage for a stream that ended too early, unless the last record already says that the end is torn."""
-    if stream.failure is None or (isinstance(last, Damage) and last.reason == "torn"):
-        return
-    reason, detail = stream.failure
-    reading.account.damaged += 1
-    yield Refused(reason, detail=detail).damage(reading.path)
+    """One Damage for each piece of the stream that cannot be read, unless `last` already says that its end is torn."""
+    is_told = isinstance(last, Damage) and last.reason == "torn"
+    for reason, detail, place in stream.failures:
+        if place or reason != "torn" or not is_told:
+            reading.account.damaged += 1
+            yield Refused(reason, detail=detail).damage(f"{reading.path}:{place}" if place else reading.path)

@@ -1,7 +1,7 @@
 """The bytes of one input: counted as they are read, decompressed by what they are and not by a file's name.
 
 Invariant: a compressed stream that ends too early or is broken gives all bytes before that place and then ends;
-`DumpStream.failure` says what happened. Only a file that the system cannot read raises SourceError.
+`DumpStream.failures` says what happened. Only a file that cannot be read at all raises SourceError.
 """
 
 import contextlib
@@ -10,26 +10,33 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Generator
-from typing import Any, Final, TypeAlias, cast
+from typing import BinaryIO, Final, cast
 
 from art_otel.errors import SourceError
+from art_otel.sources.decompress import (
+    GZIP_MAGIC,
+    ZSTD_MAGIC,
+    Failure,
+    Fill,
+    gunzip,
+    is_framed_zstd,
+    pour,
+    unframe_zstd,
+    unzstd,
+)
 from art_otel.sources.inputs import Input
 from art_otel.sources.limits import Limits
-from art_otel.spans import DamageReason
+from art_otel.sources.parquet_process import PARQUET_MAGIC, ParquetProcess, copied_to_disk
+from art_otel.sources.read_ahead import ReadAhead
 
 HEAD_BYTES: Final = 1 << 20
-CHUNK_BYTES: Final = 64 << 10
-GZIP_MAGIC: Final = b"\x1f\x8b"
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-
-_Fill: TypeAlias = Callable[[memoryview], int]
-"""Writes bytes into a buffer and says how many; 0 at the end."""
+_MAGIC_BYTES: Final = 8
 
 
-class _Peekable(io.RawIOBase):
+class Peekable(io.RawIOBase):
     """A raw stream whose first bytes can be looked at before they are read."""
 
-    def __init__(self, fill: _Fill) -> None:
+    def __init__(self, fill: Fill) -> None:
         super().__init__()
         self._fill = fill
         self._seen = b""
@@ -59,89 +66,99 @@ class _Peekable(io.RawIOBase):
         return count
 
 
-class DumpStream(_Peekable):
-    """The decompressed bytes of an input. `failure` is set when they end before their end."""
+class DumpStream(Peekable):
+    """The decompressed bytes of an input, or the rows of a Parquet file as JSON lines.
 
-    def __init__(self, raw: _Peekable, limits: Limits) -> None:
-        magic = raw.head(len(ZSTD_MAGIC))
+    `failures` says what could not be read of it. `file` is the input where it is a file of the system.
+    """
+
+    def __init__(self, raw: Peekable, limits: Limits, name: str, file: BinaryIO | None = None) -> None:
+        magic = raw.head(_MAGIC_BYTES)
         self.compression: str | None = None
-        self.failure: tuple[DamageReason, str] | None = None
+        self.failures: list[Failure] = []
+        self._ended = False
+        self._open = contextlib.ExitStack()
         self._left = limits.max_decompressed_bytes
-        self._decompress: _Fill = raw.readinto
+        self._decompress: Fill = raw.readinto
+        fail = self.failures.append
         if magic.startswith(GZIP_MAGIC):
-            self.compression, self._decompress = "gzip", _gunzip(raw)
-        elif magic == ZSTD_MAGIC:
-            self.compression, self._decompress = "zstd", _unzstd(raw, self._fail)
+            self.compression, self._decompress = "gzip", gunzip(raw)
+        elif magic.startswith(ZSTD_MAGIC):
+            self.compression, self._decompress = "zstd", unzstd(raw, fail)
+        elif is_framed_zstd(magic):
+            self.compression, self._decompress = "zstd", unframe_zstd(raw, limits.max_message_bytes, fail)
+        elif magic.startswith(PARQUET_MAGIC):
+            whole = file or self._open.enter_context(copied_to_disk(raw, name))
+            rows = self._open.enter_context(ParquetProcess(whole, name, limits.max_parquet_memory, fail))
+            self.compression, self._decompress = "parquet", rows.readinto
         super().__init__(self._bounded)
 
-    def _fail(self, reason: DamageReason, detail: str) -> None:
-        self.failure = (reason, detail)
+    def close(self) -> None:
+        """Close what was opened for the decompression."""
+        self._open.close()
+        super().close()
 
     def _bounded(self, buffer: memoryview) -> int:
-        if self.failure:
+        if self._ended:
             return 0
         try:
             count = self._decompress(buffer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self._fail("torn", f"the {self.compression} stream is cut or broken here: {error}")
-            return 0
-        if self.compression:
-            self._left -= count
-        if self._left < 0:
-            self._fail("over a limit", "it decompresses to more than Limits.max_decompressed_bytes")
-            return 0
+            return self._end(Failure("torn", f"the {self.compression} stream is cut or broken here: {error}"))
+        if self.compression and count > self._left:
+            self._end(Failure("over a limit", "it decompresses to more than Limits.max_decompressed_bytes"))
+            count = self._left
+        self._left -= count
         return count
 
-
-def _gunzip(raw: _Peekable) -> _Fill:
-    """Several members one after the other are one stream."""
-    stream = gzip.GzipFile(fileobj=io.BufferedReader(raw, CHUNK_BYTES))
-
-    def fill(buffer: memoryview) -> int:
-        data = stream.read1(len(buffer))  # read1 gives what there is before the next read raises
-        buffer[: len(data)] = data
-        return len(data)
-
-    return fill
-
-
-def _unzstd(raw: _Peekable, fail: Callable[[DamageReason, str], None]) -> _Fill:
-    """Several frames one after the other are one stream."""
-    import pyarrow as pa  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs] # slow to load, and it has none
-
-    arrow = cast(Any, pa)
-    stream: io.FileIO = arrow.CompressedInputStream(arrow.PythonFile(io.BufferedReader(raw, CHUNK_BYTES), "r"), "zstd")
-
-    def fill(buffer: memoryview) -> int:
-        # A read that fails has already written what it could, but does not say how much. 0xff ends neither a
-        # text nor, but for a rare last number, a protobuf message, so it marks what was not written.
-        buffer[:] = b"\xff" * len(buffer)
-        try:
-            return stream.readinto(buffer)
-        except OSError as error:
-            fail("torn", f"the zstd stream is cut or broken here: {error}")
-            return len(bytes(buffer).rstrip(b"\xff"))
-
-    return fill
+    def _end(self, failure: Failure) -> int:
+        self._ended = True
+        self.failures.append(failure)
+        return 0
 
 
 @contextlib.contextmanager
-def open_input(source: Input, limits: Limits, consumed: Callable[[int], None]) -> Generator[DumpStream]:
-    """Open an input; `consumed` is told how many (compressed) bytes each read took. Raises SourceError."""
+def open_input(
+    source: Input, limits: Limits, consumed: Callable[[int], None], ahead: ReadAhead | None = None
+) -> Generator[DumpStream]:
+    """Open an input; `consumed` is told how many (compressed) bytes each read took. Raises SourceError.
+
+    `ahead` fetches what is in a store, together with other files; without it this file is fetched alone.
+    """
     with contextlib.ExitStack() as stack:
+        if source.stored is not None:
+            ahead = ahead or stack.enter_context(ReadAhead([source.stored]))
+            stream = DumpStream(Peekable(_counted(pour(ahead.chunks(source.stored)), consumed)), limits, source.name)
+            yield stack.enter_context(stream)
+            return
         file = cast(io.RawIOBase, sys.stdin.buffer)
         if source.path is not None:
             try:
                 file = stack.enter_context(source.path.open("rb", buffering=0))
             except OSError as error:
                 raise SourceError(f"{source.name}: cannot be opened ({error.strerror}); check the path") from error
+        raw = Peekable(_counted(_filling(file, source.name), consumed))
+        whole = cast(BinaryIO, file) if source.path is not None and source.size is not None else None
+        stream = stack.enter_context(DumpStream(raw, limits, source.name, whole))
+        if whole is not None and stream.compression == "parquet":
+            consumed(max((source.size or 0) - len(raw.head(0)), 0))
+        yield stream
 
-        def fill(buffer: memoryview) -> int:
-            try:
-                count = file.readinto(buffer) or 0
-            except OSError as error:
-                raise SourceError(f"{source.name}: cannot be read ({error.strerror}); check the file") from error
-            consumed(count)
-            return count
 
-        yield DumpStream(_Peekable(fill), limits)
+def _filling(file: io.RawIOBase, name: str) -> Fill:
+    def fill(buffer: memoryview) -> int:
+        try:
+            return file.readinto(buffer) or 0
+        except OSError as error:
+            raise SourceError(f"{name}: cannot be read ({error.strerror}); check the file") from error
+
+    return fill
+
+
+def _counted(fill: Fill, consumed: Callable[[int], None]) -> Fill:
+    def counted(buffer: memoryview) -> int:
+        count = fill(buffer)
+        consumed(count)
+        return count
+
+    return counted

@@ -1,4 +1,4 @@
-"""Times that stores write as text, as nanoseconds since the Unix epoch.
+"""Times as stores write them, text or microseconds, in nanoseconds since the Unix epoch.
 
 Invariant: no digit is lost; what is no time raises Refused. A text without an offset is UTC, as every store means it.
 """
@@ -10,6 +10,7 @@ from typing import Final
 
 from art_otel.sources.refusals import Refused
 
+_MAX_US: Final = 2**63 // 1000
 _TIME: Final = re.compile(
     r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?(?P<offset>Z|[+-]\d\d:?\d\d)?",
     re.ASCII,
@@ -26,8 +27,25 @@ def text_to_ns(text: str, field: str) -> int:
         raise Refused("bad field", field, f"{text[:40]!r} is no time")
     offset = (found["offset"] or "Z").replace("Z", "+0000").replace(":", "")
     try:
-        moment = datetime.strptime(found["second"].replace("T", " ") + offset, "%Y-%m-%d %H:%M:%S%z")
+        moment = datetime.fromisoformat(found["second"] + offset)
         whole = calendar.timegm(moment.astimezone(UTC).timetuple())
     except (ValueError, OverflowError) as error:
         raise Refused("bad field", field, f"{text[:40]!r} is no time: {error}") from None
     return whole * 1_000_000_000 + int((found["fraction"] or "").ljust(9, "0"))
+
+
+def as_ns(time: int | str | None, field: str) -> int | None:
+    """Nanoseconds of a time that a store writes as a number of them or as text; None when there is none."""
+    found = text_to_ns(time, field) if isinstance(time, str) else time
+    if found is not None and found < 0:
+        raise Refused("bad field", field, "a time before 1970")
+    return found
+
+
+def us_to_ns(microseconds: float | None, field: str) -> int | None:
+    """Nanoseconds; None for an unknown time. Some exporters write fractions of a microsecond. Raises Refused."""
+    if microseconds is None:
+        return None
+    if not 0 <= microseconds <= _MAX_US:  # NaN neither
+        raise Refused("bad field", field, f"{microseconds!r} is no time")
+    return microseconds * 1000 if isinstance(microseconds, int) else round(microseconds * 1000)

@@ -1,0 +1,175 @@
+"""Spans that a store writes as JSON objects of its own: from the bytes of a dump to Span and Damage.
+
+Invariant: a bad object is one Damage and costs no other. What is lost of the list around them (its end, or text that
+is no JSON) is one Damage of kind "unknown".
+"""
+
+import codecs
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from art_otel.sources import otlp_messages as otlp
+from art_otel.sources.format import Reading, Record
+from art_otel.sources.json_faults import fault_path, is_utf8, json_problem
+from art_otel.sources.json_objects import Frame, Piece, read_objects
+from art_otel.sources.otlp import Batch
+from art_otel.sources.otlp_json_records import hex_id
+from art_otel.sources.plain_records import PlainRecords
+from art_otel.sources.refusals import Ids, Refused
+from art_otel.spans import Damage
+
+Message = TypeVar("Message")
+
+_UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_LIST_END: Final = re.compile(
+    rb'\](?:\s*+,\s*+"\w*+"\s*+:\s*+(?:"(?:[^"\\]++|\\.)*+"|[\w.+-]++|\[\s*+\]))*+\s*+\}', re.DOTALL
+)
+_SEPARATORS: Final = b" \t\r\n,[]"
+_TRACE_DIGITS: Final = 32
+_SPAN_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spelling(Generic[Message]):
+    """How a store writes a span.
+
+    `trace_id` and `span_id` find the ids in an object that cannot be decoded. `padded` ids may lack leading zeros.
+    """
+
+    frame: Frame
+    decoder: msgspec.json.Decoder[Message]
+    trace_id: re.Pattern[bytes]
+    span_id: re.Pattern[bytes]
+    padded: bool = False
+
+    def trace(self, text: str | None) -> str | None:
+        """A trace id as OTLP has it."""
+        return self._id(text, _TRACE_DIGITS)
+
+    def span(self, text: str | None) -> str | None:
+        """A span id as OTLP has it."""
+        return self._id(text, _SPAN_DIGITS)
+
+    def ids(self, data: bytes, records: PlainRecords) -> Ids:
+        """The ids of an object that cannot be decoded, as far as the first ones in it are good."""
+        trace_id, span_id = self.trace_id.search(data), self.span_id.search(data)
+        trace = self.trace(trace_id[1].decode(errors="replace")) if trace_id else None
+        return records.known_ids(trace, self.span(span_id[1].decode(errors="replace")) if span_id else None)
+
+    def _id(self, text: str | None, digits: int) -> str | None:
+        if not text:
+            return None
+        return text.zfill(digits) if self.padded else hex_id(text.removeprefix("0x"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The JSON of one object, at `place` (`file:line`)."""
+
+    data: bytes
+    place: str
+
+
+Build: TypeAlias = Callable[[Message, str], tuple[otlp.Span, Batch]]
+"""Makes OTLP's message of a store's; gets the place, may raise Refused."""
+
+
+def read_found(stream: io.BufferedIOBase, reading: Reading, frame: Frame) -> Iterator[Found | Damage]:
+    """Every object of a dump that holds nothing but lists of them."""
+    opened, broken, noisy = 0, False, False
+    for piece in read_objects(stream, frame, reading.limits.max_message_bytes):
+        place = f"{reading.path}:{piece.line}"
+        if piece.kind == "between":
+            text = _list_marks(piece, frame)
+            opened += text.count(b"[") - text.count(b"]")
+            if text.strip(_SEPARATORS):
+                if not noisy:
+                    yield Refused("not JSON", detail="text between the records").damage(place)
+                noisy = True
+            continue
+        noisy = piece.kind != "object"
+        broken = broken or noisy  # what follows may be the rest of it, also the end of a list
+        yield Found(data=piece.data, place=place) if piece.kind != "too long" else too_long(place)
+    if opened > 0 and not broken and not noisy:
+        yield Refused("torn", detail="the list of records has no end").damage(reading.path)
+
+
+def read_span(
+    found: Found, records: PlainRecords, spelling: Spelling[Message], build: Build[Message]
+) -> Iterator[Record]:
+    """The span in one object, with its partial Damages, or the Damage that says why there is none."""
+    try:
+        span, batch = build(decode_object(spelling.decoder, found.data), found.place)
+    except Refused as problem:
+        yield problem.damage(found.place, "span", spelling.ids(found.data, records))
+        return
+    yield from records.span(span, batch)
+
+
+def read_spans(
+    stream: io.BufferedIOBase, reading: Reading, spelling: Spelling[Message], build: Build[Message]
+) -> Iterator[Record]:
+    """Every span of a dump whose objects are spans."""
+    records = PlainRecords(reading)
+    for found in read_found(stream, reading, spelling.frame):
+        yield from (found,) if isinstance(found, Damage) else read_span(found, records, spelling, build)
+
+
+def read_broken(
+    found: Found, records: PlainRecords, spelling: Spelling[Message], build: Build[Message], problem: Refused | None
+) -> Iterator[Record]:
+    """The spans inside an object that did not decode because of `problem`, which is a Damage if no span explains it.
+
+    The problem is None when something else has explained it already.
+    """
+    first = spelling.frame.begins.search(found.data)
+    stream = io.BytesIO(found.data[first.start() :] if first else b"")
+    for piece in read_objects(stream, spelling.frame, records.reading.limits.max_message_bytes):
+        if spelling.frame.begins.match(piece.data):
+            at = Found(data=piece.data, place=found.place)
+            for record in read_span(at, records, spelling, build):
+                problem = None if isinstance(record, Damage) else problem
+                yield record
+    if problem is not None:
+        yield problem.damage(found.place)
+
+
+def decode_object(decoder: msgspec.json.Decoder[Message], data: bytes) -> Message:
+    """One object, also with a bare NaN or Infinity, as Python's `json` writes it. Raises Refused."""
+    try:
+        return decode_sound(decoder, data)
+    except Refused as problem:
+        if problem.reason != "not a finite number":
+            raise
+    try:
+        return msgspec.convert(json.loads(data), decoder.type, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise Refused("bad field", fault_path(str(error)), str(error)) from error
+
+
+def decode_sound(decoder: msgspec.json.Decoder[Message], data: bytes) -> Message:
+    """One object of sound JSON. Raises Refused."""
+    if not is_utf8(data):
+        raise Refused("invalid UTF-8")
+    try:
+        return decoder.decode(data)
+    except _UNDECODABLE as error:
+        raise json_problem(data) or Refused("bad field", fault_path(str(error)), str(error)) from error
+
+
+def too_long(place: str) -> Damage:
+    """The Damage of an object that is not held in memory."""
+    problem = "the object is longer than Limits.max_message_bytes; raise it to read this"
+    return Refused("over a limit", detail=problem).damage(place)
+
+
+def _list_marks(piece: Piece, frame: Frame) -> bytes:
+    """What stands between objects, with an object that is looked into as the list it holds."""
+    text = piece.data.removeprefix(codecs.BOM_UTF8) if piece.line == 1 else piece.data
+    return text if frame.around is None else _LIST_END.sub(b"]", frame.around.sub(b"[", text))

@@ -1,0 +1,108 @@
+"""ParquetProcess: the rows of a Parquet file as a stream of JSON lines, read by a process with a memory limit.
+
+Invariant: whatever the file does to that process, this one only sees the stream end, and says why.
+"""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from typing import BinaryIO, Final, cast
+
+from art_otel.errors import SourceError
+from art_otel.sources.decompress import Fail, Failure
+from art_otel.spans import DamageReason
+
+PARQUET_MAGIC: Final = b"PAR1"
+UNREADABLE: Final = "unreadable"
+_PROGRAM: Final = "art_otel.sources.parquet_lines"
+_MAX_PROBLEMS: Final = 1 << 20
+_COPY_BYTES: Final = 1 << 20
+
+
+class ParquetProcess(io.RawIOBase):
+    """Reads `file` from its beginning, which has to be a file of the system. `memory` is in bytes."""
+
+    def __init__(self, file: BinaryIO, name: str, memory: int, fail: Fail) -> None:
+        super().__init__()
+        self._name = name
+        self._fail = fail
+        self._ended = False
+        self._open = ExitStack()
+        self._problems = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 # closed with self._open
+        file.seek(0)
+        self._process = subprocess.Popen(  # noqa: S603 # our own program
+            [sys.executable, "-P", "-m", _PROGRAM, str(memory)],
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=self._problems,
+            env={**os.environ, **_environment()},
+        )
+        self._lines = cast(io.RawIOBase, self._process.stdout)
+
+    def readable(self) -> bool:
+        """True: it is there to be read."""
+        return True
+
+    def readinto(self, buffer: object, /) -> int:
+        """As io.RawIOBase. Raises SourceError for a file that is no Parquet."""
+        count = self._lines.readinto(cast(bytearray, buffer)) or 0
+        if not count and not self._ended:
+            self._ended = True
+            self._tell(self._process.wait())
+        return count
+
+    def close(self) -> None:
+        """End the process."""
+        if not self.closed:
+            self._process.kill()
+            self._process.wait()
+            self._lines.close()
+            self._open.close()
+        super().close()
+
+    def _tell(self, code: int) -> None:
+        """Tell what the process could not read."""
+        self._problems.seek(0)
+        lines = self._problems.read(_MAX_PROBLEMS).decode(errors="replace").splitlines()
+        for line in lines:
+            reason, _, rest = line.partition("\t")
+            place, _, detail = rest.partition("\t")
+            if reason == UNREADABLE:
+                raise SourceError(f"{self._name}: cannot be read as Parquet ({detail}); is it cut off? export it again")
+            if reason in ("over a limit", "torn"):
+                self._fail(Failure(cast(DamageReason, reason), _advised(reason, detail), place))
+        if code:
+            self._fail(Failure("torn", f"the process that read the Parquet file ended with {code}: {lines[-1:]}"))
+
+
+def _advised(reason: str, detail: str) -> str:
+    return f"{detail}; Limits.max_parquet_memory allows more" if reason == "over a limit" else detail
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONUTF8": "1",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others reserve more than they use
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def copied_to_disk(raw: io.RawIOBase, name: str) -> BinaryIO:
+    """What a stream holds, in a temporary file: Parquet is read from its end. Raises SourceError."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 # the caller closes it
+    try:
+        shutil.copyfileobj(io.BufferedReader(raw, _COPY_BYTES), file, _COPY_BYTES)
+    except OSError as error:
+        file.close()
+        raise SourceError(
+            f"{name}: cannot be copied to a temporary file ({error.strerror}); make room or set TMPDIR"
+        ) from error
+    except SourceError:
+        file.close()
+        raise
+    return cast(BinaryIO, file)
