@@ -105,7 +105,7 @@ class _Finder:
     def _may_be_root(self, span: Span) -> bool:
         """An unmarked span with the id is the rollout's own where the id begins, unless it is a part of a rollout."""
         part_of_one = attributes.STEP_INDEX in span.attributes or is_reward_span(span)
-        return span.key not in self.tree.orphans and not part_of_one and self.roles[span.key] == "other"
+        return span.key not in self.tree.orphans and not part_of_one and self.roles[span.key] in {"other", "agent"}
 
     def _matches(self, span: Span) -> bool:
         return any(fnmatchcase(span.name, glob) for glob in self.globs)
@@ -201,4 +201,5 @@ class _Finder:
 
 def _is_marked(span: Span) -> bool:
     marks = (attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, attributes.SPANS_ENDED)
-    return span.name.startswith(attributes.ROLLOUT_SPAN_PREFIX) or any(mark in span.attributes for mark in marks)
+    named = f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
+    return named or any(mark in span.attributes for mark in marks)

@@ -231,3 +231,11 @@ def test_a_call_without_a_parent_belongs_to_the_rollout_of_its_trace(tmp_path):
     assert len(trajectory.calls) == 1
     assert trajectory.complete
     assert report.spans.used == 2
+
+
+def test_a_rollout_span_may_be_an_agent_or_have_no_name_of_its_own(tmp_path):
+    agent = {ID: "r", "openinference.span.kind": "AGENT", "art.reward": 0.5}
+    for name in ("rollout", "solve"):
+        spans = [make_span(1, name=name, attributes=agent), chat_span(2, 1, ["a"], "b", attributes={ID: "r"})]
+        (trajectory,), _ = convert_spans(tmp_path / name, *spans)
+        assert (trajectory.status, trajectory.reward, trajectory.complete) == ("ok", 0.5, True)
