@@ -3,13 +3,13 @@
 Invariant: whatever the file does to that process, this one only sees the stream end, and says why.
 """
 
+import contextlib
 import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from typing import BinaryIO, Final, cast
 
 from art_otel.errors import SourceError
@@ -24,23 +24,29 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class ParquetProcess(io.RawIOBase):
-    """Reads `file` from its beginning, which has to be a file of the system. `memory` is in bytes."""
+    """Reads `file` from its beginning, which has to be a file of the system. `memory` is in bytes.
+
+    Raises SourceError when the process cannot be started.
+    """
 
     def __init__(self, file: BinaryIO, name: str, memory: int, fail: Fail) -> None:
         super().__init__()
         self._name = name
         self._fail = fail
         self._ended = False
-        self._open = ExitStack()
-        self._problems = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 # closed with self._open
         file.seek(0)
-        self._process = subprocess.Popen(  # noqa: S603 # our own program
-            [sys.executable, "-P", "-m", _PROGRAM, str(memory)],
-            stdin=file,
-            stdout=subprocess.PIPE,
-            stderr=self._problems,
-            env={**os.environ, **_environment()},
-        )
+        self._problems = temporary_file(name)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 # our own program
+                [sys.executable, "-P", "-m", _PROGRAM, str(memory)],
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=self._problems,
+                env={**os.environ, **_environment()},
+            )
+        except OSError as error:
+            self._problems.close()
+            raise SourceError(f"{name}: no process can be started to read it ({error}); free some memory") from error
         self._lines = cast(io.RawIOBase, self._process.stdout)
 
     def readable(self) -> bool:
@@ -61,7 +67,7 @@ class ParquetProcess(io.RawIOBase):
             self._process.kill()
             self._process.wait()
             self._lines.close()
-            self._open.close()
+            self._problems.close()
         super().close()
 
     def _tell(self, code: int) -> None:
@@ -94,15 +100,23 @@ def _environment() -> dict[str, str]:
 
 def copied_to_disk(raw: io.RawIOBase, name: str) -> BinaryIO:
     """What a stream holds, in a temporary file: Parquet is read from its end. Raises SourceError."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 # the caller closes it
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(temporary_file(name))
+        try:
+            shutil.copyfileobj(io.BufferedReader(raw, _COPY_BYTES), file, _COPY_BYTES)
+        except OSError as error:
+            raise _no_room(name, error) from error
+        stack.pop_all()
+        return file
+
+
+def temporary_file(name: str) -> BinaryIO:
+    """A file that is gone when it is closed. Raises SourceError, which names what it was for."""
     try:
-        shutil.copyfileobj(io.BufferedReader(raw, _COPY_BYTES), file, _COPY_BYTES)
+        return cast(BinaryIO, tempfile.TemporaryFile())
     except OSError as error:
-        file.close()
-        raise SourceError(
-            f"{name}: cannot be copied to a temporary file ({error.strerror}); make room or set TMPDIR"
-        ) from error
-    except SourceError:
-        file.close()
-        raise
-    return cast(BinaryIO, file)
+        raise _no_room(name, error) from error
+
+
+def _no_room(name: str, error: OSError) -> SourceError:
+    return SourceError(f"{name}: no temporary file to read it with ({error.strerror}); make room or set TMPDIR")
