@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file
 from art_otel.sources.parquet_lines import read_lines, write_lines
-from art_otel.sources.parquet_process import ParquetProcess
 from art_otel.sources.parquet_rows import json_rows
 from tests.conversions import convert_files
 from tests.sources.requests import TRACE, damages_of, lines, read_bytes, reasons_of, span, spans_of, traces
@@ -395,33 +394,3 @@ def test_limits_of_decompressed_bytes_hold_for_rows_too(tmp_path):
     records, _ = read_bytes(tmp_path, CLICKHOUSE.read_bytes(), limits=Limits(max_decompressed_bytes=300_000))
     assert 50 < len(spans_of(records)) < 600
     assert reasons_of(records)[-1] == "over a limit"
-
-
-def test_a_process_that_dies_is_told(tmp_path):
-    (tmp_path / "x.parquet").write_bytes(CLICKHOUSE.read_bytes())
-    problems = []
-    with (tmp_path / "x.parquet").open("rb") as file, ParquetProcess(file, "x", 800 << 20, problems.append) as rows:
-        assert rows.read(10)
-        rows._process.kill()
-        while rows.read(1 << 20):
-            pass
-        assert rows.read(10) == b""
-    (failure,) = problems
-    assert (failure.reason, failure.place) == ("torn", "")
-    assert "ended with -9" in failure.detail
-
-
-def test_no_temporary_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(SourceError, match=r"in\.dump: no temporary file to read it with .*; make room or set TMPDIR"):
-        read_bytes(tmp_path, CLICKHOUSE.read_bytes())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CLICKHOUSE.read_bytes())))
-    (source,) = find_inputs(["-"])
-    with pytest.raises(SourceError, match=r"<stdin>: no temporary file"):
-        list(read_file(source, FileAccount()))
-
-
-def test_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.executable", str(tmp_path / "no python"))
-    with pytest.raises(SourceError, match=r"in\.dump: no process can be started to read it"):
-        read_bytes(tmp_path, CLICKHOUSE.read_bytes())
