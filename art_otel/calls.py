@@ -73,9 +73,9 @@ class TokenIds(_Packed[int]):
     __slots__ = ()
     typecode: ClassVar[str] = "i"
 
-    def startswith(self, prefix: "TokenIds") -> bool:
-        """Whether the ids begin with those of `prefix`."""
-        return self.data.startswith(prefix.data)
+    def startswith(self, prefix: "TokenIds", position: int = 0) -> bool:
+        """Whether the ids from `position` on begin with those of `prefix`."""
+        return self.data.startswith(prefix.data, 4 * position)
 
     def after(self, count: int) -> "TokenIds":
         """The ids from position `count` on."""

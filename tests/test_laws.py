@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from art_otel.engines import partition
+from art_otel.sources import parts
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import explode, joined, write_lines
 
@@ -48,14 +49,23 @@ def deliveries(draw):
     return [[joined(file[at : at + per_line]) for at in range(0, len(file), per_line)] for file in files]
 
 
+@pytest.fixture(scope="module")
+def many_buckets():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition, "BUCKET_BYTES", 100_000)
+        patch.setattr(parts, "MIN_PART_BYTES", 1)
+        yield
+
+
 @SLOW
-@given(files=deliveries())
-def test_order_split_and_repetition_change_no_byte(undisturbed, files):
+@pytest.mark.usefixtures("many_buckets")
+@given(files=deliveries(), workers=st.sampled_from([1, 1, 2, 3]))
+def test_order_split_repetition_and_workers_change_no_byte(undisturbed, files, workers):
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         for number, lines in enumerate(files):
             write_lines(base / "in" / f"{number}.jsonl", lines)
-        _, report = convert_files(base / "out", base / "in")
+        _, report = convert_files(base / "out", base / "in", workers=workers)
         assert dataset(base / "out") == undisturbed
         assert report.spans.read >= report.spans.used
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from art_otel.cli.limits import add_limits, limits_of
 from art_otel.cli.progress import show_progress
 from art_otel.cli.summary import print_summary
 
@@ -31,7 +32,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--format", default="auto", metavar="NAME", help="the dumps' format (default: auto, by content)"
     )
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that assemble (default: 1)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes (default: one a processor, fewer for little input)"
+    )
     parser.add_argument("--engine", default="local", choices=["local"], help="what runs the work (default: local)")
     parser.add_argument(
         "--rollout-span",
@@ -43,6 +46,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
+    add_limits(parser)
     parser.set_defaults(run=run)
 
 
@@ -58,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
                 format=None if arguments.format == "auto" else arguments.format,
                 rollout_spans=arguments.rollout_span,
                 workers=arguments.workers,
+                limits=limits_of(arguments),
                 on_start=progress.start,
                 on_bytes=progress.advance,
             )

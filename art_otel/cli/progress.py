@@ -2,15 +2,16 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class ByteProgress:
     """Told the total once and each step of bytes; without a bar it stays silent."""
 
-    def __init__(self, bar: Progress | None) -> None:
+    def __init__(self, bar: "Progress | None") -> None:
         self._bar = bar
         self._task: TaskID | None = None
 
@@ -31,6 +32,15 @@ def show_progress(*, enabled: bool) -> Generator[ByteProgress]:
     if not enabled:
         yield ByteProgress(None)
         return
+    from rich.console import Console  # noqa: PLC0415 # loaded only where somebody watches
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield ByteProgress(bar)

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.calls import Choice, InferenceCall
 from art_otel.conventions import genai, genai_messages, openinference, openllmetry, own
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
 from art_otel.conventions.failure import failure_of
 from art_otel.conventions.finish import BROKEN
 from art_otel.conventions.operations import TEXT_COMPLETION, operation_of_name
@@ -33,34 +33,45 @@ CONVENTIONS: Final[dict[str, Convention]] = {
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """The call that an inference span and its log records describe. `agent` and `step` are left to the span tree."""
-    known = CallFacts()
+    known = NOTHING
     for read in CONVENTIONS.values():
         found = read(span, logs, known)
-        known = known if found is None else merge_facts(known, found)
-    known = _with_prompts_apart(_with_operation(known, span.name))
-    choices = _with_finish_reasons(known.choices, genai.finish_reasons(span))
-    known = msgspec.structs.replace(known, choices=None if choices is None else tuple(map(_without_break, choices)))
+        if found is not None:
+            known = found if known is NOTHING else merge_facts(known, found)
+    operation_name = known.operation_name or operation_of_name(span.name) or "chat"
+    if operation_name == TEXT_COMPLETION:
+        known = _with_prompts_apart(known)
+    reasons = genai.finish_reasons(span)
     error_type, error = failure_of(span)
-    if error_type is None and error is None and _broke(span, choices):
+    if error_type is None and error is None and _broke(known.choices, reasons):
         error_type = BROKEN
     return InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
+        operation_name=operation_name,
         start_ns=span.start_ns,
         end_ns=span.end_ns,
+        response_id=known.response_id,
+        previous_response_id=known.previous_response_id,
+        provider=known.provider,
+        request_model=known.request_model,
+        response_model=known.response_model,
+        parameters=known.parameters,
+        tools=known.tools,
+        input_messages=known.input_messages,
+        choices=None if known.choices is None else _finished(known.choices, reasons),
+        prompt_token_ids=known.prompt_token_ids,
+        usage=known.usage,
+        policy_version=known.policy_version,
         error_type=error_type,
         error=error,
+        stream=known.stream,
         dropped_attributes=span.dropped_attributes_count + sum(log.dropped_attributes_count for log in logs),
+        cut=known.cut,
+        conventions=known.conventions,
         env_state=own.env_state_of(span),
         extra=own.extra_of(span),
-        **msgspec.structs.asdict(known),
     )
-
-
-def _with_operation(facts: CallFacts, span_name: str) -> CallFacts:
-    """The facts with the operation that the span's name tells where nothing else does."""
-    name = facts.operation_name or operation_of_name(span_name) or "chat"
-    return msgspec.structs.replace(facts, operation_name=name)
 
 
 def _with_prompts_apart(facts: CallFacts) -> CallFacts:
@@ -69,30 +80,28 @@ def _with_prompts_apart(facts: CallFacts) -> CallFacts:
     Recorders write them like the messages of one prompt, each as the user's.
     """
     messages = facts.input_messages or ()
-    if facts.operation_name != TEXT_COMPLETION or len(messages) < 2 or any(one.role != "user" for one in messages):
+    if len(messages) < 2 or any(one.role != "user" for one in messages):
         return facts
     prompts = {"prompt": [message.content for message in messages]}
     return msgspec.structs.replace(facts, input_messages=None, parameters={**prompts, **facts.parameters})
 
 
-def _broke(span: Span, choices: Sequence[Choice] | None) -> bool:
+def _broke(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
     """Whether a choice ended in an error, which some instrumentors say in place of its finish reason."""
-    return BROKEN in (*genai.finish_reasons(span), *(choice.finish_reason for choice in choices or ()))
+    return BROKEN in reasons or any(choice.finish_reason == BROKEN for choice in choices or ())
 
 
-def _without_break(choice: Choice) -> Choice:
-    return msgspec.structs.replace(choice, finish_reason=None) if choice.finish_reason == BROKEN else choice
-
-
-def _with_finish_reasons(
-    choices: tuple[Choice, ...] | None, reasons: Sequence[str | None]
-) -> tuple[Choice, ...] | None:
-    """The choices with the span's finish reasons where the messages had none."""
-    if choices is None:
-        return None
+def _finished(choices: Sequence[Choice], reasons: Sequence[str | None]) -> tuple[Choice, ...]:
+    """The choices with the span's finish reasons where the messages had none; an error is no reason to finish."""
+    found = [_reason(choice, reasons) for choice in choices]
+    kept = [None if reason == BROKEN else reason for reason in found]
     return tuple(
-        msgspec.structs.replace(choice, finish_reason=reasons[choice.index])
-        if choice.finish_reason is None and choice.index < len(reasons)
-        else choice
-        for choice in choices
+        choice if reason == choice.finish_reason else msgspec.structs.replace(choice, finish_reason=reason)
+        for choice, reason in zip(choices, kept, strict=True)
     )
+
+
+def _reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
+    if choice.finish_reason is None and choice.index < len(reasons):
+        return reasons[choice.index]
+    return choice.finish_reason

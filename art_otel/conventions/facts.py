@@ -6,6 +6,7 @@ same message, which they often did with different losses, each gives what lies a
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -32,6 +33,9 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: str | None = None
     stream: bool | None = None
     cut: tuple[str, ...] = ()
+
+
+NOTHING: Final = CallFacts()
 
 
 def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:

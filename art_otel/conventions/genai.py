@@ -13,7 +13,7 @@ import msgspec
 
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
 from art_otel.conventions.finish import finish_reason
 from art_otel.conventions.message import messages_of
 from art_otel.conventions.messages import coalesce, with_instructions
@@ -44,6 +44,7 @@ _STREAM: Final = ("gen_ai.is_streaming", "gen_ai.request.is_stream", "gen_ai.req
 _NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, *_STREAM})
 _WHOLE: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
+_NO_USAGE: Final = Usage()
 _OPENAI_WORDS: Final = {"stop_sequences": "stop", "choice.count": "n"}
 
 
@@ -54,6 +55,8 @@ def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts
 
 def read_details(span: Span, logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
     """What the details events tell, which are log records or span events; None when there are none."""
+    if not span.events and not logs:
+        return None
     recorded = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
     details = [log for log in logs if event_name(log) == DETAILS_EVENT]
     recorded += [{**(values.mapping(log.body) or {}), **log.attributes} for log in details]
@@ -64,7 +67,8 @@ def read_details(span: Span, logs: Sequence[LogRecord], _known: CallFacts) -> Ca
 
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
     """The finish reason of each choice, which the span names even where the messages do not."""
-    return tuple(finish_reason(reason) for reason in values.strings(span.attributes.get(_FINISH_REASONS)))
+    recorded = span.attributes.get(_FINISH_REASONS)
+    return () if recorded is None else tuple(map(finish_reason, values.strings(recorded)))
 
 
 def event_name(log: LogRecord) -> str | None:
@@ -93,7 +97,7 @@ def _facts(reading: Reading, convention: str, *, responses: bool) -> CallFacts |
         usage=_usage(reading),
         stream=reading.flag(*_STREAM),
     )
-    if facts == CallFacts() and not reading.cut:
+    if facts == NOTHING and not reading.cut:
         return None
     named = reading.text(OPERATION_NAME)
     return msgspec.structs.replace(
@@ -102,6 +106,8 @@ def _facts(reading: Reading, convention: str, *, responses: bool) -> CallFacts |
 
 
 def _instructions(reading: Reading) -> tuple[Message, ...]:
+    if _INSTRUCTIONS not in reading.attributes:
+        return ()
     value = reading.structured(_INSTRUCTIONS)
     return system_messages(reading.text(_INSTRUCTIONS) if value is None else value)
 
@@ -149,8 +155,9 @@ def _parameters(reading: Reading) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name in reading.attributes:
         if name.startswith(_REQUEST) and name not in _NO_PARAMETERS:
-            word = name.removeprefix(_REQUEST)
-            found[_OPENAI_WORDS.get(word, word)] = _parameter(reading, name, _OPENAI_WORDS.get(word, word))
+            recorded = name.removeprefix(_REQUEST)
+            word = _OPENAI_WORDS.get(recorded, recorded)
+            found[word] = _parameter(reading, name, word)
     if user := reading.text("gen_ai.user"):
         found["user"] = user
     schema = found.pop("structured_output_schema", None)
@@ -180,4 +187,4 @@ def _usage(reading: Reading) -> Usage | None:
         cached_tokens=reading.integer(f"{prefix}cache_read.input_tokens", f"{prefix}cache_read_input_tokens"),
         reasoning_tokens=reading.integer(f"{prefix}reasoning.output_tokens", f"{prefix}reasoning_tokens"),
     )
-    return None if found == Usage() else found
+    return None if found == _NO_USAGE else found

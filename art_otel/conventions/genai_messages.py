@@ -49,7 +49,7 @@ def tells_completion(log: LogRecord) -> bool:
 
 def read(span: Span, logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
     """What the events tell; None when there are none."""
-    events = _events(span, logs)
+    events = _events(span, logs) if span.events or logs else ()
     if not events:
         return None
     cut = (CONVENTION,) if span.dropped_events_count and not logs else ()

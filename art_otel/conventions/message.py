@@ -7,7 +7,7 @@ Responses items, GenAI's messages with `parts`
 """
 
 import json
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from art_otel.errors import ParseError
 from art_otel.spans import Value
 
 _ROLES: Final = {"human": "user", "ai": "assistant", "model": "assistant"}
+_PLAIN_FIELDS: Final = frozenset({"role", "parts", "content", "finish_reason"})
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
 _REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_text", "summary_text"})
 _TOOL_CALL: Final = frozenset({"tool_call", "tool_use", "function_call", "custom_tool_call", "tool-call"})
@@ -33,6 +34,8 @@ def messages_of(entry: Value, role: str | None = None) -> tuple[Message, ...]:
     fields = values.mapping(entry)
     if fields is None or "lc" in fields:
         raise ParseError("", "is no message, or one in LangChain's own serialisation")
+    if (plain := _plain(fields)) is not None:
+        return (plain,)
     kind = values.text(fields.get("type"))
     recorded = values.text(fields.get("role"))
     draft = Draft()
@@ -49,6 +52,19 @@ def messages_of(entry: Value, role: str | None = None) -> tuple[Message, ...]:
     )
     name = values.text(fields.get("name"))
     return draft.messages(role=_ROLES.get(recorded, recorded), name=name, tool_call_id=answered)
+
+
+def _plain(fields: dict[str, Value]) -> Message | None:
+    """A message of a role and one text, as most are; None for any other."""
+    if not fields.keys() <= _PLAIN_FIELDS:
+        return None
+    role, said = fields.get("role"), fields.get("parts") or fields.get("content")
+    if isinstance(said, list) and len(only := cast(list[Value], said)) == 1:
+        part = values.mapping(only[0]) or {}
+        said = part.get("content") if part.get("type") == "text" else None
+    if not isinstance(said, str) or not isinstance(role, str) or not role:
+        return None
+    return Message(role=_ROLES.get(role, role), content=said)
 
 
 def tool_call(fields: dict[str, Value]) -> ToolCall:

@@ -1,9 +1,10 @@
 """Messages: a recorded message list in any dialect -> Message records.
 
 Invariant: a list is read whole or not at all (ParseError), because a prompt with a hole in it would teach the wrong
-thing. Most bytes of a dump repeat a conversation's history, so each message's JSON is parsed once and then remembered.
+thing. A prompt that goes on with an earlier one shares its messages, and each message's JSON is parsed once.
 """
 
+import re
 from functools import lru_cache, reduce
 from itertools import chain
 from typing import Final
@@ -13,6 +14,7 @@ import msgspec
 from art_otel.calls import Message
 from art_otel.conventions import values
 from art_otel.conventions.message import join, messages_of
+from art_otel.conventions.repeats import Repeats
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -21,6 +23,9 @@ REMEMBERED_BYTES: Final = 16_384
 """Longer messages are parsed anew: they are few, and remembering them would hold too much memory."""
 
 _RAW_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_NEXT_ENTRY: Final = re.compile(rb"[ \t\r\n]*,")
+_LISTS: Final[Repeats[bytes, tuple[Message, ...]]] = Repeats()
+"""JSON lists without their closing bracket."""
 
 
 def parse(value: Value) -> tuple[Message, ...]:
@@ -33,11 +38,36 @@ def parse(value: Value) -> tuple[Message, ...]:
 
 def from_json(json_text: bytes) -> tuple[Message, ...] | None:
     """The messages of a JSON text; None when msgspec refuses it. Raises ParseError as `parse` does."""
+    known = _LISTS.find(json_text)
+    if known is not None:
+        length, earlier = known
+        if json_text[length:] == b"]":
+            return earlier
+        added = _added(json_text, length)
+        if added:
+            return _kept(json_text, earlier + added)
+    found = _entries(json_text)
+    return _kept(json_text, found) if found else found
+
+
+def _kept(json_text: bytes, found: tuple[Message, ...]) -> tuple[Message, ...]:
+    if json_text.endswith(b"]"):
+        _LISTS.keep(json_text[:-1], found)
+    return found
+
+
+def _added(json_text: bytes, length: int) -> tuple[Message, ...] | None:
+    """The messages behind the first `length` bytes, which are a list without its closing bracket."""
+    comma = _NEXT_ENTRY.match(json_text, length)
+    return None if comma is None else _entries(b"[" + json_text[comma.end() :])
+
+
+def _entries(json_text: bytes) -> tuple[Message, ...] | None:
     try:
         entries = _RAW_LIST.decode(json_text)
-    except (ValueError, RecursionError):
+        return tuple(chain.from_iterable(_message(bytes(entry)) for entry in entries))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return tuple(chain.from_iterable(_message(bytes(entry)) for entry in entries))
 
 
 def _message(json_text: bytes) -> tuple[Message, ...]:

@@ -38,6 +38,8 @@ _OUTPUT: Final = "llm.output_messages"
 
 def read_raw(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts | None:
     """What the request and response bodies tell; None when there are none."""
+    if INPUT_VALUE not in span.attributes and OUTPUT_VALUE not in span.attributes:
+        return None
     reading = Reading(span.attributes)
     request = reading.body(INPUT_VALUE)
     response = values.mapping(reading.structured(OUTPUT_VALUE))

@@ -56,15 +56,18 @@ def extra_of(span: Span) -> dict[str, Value]:
 
 def _named_values(reading: Reading, name: str) -> dict[str, Value]:
     """The JSON object of attribute `name` and the attributes `name.<key>`, which win."""
+    found = [key for key in reading.attributes if key.startswith(name)]
+    if not found:
+        return {}
     prefix = f"{name}."
-    named = {key.removeprefix(prefix): reading.sound(key) for key in reading.attributes if key.startswith(prefix)}
+    named = {key.removeprefix(prefix): reading.sound(key) for key in found if key.startswith(prefix)}
     return {**(values.mapping(reading.sound(name)) or {}), **named}
 
 
 def _choices(reading: Reading) -> dict[int, Choice]:
     """`art.response.choices`: the choices of a chat response, or the output items of a Responses API response."""
     name = names.RESPONSE_CHOICES
-    entries = values.items(reading.structured(name))
+    entries = values.items(reading.structured(name)) if name in reading.attributes else None
     if entries is None:
         return {}
     try:

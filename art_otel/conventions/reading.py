@@ -37,12 +37,19 @@ class Reading:
 
     def text(self, *names: str) -> str | None:
         """The first non-empty text."""
-        return next((found for name in names if (found := values.text(self.attributes.get(name)))), None)
+        for name in names:
+            value = self.attributes.get(name)
+            if value and isinstance(value, str):
+                return value
+        return None
 
     def integer(self, *names: str) -> int | None:
         """The first whole number."""
-        found = (values.integer(self.attributes.get(name)) for name in names)
-        return next((number for number in found if number is not None), None)
+        for name in names:
+            value = self.attributes.get(name)
+            if value is not None and (number := values.integer(value)) is not None:
+                return number
+        return None
 
     def flag(self, *names: str) -> bool | None:
         """The first boolean."""

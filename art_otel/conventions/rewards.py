@@ -31,6 +31,8 @@ _EXPLANATION: Final = "gen_ai.evaluation.explanation"
 _RL_SCORE: Final = "rl.reward.score"
 _AGENTLIGHTNING_SPANS: Final = frozenset({"agentlightning.annotation", "agentlightning.reward"})
 _AGENTOPS_OUTPUTS: Final = ("agentops.task.output", "agentops.entity.output")
+_GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, *_AGENTOPS_OUTPUTS})
+"""Attributes without one of which only events and Agent Lightning's own spans give a reward."""
 
 
 class GivenReward(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,8 @@ class BadReward(msgspec.Struct, frozen=True, kw_only=True):
 
 def rewards_of(span: Span) -> list[GivenReward | BadReward]:
     """The rewards on a span: of events, our attribute, `rl.reward.score`, Agent Lightning's (its primary first)."""
+    if not span.events and span.name not in _AGENTLIGHTNING_SPANS and _GIVING.isdisjoint(span.attributes):
+        return []
     time_ns = span.start_ns if span.end_ns is None else span.end_ns
     on_reward_span = span.name.startswith(names.REWARD_SPAN_PREFIX)
     given = [

@@ -61,11 +61,16 @@ _INSTRUMENTORS: Final = re.compile(
 _MAY_BE_CLIENT: Final = ("client", "unspecified")
 """SDKs always set a kind; some stores (Phoenix, MLflow) do not keep it."""
 
+_MARKS: Final = ("gen_ai.", "llm.", "openinference.", "traceloop.")
+"""How the attributes begin that name a role or are left of one."""
+
 _AGENT_NAMES: Final = ("gen_ai.agent.name", "agent.name")
 
 
 def role_of(span: Span) -> Role:
     """What the span stands for."""
+    if _is_unmarked(span):
+        return "other"
     role = _named_role(span)
     if role != "inference":
         return role
@@ -74,6 +79,16 @@ def role_of(span: Span) -> Role:
     if span.name == LITELLM_RAW and not any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes):
         return "other"
     return "inference"
+
+
+def _is_unmarked(span: Span) -> bool:
+    """Whether nothing on the span can tell a role: so are most spans of an application."""
+    if span.dropped_attributes_count or span.name.startswith(_AGENT_SPAN_PREFIX):
+        return False
+    for name in span.attributes:  # noqa: SIM110 # any() costs twice as much, and this is asked of every span
+        if name.startswith(_MARKS):
+            return False
+    return True
 
 
 def agent_name(span: Span) -> str | None:

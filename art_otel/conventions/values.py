@@ -45,7 +45,7 @@ def integer(value: Value) -> int | None:
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
         value = int(value)  # not by way of a float, which has 53 bits
     if isinstance(value, int) and not isinstance(value, bool):
-        return value if value in _INT64 else None
+        return value if -(2**63) <= value < 2**63 else None
     converted = number(value)
     return int(converted) if converted is not None and converted.is_integer() and int(converted) in _INT64 else None
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from art_otel.engines.hints import find_hints
-from art_otel.engines.partition import MAX_LISTED, Partition
+from art_otel.engines.partition import MAX_LISTED, Counts
 from art_otel.sources import FileAccount
 from art_otel.spans import Damage
 from art_otel.store import (
@@ -19,25 +19,25 @@ from art_otel.store import (
 from art_otel.trajectories import Account
 
 
-def describe_conversion(partition: Partition, account: Account) -> ConversionReport:
+def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
     """Put together what reading and assembling counted."""
-    read = partition.spans + sum(partition.quarantined.values())
-    nameless = sum(file.logs_without_span for file in partition.files)
-    damages = [*partition.damages, *account.damages][:MAX_LISTED]
+    read = counts.spans + sum(counts.quarantined.values())
+    nameless = sum(file.logs_without_span for file in counts.files)
+    damages = [*counts.damages, *account.damages][:MAX_LISTED]
     return ConversionReport(
         spans=SpanCounts(
             read=read,
             used=account.used,
             duplicate=account.duplicate,
             ignored=_sorted(account.ignored),
-            quarantined=_sorted(partition.quarantined + account.quarantined),
+            quarantined=_sorted(counts.quarantined + account.quarantined),
         ),
         logs=LogCounts(
-            read=partition.logs + sum(partition.quarantined_logs.values()) + nameless,
+            read=counts.logs + sum(counts.quarantined_logs.values()) + nameless,
             joined=account.logs_joined,
             duplicate=account.logs_duplicate,
             without_span=account.logs_without_span + nameless,
-            quarantined=_sorted(partition.quarantined_logs),
+            quarantined=_sorted(counts.quarantined_logs + account.quarantined_logs),
         ),
         calls=CallCounts(
             total=account.calls_completed + account.calls_failed,
@@ -48,8 +48,8 @@ def describe_conversion(partition: Partition, account: Account) -> ConversionRep
         trajectories=TrajectoryCounts(
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
-        files=[_file(file) for file in partition.files],
-        hints=find_hints(read, partition.logs, account),
+        files=[_file(file) for file in counts.files],
+        hints=find_hints(read, counts.logs, account),
         quarantine=[_quarantined(damage) for damage in damages],
     )
 

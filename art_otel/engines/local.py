@@ -4,40 +4,47 @@ Invariant: what stands in the output folder is either the previous dataset or th
 bytes depend on the spans only, not on files, order, buckets or workers.
 """
 
-import multiprocessing
-import shutil
-import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from art_otel.engines.accounting import describe_conversion
-from art_otel.engines.assemble import assemble_bucket
-from art_otel.engines.partition import Partition, partition_spans
+from art_otel.engines.assemble import Bucket, assemble_bucket
+from art_otel.engines.partition import (
+    BUCKET_BYTES,
+    Counts,
+    Joined,
+    Partition,
+    count_buckets,
+    join_partitions,
+    partition_spans,
+)
+from art_otel.engines.scratch import Scratch, identity_of, open_scratch
+from art_otel.engines.workers import Workers, advance, default_count
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources import Limits, find_inputs, format_named
-from art_otel.store import ConversionReport, merge_runs, write_report
+from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
+from art_otel.store import SCHEMA_VERSION, ConversionReport, merge_runs, write_report
 from art_otel.trajectories import Account
 
-_SCRATCH: Final = ".art-otel-scratch-"
+_JOINED: Final = "joined"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversion:
     """What to convert and how.
 
-    `format` names a dump format, None detects it by content. `on_start` is told the total bytes (None: unknown),
-    `on_bytes` each step of the way.
+    `format` names a dump format, None detects it by content. `workers` is the number of processes, None as many as
+    there are processors and work for. `on_start` is told the total bytes (None: unknown), `on_bytes` each step of the
+    way.
     """
 
     sources: Sequence[str]
     out: Path
     format: str | None = None
     rollout_spans: Sequence[str] = ()
-    workers: int = 1
+    workers: int | None = None
     limits: Limits = field(default_factory=Limits)
     on_start: Callable[[int | None], None] | None = None
     on_bytes: Callable[[int], None] | None = None
@@ -45,56 +52,102 @@ class Conversion:
 
 def convert(conversion: Conversion) -> ConversionReport:
     """Read the sources, assemble trajectories, write the dataset and its report."""
-    if conversion.workers < 1:
+    if conversion.workers is not None and conversion.workers < 1:
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
-    known = None if conversion.format is None else format_named(conversion.format)
+    if conversion.format is not None:
+        format_named(conversion.format)
     inputs = find_inputs(conversion.sources)
+    sizes = [source.size for source in inputs]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
     if conversion.on_start is not None:
-        sizes = [source.size for source in inputs]
-        conversion.on_start(None if None in sizes else sum(size or 0 for size in sizes))
-    with _scratch(conversion.out) as scratch:
-        partition = partition_spans(inputs, scratch, conversion.limits, conversion.on_bytes, known)
-        _require_something_read(partition)
+        conversion.on_start(total)
+    count = conversion.workers or default_count(total, BUCKET_BYTES)
+    with (
+        open_scratch(conversion.out, identity_of(inputs, partial(_settings, conversion))) as scratch,
+        Workers(count, conversion.on_bytes) as workers,
+    ):
+        joined = _divide(inputs, conversion, scratch, workers)
+        _require_something_read(joined.counts)
+        tasks = _buckets(joined, conversion, scratch)
         account = Account()
-        runs = [scratch / f"run-{bucket:05d}" for bucket in range(len(partition.contents))]
-        for part in _assemble(partition, conversion, runs):
+        for part in workers.run(_assemble, tasks):
             account.add(part)
-        merge_runs(runs, conversion.out)
-    report = describe_conversion(partition, account)
+        merge_runs([task.run for task in tasks], conversion.out)
+    report = describe_conversion(joined.counts, account)
     write_report(report, conversion.out)
     return report
 
 
-def _require_something_read(partition: Partition) -> None:
+def _settings(conversion: Conversion) -> object:
+    return (SCHEMA_VERSION, conversion.format, tuple(conversion.rollout_spans), conversion.limits)
+
+
+def _require_something_read(counts: Counts) -> None:
     """Leave an earlier dataset alone when no source could be read at all."""
-    errors = [file.error for file in partition.files if file.error is not None]
-    if errors and len(errors) == len(partition.files) and not partition.spans:
+    errors = [file.error for file in counts.files if file.error is not None]
+    if errors and len(errors) == len(counts.files) and not counts.spans:
         raise SourceError("; ".join(errors))
 
 
-def _assemble(partition: Partition, conversion: Conversion, runs: Sequence[Path]) -> Iterator[Account]:
-    tasks = [
-        (own, guests, frozenset(partition.moved), tuple(conversion.rollout_spans), run)
-        for (own, guests), run in zip(partition.contents, runs, strict=True)
+class _Share(NamedTuple):
+    """What one worker reads."""
+
+    inputs: Sequence[Input]
+    folder: Path
+    buckets: int
+    limits: Limits
+    format: str | None
+
+
+def _divide(inputs: Sequence[Input], conversion: Conversion, scratch: Scratch, workers: Workers) -> Joined:
+    """Phase one, unless a conversion that was killed had done it."""
+    kept = scratch.kept(_JOINED, Joined)
+    if kept is not None:
+        return kept
+    buckets = count_buckets(inputs)
+    name = conversion.format
+    shares = [
+        _Share(inputs=share, folder=scratch.new_folder(), buckets=buckets, limits=conversion.limits, format=name)
+        for share in share_inputs(inputs, workers.count, None if name is None else format_named(name))
     ]
-    if conversion.workers == 1 or len(tasks) == 1:
-        yield from (assemble_bucket(*task) for task in tasks)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(conversion.workers, mp_context=context) as pool:
-        yield from pool.map(assemble_bucket, *zip(*tasks, strict=True))
+    if workers.count == 1:
+        partitions = [_partition(share, workers.advance) for share in shares]
+    else:
+        partitions = list(workers.run(_partition, shares))
+    joined = join_partitions(partitions, scratch.new_folder())
+    if joined.on_disk:
+        scratch.keep(_JOINED, joined)
+    return joined
 
 
-@contextmanager
-def _scratch(out: Path) -> Generator[Path]:
-    """A folder for temporary files inside the output folder; one that a killed run left behind is removed."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file; name a folder for the dataset")
-    out.mkdir(parents=True, exist_ok=True)
-    for left in out.glob(f"{_SCRATCH}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=out))
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def _partition(share: _Share, on_bytes: Callable[[int], None] | None = None) -> Partition:
+    known: Format | None = None if share.format is None else format_named(share.format)
+    return partition_spans(
+        share.inputs, share.folder, share.buckets, share.limits, on_bytes or advance, known, in_memory=bool(on_bytes)
+    )
+
+
+def _assemble(bucket: Bucket) -> Account:
+    """Phase two of one bucket, unless a conversion that was killed had done it."""
+    scratch, name = Scratch(bucket.run.parent), f"{bucket.run.name}.account"
+    account = scratch.kept(name, Account)
+    if account is None:
+        account = assemble_bucket(bucket)
+        scratch.keep(name, account)
+    return account
+
+
+def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[Bucket]:
+    parts = zip(joined.own, joined.guests, joined.moved, joined.kin, strict=True)
+    return [
+        Bucket(
+            own=own,
+            guests=guests,
+            moved=moved,
+            kin=kin,
+            rollout_spans=tuple(conversion.rollout_spans),
+            limits=conversion.limits,
+            run=scratch.folder / f"run-{number:05d}",
+        )
+        for number, (own, guests, moved, kin) in enumerate(parts)
+    ]

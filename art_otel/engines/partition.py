@@ -1,15 +1,16 @@
-"""Partition: phase one. Records of all inputs are divided into buckets that can be assembled one by one.
+"""Partition: phase one. Records of the inputs are divided into buckets that can be assembled one by one.
 
 Invariant: traces that are kin end in one bucket. Every record is in exactly one bucket, or counted here because it
-belongs to no trace.
+belongs to no trace. `partition_spans` takes and returns plain values, so that any engine can run it in any process;
+`join_partitions` then puts together what several processes found.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from art_otel.engines.buckets import Buckets, Content, Record, read_bucket
+from art_otel.engines.buckets import Buckets, Content, Held, Record, Stored, bucket_of, read_bucket
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Format, Input, Limits, ReadAhead, read_file
 from art_otel.spans import Damage, Span
@@ -18,8 +19,8 @@ from art_otel.trajectories import Kinship
 BUCKET_BYTES = 16 * 2**20
 """About how many input bytes go into one bucket."""
 
-MEMORY_BUDGET = 64 * 2**20
-"""How many bytes of records stay in memory before buckets go to disk."""
+MEMORY_BUDGET = 48 * 2**20
+"""How many bytes of records stay in the memory of one process before buckets go to disk."""
 
 MAX_BUCKETS = 128
 """Each is a file that stays open while runs are merged."""
@@ -29,15 +30,13 @@ MAX_LISTED = 1000
 
 
 @dataclass(kw_only=True, slots=True)
-class Partition:
-    """What phase one found.
+class Counts:
+    """What phase one counted.
 
-    `contents` are the buckets as `assemble_bucket` takes them; `moved` the traces that left their bucket. `spans` and
-    `logs` count records that were read, `quarantined` and `quarantined_logs` those of which nothing could be kept.
+    `spans` and `logs` count records that were read, `quarantined` and `quarantined_logs` those of which nothing could
+    be kept.
     """
 
-    contents: list[tuple[Content, Content]] = field(default_factory=list[tuple[Content, Content]])
-    moved: dict[str, int] = field(default_factory=dict[str, int])
     files: list[FileAccount] = field(default_factory=list[FileAccount])
     spans: int = 0
     logs: int = 0
@@ -45,37 +44,57 @@ class Partition:
     quarantined_logs: Counter[str] = field(default_factory=Counter[str])
     damages: list[Damage] = field(default_factory=list[Damage])
 
+    def take(self, damage: Damage) -> None:
+        """Count a damage."""
+        if not damage.partial:
+            counts = self.quarantined_logs if damage.kind == "log" else self.quarantined
+            counts[damage.reason] += 1
+        if len(self.damages) < MAX_LISTED:
+            self.damages.append(damage)
 
-def partition_spans(
-    inputs: Sequence[Input],
-    folder: Path,
-    limits: Limits,
-    on_bytes: Callable[[int], None] | None = None,
-    format: Format | None = None,  # noqa: A002 # as in read_file
-) -> Partition:
-    """Read every input into buckets below `folder`. A file that cannot be read is noted and the rest goes on."""
-    buckets = Buckets(folder, _bucket_count(inputs), MEMORY_BUDGET)
-    partition = Partition()
-    kinship = Kinship()
-    with ReadAhead([source.stored for source in inputs if source.stored]) as ahead:
-        for source in inputs:
-            account = FileAccount(path=source.name)
-            partition.files.append(account)
-            try:
-                for record in read_file(source, account, limits=limits, on_bytes=on_bytes, format=format, ahead=ahead):
-                    _take(record, buckets, kinship, partition)
-            except SourceError as error:
-                account.error = str(error)
-    if kinship.seeks_responses:
-        kinship.find_responses(record for record in _all(buckets) if isinstance(record, Span))
-    moved = _homes(buckets, kinship)
-    guests = _move(buckets, moved, folder)
-    partition.moved = moved
-    partition.contents = [(buckets.content(bucket), guests.content(bucket)) for bucket in range(buckets.count)]
-    return partition
+    def add(self, other: "Counts") -> None:
+        """Add what another process counted of the inputs behind these; a file they shared is one again."""
+        theirs = other.files
+        if self.files and theirs and self.files[-1].path == theirs[0].path:
+            self.files[-1].add(theirs[0])
+            theirs = theirs[1:]
+        self.files += theirs
+        self.spans += other.spans
+        self.logs += other.logs
+        self.quarantined += other.quarantined
+        self.quarantined_logs += other.quarantined_logs
+        self.damages = [*self.damages, *other.damages][:MAX_LISTED]
 
 
-def _bucket_count(inputs: Sequence[Input]) -> int:
+@dataclass(kw_only=True, slots=True)
+class Partition:
+    """What one process found: its buckets, who is kin, its counts."""
+
+    contents: list[Content]
+    kinship: Kinship = field(default_factory=Kinship)
+    counts: Counts = field(default_factory=Counts)
+
+
+@dataclass(kw_only=True, slots=True)
+class Joined:
+    """What all of phase one found: for each bucket its own content, what came from others, and the traces that left.
+
+    `kin` leads each trace of a bucket that has kin with a smaller id to the smallest.
+    """
+
+    own: list[Content]
+    guests: list[Content]
+    moved: list[list[str]]
+    kin: list[dict[str, str]]
+    counts: Counts
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether everything stands in files, so that it outlives this process."""
+        return not any(isinstance(piece, Held) for content in (*self.own, *self.guests) for piece in content)
+
+
+def count_buckets(inputs: Sequence[Input]) -> int:
     """As many as the input is large; the most when nobody knows how large it is."""
     sizes = [source.size for source in inputs]
     if None in sizes:
@@ -83,42 +102,89 @@ def _bucket_count(inputs: Sequence[Input]) -> int:
     return min(MAX_BUCKETS, 1 + sum(size or 0 for size in sizes) // BUCKET_BYTES)
 
 
-def _take(record: Record, buckets: Buckets, kinship: Kinship, partition: Partition) -> None:
-    if isinstance(record, Damage):
-        if not record.partial:
-            counts = partition.quarantined_logs if record.kind == "log" else partition.quarantined
-            counts[record.reason] += 1
-        if len(partition.damages) < MAX_LISTED:
-            partition.damages.append(record)
+def partition_spans(
+    inputs: Sequence[Input],
+    folder: Path,
+    count: int,
+    limits: Limits,
+    on_bytes: Callable[[int], None] | None = None,
+    format: Format | None = None,  # noqa: A002 # as in read_file
+    *,
+    in_memory: bool = False,
+) -> Partition:
+    """Read every input into `count` buckets below `folder`. A file that cannot be read is noted and the rest goes on.
+
+    `in_memory` lets what needs little memory stay there; else everything is written to files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    buckets = Buckets(folder, count, MEMORY_BUDGET)
+    found = Partition(contents=[])
+    with ReadAhead([source.stored for source in inputs if source.stored]) as ahead:
+        for source in inputs:
+            account = FileAccount(path=source.name)
+            found.counts.files.append(account)
+            try:
+                for record in read_file(source, account, limits=limits, on_bytes=on_bytes, format=format, ahead=ahead):
+                    _take(record, buckets, found)
+            except SourceError as error:
+                account.error = str(error)
+    if not in_memory or buckets.spilled:
+        buckets.flush()
+    found.contents = [buckets.content(bucket) for bucket in range(count)]
+    return found
+
+
+def _take(record: Record, buckets: Buckets, found: Partition) -> None:
+    if isinstance(record, Span):
+        found.counts.spans += 1
+        found.kinship.see(record)
+    elif isinstance(record, Damage):
+        found.counts.take(record)
         if record.trace_id is None:
             return
-    elif isinstance(record, Span):
-        partition.spans += 1
-        kinship.see(record)
     else:
-        partition.logs += 1
-    buckets.add(buckets.bucket_of(str(record.trace_id)), record)
+        found.counts.logs += 1
+    buckets.add(bucket_of(str(record.trace_id), buckets.count), record)
 
 
-def _all(buckets: Buckets) -> Iterator[Record]:
-    for bucket in range(buckets.count):
-        yield from read_bucket(buckets.content(bucket))
+def join_partitions(partitions: Iterable[Partition], folder: Path) -> Joined:
+    """Put together the partitions of consecutive inputs; traces of one kin move to one bucket."""
+    kinship = Kinship()
+    counts = Counts()
+    contents: list[list[Content]] = []
+    for partition in partitions:
+        kinship.add(partition.kinship)
+        counts.add(partition.counts)
+        contents.append(partition.contents)
+    own = [tuple(piece for content in bucket for piece in content) for bucket in zip(*contents, strict=True)]
+    if kinship.seeks_responses:
+        kinship.find_responses(record for record in _all(own) if isinstance(record, Span))
+    moved: list[list[str]] = [[] for _ in own]
+    kin: list[dict[str, str]] = [{} for _ in own]
+    for trace_id in kinship.with_kin():
+        head = kinship.head(trace_id)
+        home, bucket = bucket_of(head, len(own)), bucket_of(trace_id, len(own))
+        kin[home][trace_id] = head
+        if bucket != home:
+            moved[bucket].append(trace_id)
+    return Joined(own=own, guests=_move(own, moved, kinship, folder), moved=moved, kin=kin, counts=counts)
 
 
-def _homes(buckets: Buckets, kinship: Kinship) -> dict[str, int]:
-    """The traces that must leave their bucket to be with their kin, and where they go."""
-    homes = {trace_id: buckets.bucket_of(kinship.head(trace_id)) for trace_id in kinship.with_kin()}
-    return {trace_id: home for trace_id, home in homes.items() if home != buckets.bucket_of(trace_id)}
+def _all(contents: Iterable[Content]) -> Iterator[Record]:
+    for content in contents:
+        yield from read_bucket(content)
 
 
-def _move(buckets: Buckets, moved: dict[str, int], folder: Path) -> Buckets:
+def _move(own: Sequence[Content], moved: Sequence[list[str]], kinship: Kinship, folder: Path) -> list[Content]:
     """Copy the records of moved traces into buckets of their own beside their kin's."""
     below = folder / "moved"
-    below.mkdir()
-    guests = Buckets(below, buckets.count, MEMORY_BUDGET)
-    for bucket in sorted({buckets.bucket_of(trace_id) for trace_id in moved}):
-        for record in read_bucket(buckets.content(bucket)):
-            home = moved.get(str(record.trace_id))
-            if home is not None:
-                guests.add(home, record)
-    return guests
+    below.mkdir(parents=True)
+    guests = Buckets(below, len(own), MEMORY_BUDGET)
+    for content, leaving in zip(own, map(frozenset, moved), strict=True):
+        for record in read_bucket(content) if leaving else ():
+            trace_id = str(record.trace_id)
+            if trace_id in leaving:
+                guests.add(bucket_of(kinship.head(trace_id), len(own)), record)
+    if any(isinstance(piece, Stored) for content in own for piece in content):
+        guests.flush()
+    return [guests.content(bucket) for bucket in range(len(own))]

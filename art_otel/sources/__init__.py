@@ -9,7 +9,8 @@ from art_otel.sources.account import FileAccount
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, format_named
 from art_otel.sources.inputs import Input, find_inputs
-from art_otel.sources.limits import Limits
+from art_otel.sources.limits import Limits, advice, option_of
+from art_otel.sources.parts import share_inputs
 from art_otel.sources.read_ahead import ReadAhead
 from art_otel.sources.reader import read_file
 
@@ -22,7 +23,10 @@ __all__ = [
     "ReadAhead",
     "Reading",
     "Record",
+    "advice",
     "find_inputs",
     "format_named",
+    "option_of",
     "read_file",
+    "share_inputs",
 ]

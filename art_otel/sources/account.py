@@ -30,3 +30,17 @@ class FileAccount:
     lacks: tuple[str, ...] = ()
     note: str | None = None
     error: str | None = None
+
+    def add(self, other: "FileAccount") -> None:
+        """Add what another process read of the same file."""
+        for name in (
+            "bytes",
+            "spans",
+            "log_records",
+            "damaged",
+            "partly_damaged",
+            "logs_without_span",
+            "other_signals",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.error = self.error or other.error

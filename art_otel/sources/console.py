@@ -16,6 +16,7 @@ from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_objects import Frame, read_objects
 from art_otel.sources.json_spans import Found, Spelling, read_span, too_long
+from art_otel.sources.large_values import without_large_values
 from art_otel.sources.otlp import Batch
 from art_otel.sources.plain_records import PlainRecords, plain
 from art_otel.sources.times import as_ns
@@ -84,7 +85,8 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         if piece.kind == "too long":
             yield too_long(place)
         elif piece.kind != "between" and _OWN.search(piece.data):
-            yield from read_span(Found(data=piece.data, place=place), records, _SPELLING, _build)
+            found = read_span(Found(data=piece.data, place=place), records, _SPELLING, _build)
+            yield from without_large_values(found, len(piece.data), place, reading.limits)
 
 
 FORMAT: Final = Format(

@@ -9,6 +9,8 @@ import io
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+from art_otel.sources.bounded_read import read_up_to
+from art_otel.sources.limits import advice
 from art_otel.spans import DamageReason
 
 CHUNK_BYTES: Final = 64 << 10
@@ -132,7 +134,7 @@ def _messages(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[tup
             fail(_too_large(number, limit))
             yield b"", False
             continue
-        frame = stream.read(size)
+        frame = read_up_to(stream, size)
         problems: list[Failure] = []
         message = _inflate(frame, limit, problems.append)
         is_torn = len(prefix) < LENGTH_BYTES or len(frame) < size
@@ -156,7 +158,8 @@ def _inflate(frame: bytes, limit: int, fail: Fail) -> bytes:
 
 
 def _too_large(number: int, limit: int) -> Failure:
-    return Failure("over a limit", f"it is larger than Limits.max_message_bytes, {limit}", f"message {number}")
+    detail = f"it is larger than {limit} bytes; {advice('max_message_bytes')}"
+    return Failure("over a limit", detail, f"message {number}")
 
 
 def _skip(stream: io.BufferedReader, size: int) -> None:

@@ -17,11 +17,15 @@ Record: TypeAlias = Span | LogRecord | Damage
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """One input being read: `path` names it in every Damage."""
+    """One input being read: `path` names it in every Damage.
+
+    `is_part` says that it is a part of a file of which each line is read alone.
+    """
 
     path: str
     limits: Limits
     account: FileAccount
+    is_part: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +34,7 @@ class Format:
 
     `lacks` says in a few words each what the format cannot carry (types, resource attributes …), for the report.
     `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
+    `lines` says of the same bytes whether each line of such a dump can be read alone; None: never.
     `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
     """
 
@@ -37,3 +42,4 @@ class Format:
     detects: Callable[[bytes], bool]
     reads: Callable[[io.BufferedReader, Reading], Iterator[Record]]
     lacks: tuple[str, ...] = ()
+    lines: Callable[[bytes], bool] | None = None

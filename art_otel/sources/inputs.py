@@ -22,12 +22,25 @@ MAX_FOOTER_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
+
+    `format` names that of the whole file: a part may begin with what nobody would know it by.
+    """
+
+    start: int
+    end: int
+    format: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Input:
     """A file has a `path`, an object in a store is `stored`, and what has neither is standard input.
 
     `name` is what people see, `size` is in bytes and None when unknown.
     `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
-    in a folder may be anything, so that it is no error when nobody knows its format.
+    in a folder may be anything, so that it is no error when nobody knows its format. `part` is what is to be read of
+    a file that several processes share; `size` is then the part's.
     """
 
     name: str
@@ -35,6 +48,7 @@ class Input:
     size: int | None
     explicit: bool
     stored: StoredFile | None = None
+    part: Part | None = None
 
 
 def find_inputs(sources: Sequence[str | Path]) -> list[Input]:

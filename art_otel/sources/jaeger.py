@@ -27,7 +27,7 @@ from art_otel.sources.json_spans import (
     decode_object,
     decode_sound,
     read_broken,
-    read_found,
+    read_each,
     read_span,
 )
 from art_otel.sources.otel_tags import read_tags
@@ -66,8 +66,7 @@ def _detects(head: bytes) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    for found in read_found(stream, reading, _TRACES):
-        yield from (found,) if isinstance(found, Damage) else _trace(found, records)
+    return read_each(stream, reading, _TRACES, lambda found: _trace(found, records))
 
 
 FORMAT: Final = Format(

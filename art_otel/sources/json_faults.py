@@ -12,7 +12,9 @@ import msgspec
 from art_otel.sources.refusals import Refused
 
 _UTF8_CHUNK: Final = 1 << 16
-_SURROGATE: Final = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD](?P<lone>[89a-fA-F])|.)", re.DOTALL)
+_UP_TO_LONE_SURROGATE: Final = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\(?!u[dD][89a-fA-F]).)*+(?P<lone>\\u)?", re.DOTALL
+)
 _FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
 _NOT_FINITE: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|-?\bInfinity\b|\bNaN\b', re.DOTALL)
 
@@ -70,4 +72,5 @@ def is_utf8(data: bytes | memoryview) -> bool:
 
 
 def _has_lone_surrogate(data: bytes | memoryview) -> bool:
-    return any(match["lone"] for match in _SURROGATE.finditer(data))
+    match = _UP_TO_LONE_SURROGATE.match(data)
+    return match is not None and match["lone"] is not None

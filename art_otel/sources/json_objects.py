@@ -93,8 +93,7 @@ class _Window:
         wanted = min(max(_CHUNK, self.holds), max(_CHUNK, self.limit + 1 - self.holds))
         more = b"" if self.ended else self._stream.read(wanted)
         self.ended = not more
-        self.data = self.data[self.at :] + more
-        self._border, self._searched, self.at = self._border - self.at, self._searched - self.at, 0
+        self._forget(more)
         return bool(more)
 
     def take(self, end: int) -> bytes:
@@ -102,7 +101,14 @@ class _Window:
         self.taken = self.data[self.at : end]
         self.line += self.taken.count(b"\n")
         self.at = end
+        if 2 * end > len(self.data):  # mostly one large object, whose reader needs the memory
+            self._forget()
         return self.taken
+
+    def _forget(self, more: bytes = b"") -> None:
+        """Hold what was taken no longer, and hold `more`."""
+        self.data = self.data[self.at :] + more
+        self._border, self._searched, self.at = self._border - self.at, self._searched - self.at, 0
 
     @property
     def at_record(self) -> bool:

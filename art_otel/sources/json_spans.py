@@ -9,7 +9,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -18,9 +18,11 @@ from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Reading, Record
 from art_otel.sources.json_faults import fault_path, is_utf8, json_problem
 from art_otel.sources.json_objects import Frame, Piece, read_objects
+from art_otel.sources.large_values import without_large_values
+from art_otel.sources.limits import advice
 from art_otel.sources.otlp import Batch
 from art_otel.sources.otlp_json_records import hex_id
-from art_otel.sources.plain_records import PlainRecords
+from art_otel.sources.plain_records import PlainRecords, plain
 from art_otel.sources.refusals import Ids, Refused
 from art_otel.spans import Damage
 
@@ -80,8 +82,18 @@ Build: TypeAlias = Callable[[Message, str], tuple[otlp.Span, Batch]]
 """Makes OTLP's message of a store's; gets the place, may raise Refused."""
 
 
-def read_found(stream: io.BufferedIOBase, reading: Reading, frame: Frame) -> Iterator[Found | Damage]:
-    """Every object of a dump that holds nothing but lists of them."""
+def read_each(
+    stream: io.BufferedIOBase, reading: Reading, frame: Frame, read: Callable[[Found], Iterator[Record]]
+) -> Iterator[Record]:
+    """What `read` makes of every object of a dump that holds nothing but lists of them."""
+    for found in _objects(stream, reading, frame):
+        if isinstance(found, Damage):
+            yield found
+        else:
+            yield from without_large_values(read(found), len(found.data), found.place, reading.limits)
+
+
+def _objects(stream: io.BufferedIOBase, reading: Reading, frame: Frame) -> Iterator[Found | Damage]:
     opened, broken, noisy = 0, False, False
     for piece in read_objects(stream, frame, reading.limits.max_message_bytes):
         place = f"{reading.path}:{piece.line}"
@@ -109,7 +121,9 @@ def read_span(
     except Refused as problem:
         yield problem.damage(found.place, "span", spelling.ids(found.data, records))
         return
-    yield from records.span(span, batch)
+    resource, damages = records.resource(otlp.Resource(attributes=plain(batch.resource.attributes)), found.place)
+    yield from damages
+    yield from records.span(span, replace(batch, resource=resource))
 
 
 def read_spans(
@@ -117,8 +131,7 @@ def read_spans(
 ) -> Iterator[Record]:
     """Every span of a dump whose objects are spans."""
     records = PlainRecords(reading)
-    for found in read_found(stream, reading, spelling.frame):
-        yield from (found,) if isinstance(found, Damage) else read_span(found, records, spelling, build)
+    return read_each(stream, reading, spelling.frame, lambda found: read_span(found, records, spelling, build))
 
 
 def read_broken(
@@ -165,7 +178,7 @@ def decode_sound(decoder: msgspec.json.Decoder[Message], data: bytes) -> Message
 
 def too_long(place: str) -> Damage:
     """The Damage of an object that is not held in memory."""
-    problem = "the object is longer than Limits.max_message_bytes; raise it to read this"
+    problem = f"the object is longer than the limit; {advice('max_message_bytes')}"
     return Refused("over a limit", detail=problem).damage(place)
 
 

@@ -18,11 +18,11 @@ import msgspec
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_objects import Frame
-from art_otel.sources.json_spans import Found, Spelling, decode_sound, read_broken, read_found, read_span
+from art_otel.sources.json_spans import Found, Spelling, decode_sound, read_broken, read_each, read_span
 from art_otel.sources.otlp import Batch
 from art_otel.sources.plain_records import PlainRecords, plain
 from art_otel.sources.refusals import Refused
-from art_otel.spans import Damage, Resource, Scope, Value
+from art_otel.spans import Resource, Scope, Value
 
 _OWN_TAGS: Final = "mlflow."
 
@@ -91,8 +91,7 @@ def _detects(head: bytes) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    for found in read_found(stream, reading, _TRACES):
-        yield from (found,) if isinstance(found, Damage) else _trace(found, records)
+    return read_each(stream, reading, _TRACES, lambda found: _trace(found, records))
 
 
 FORMAT: Final = Format(

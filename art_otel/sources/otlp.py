@@ -15,6 +15,7 @@ from typing import Final
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Reading, Record
+from art_otel.sources.limits import advice
 from art_otel.sources.refusals import (
     MAX_NAME,
     Ids,
@@ -79,7 +80,8 @@ class Records(ABC):
     def check_depth(self, depth: int, site: Site) -> None:
         """Raise Refused for a list or dict that stands inside too many others."""
         if depth > self.max_depth:
-            raise Refused("nested too deep", attribute_path(site), f"more than {self.max_depth} lists and dicts deep")
+            detail = f"more than {self.max_depth} lists and dicts deep; {advice('max_depth')}"
+            raise Refused("nested too deep", attribute_path(site), detail)
 
     @abstractmethod
     def hex(self, raw: object) -> str:
@@ -180,8 +182,8 @@ class Records(ABC):
             start_ns=start_ns,
             end_ns=end_ns,
             attributes=self.attributes(message.attributes, "", losses),
-            events=self._events(message.events, losses),
-            links=self._links(message.links, losses),
+            events=self._events(message.events, losses) if message.events else (),
+            links=self._links(message.links, losses) if message.links else (),
             status=_STATUSES[code],
             status_message=(status.message or "") if status else "",
             scope=batch.scope,
@@ -244,6 +246,8 @@ class Records(ABC):
 
     def _id(self, raw: object, digits: int, field: str) -> str | None:
         """None for an id that is empty or all zeros, which is how OTLP writes that there is none."""
+        if isinstance(raw, str) and len(raw) == digits and _IS_HEX(raw) and raw != _ZEROS[digits]:
+            return raw  # as nearly all are in JSON
         text = self.hex(raw)
         if len(text) == digits and _IS_HEX(text):
             return text if text != _ZEROS[digits] else None

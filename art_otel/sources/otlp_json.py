@@ -14,14 +14,17 @@ https://grafana.com/docs/tempo/latest/api_docs/, https://www.jaegertracing.io/do
 import codecs
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from art_otel.sources import otlp_messages as otlp
+from art_otel.sources.bounded_read import read_up_to
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_faults import is_utf8
+from art_otel.sources.large_values import without_large_values
+from art_otel.sources.limits import LimitName, advice
 from art_otel.sources.lines import read_lines
 from art_otel.sources.otlp_json_records import JsonRecords
 from art_otel.sources.otlp_json_salvage import salvage_request
@@ -59,7 +62,7 @@ def _detects(head: bytes) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = JsonRecords(reading)
-    if _is_document(stream.peek()):
+    if not reading.is_part and _is_document(stream.peek()):
         yield from _read_document(stream, records)
         return
     for number, line in read_lines(stream, reading.limits.max_message_bytes):
@@ -67,10 +70,10 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         if line is None:
             yield _too_long("line", "max_message_bytes").damage(place)
         elif len(line) > _MAX_MARK_BYTES or line.strip() not in _ARRAY_MARKS:  # an array may have a request a line
-            yield from read_line(line.removeprefix(_BOM) if number == 1 else line, place, records)
+            yield from read_line(line.removeprefix(_BOM), place, records)  # joined files have one in any line
 
 
-FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads)
+FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads, lines=lambda head: not _is_document(head))
 
 
 def _is_document(head: bytes) -> bool:
@@ -82,19 +85,23 @@ def _is_document(head: bytes) -> bool:
 
 def _read_document(stream: io.BufferedReader, records: JsonRecords) -> Iterator[Record]:
     reading = records.reading
-    document = stream.read(reading.limits.max_document_bytes + 1)
+    document = read_up_to(stream, reading.limits.max_document_bytes + 1)
     if len(document) > reading.limits.max_document_bytes:
         yield _too_long("JSON document", "max_document_bytes").damage(reading.path)
         return
     yield from read_line(document.removeprefix(_BOM), reading.path, records)
 
 
-def _too_long(what: str, limit: str) -> Refused:
-    return Refused("over a limit", detail=f"the {what} is longer than Limits.{limit}; raise it to read this")
+def _too_long(what: str, limit: LimitName) -> Refused:
+    return Refused("over a limit", detail=f"the {what} is longer than the limit; {advice(limit)}")
 
 
-def read_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
+def read_line(line: bytes, place: str, records: JsonRecords) -> Iterable[Record]:
     """Every record of one line (or document). `place` names it."""
+    return without_large_values(_read(line, place, records), len(line), place, records.reading.limits)
+
+
+def _read(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
     if b'"instrumentationLibrary' in line:
         line = _modernise(line)
     try:
@@ -128,4 +135,4 @@ def _salvage_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Rec
         yield from salvage_request(pieces[0], place, records)
         return
     for piece in pieces:
-        yield from read_line(piece, place, records)
+        yield from _read(piece, place, records)

@@ -10,10 +10,14 @@ Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-
 """
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
+from art_otel.sources.bounded_read import read_up_to
 from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.large_values import without_large_values
+from art_otel.sources.limits import advice
 from art_otel.sources.otlp_protobuf_records import ProtobufRecords
 from art_otel.sources.otlp_protobuf_salvage import salvage_request
 from art_otel.sources.otlp_protobuf_walk import signal_of
@@ -22,6 +26,10 @@ from art_otel.sources.refusals import Refused
 
 _PREFIX_BYTES: Final = 4
 _TAG: Final = b"\x0a"
+_NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_TOLD_BYTES: Final = 256
+"""A request has tags and lengths that are no text among its first bytes; blank lines before a text have none."""
+
 _SKIP_BYTES: Final = 1 << 20
 _MAX_TAG_BYTES: Final = 11
 
@@ -47,7 +55,7 @@ def _is_framed(head: bytes) -> bool:
 
 def _is_request(head: bytes) -> bool:
     """Whether it begins with field 1 that holds a resource (1), scopes (2) or a schema URL (3), as far as it goes."""
-    if not head.startswith(_TAG):
+    if not head.startswith(_TAG) or not _NO_TEXT.search(head, 0, _TOLD_BYTES):
         return False
     try:
         size, start = read_varint(head, 1, len(head))
@@ -62,10 +70,8 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     frames = _bare_frames if _is_request(stream.peek()) else _prefixed_frames
     for number, (message, problem) in enumerate(frames(stream, reading.limits.max_message_bytes), start=1):
         place = f"{reading.path}:message {number}"
-        if problem is None:
-            yield from read_message(message, place, records)
-        elif message:
-            yield from salvage_request(message, place, records, problem)
+        if problem is None or message:
+            yield from read_message(message, place, records, problem)
         else:
             yield problem.damage(place)
 
@@ -109,14 +115,19 @@ def _body(stream: io.BufferedReader, header: bytes, size: int, limit: int) -> _F
         left = size
         while left and (skipped := len(stream.read(min(left, _SKIP_BYTES)))):
             left -= skipped
-        return b"", Refused("over a limit", detail=f"a message of {size} bytes; Limits.max_message_bytes is {limit}")
-    body = stream.read(size)
+        return b"", Refused("over a limit", detail=f"a message of {size} bytes; {advice('max_message_bytes')}")
+    body = read_up_to(stream, size)
     torn = Refused("torn", detail=f"the file ends {size - len(body)} bytes too early") if len(body) < size else None
     return header + body, torn
 
 
-def read_message(message: bytes, place: str, records: ProtobufRecords) -> Iterator[Record]:
-    """Every record of one request. `place` names it."""
+def read_message(message: bytes, place: str, records: ProtobufRecords, torn: Refused | None = None) -> Iterable[Record]:
+    """Every record of one request. `place` names it, `torn` says that the file ended inside it."""
+    found = _read(message, place, records) if torn is None else salvage_request(message, place, records, torn)
+    return without_large_values(found, len(message), place, records.reading.limits)
+
+
+def _read(message: bytes, place: str, records: ProtobufRecords) -> Iterator[Record]:
     if not message:
         return
     signal = signal_of(message)

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final, cast
 
 from art_otel.errors import SourceError
 from art_otel.sources.decompress import Fail, Failure
+from art_otel.sources.limits import advice
 from art_otel.spans import DamageReason
 
 PARQUET_MAGIC: Final = b"PAR1"
@@ -86,7 +87,7 @@ class ParquetProcess(io.RawIOBase):
 
 
 def _advised(reason: str, detail: str) -> str:
-    return f"{detail}; Limits.max_parquet_memory allows more" if reason == "over a limit" else detail
+    return f"{detail}; {advice('max_parquet_memory')}" if reason == "over a limit" else detail
 
 
 def _environment() -> dict[str, str]:

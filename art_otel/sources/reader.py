@@ -7,13 +7,16 @@ format nobody knows, raises SourceError.
 import io
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from art_otel.errors import SourceError
 from art_otel.sources import otlp_json
 from art_otel.sources.account import FileAccount
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.formats import FORMATS, detect_format
+from art_otel.sources.formats import FORMATS, detect_format, format_named
 from art_otel.sources.inputs import Input
 from art_otel.sources.limits import Limits
+from art_otel.sources.parts import lines_before
 from art_otel.sources.read_ahead import ReadAhead
 from art_otel.sources.refusals import Refused
 from art_otel.sources.streams import HEAD_BYTES, DumpStream, open_input
@@ -44,15 +47,17 @@ def read_file(
         if on_bytes is not None:
             on_bytes(count)
 
-    reading = Reading(path=input.name, limits=limits or Limits(), account=account)
+    is_part = input.part is not None
+    reading = Reading(path=input.name, limits=limits or Limits(), account=account, is_part=is_part)
     try:
         with open_input(input, reading.limits, consumed, ahead) as stream:
             account.compression = stream.compression
-            known = format or _detect(stream, input, account)
+            known = format or (format_named(input.part.format) if input.part else _detect(stream, input, account))
             if known is not None:
                 account.format, account.lacks = known.name, known.lacks
             if known is not None:
-                yield from _records(stream, known, reading)
+                records = _records(stream, known, reading)
+                yield from _in_whole_file(records, input) if is_part else records
             elif stream.failures:
                 yield from _end(stream, None, reading)
     except SourceError as error:
@@ -60,15 +65,15 @@ def read_file(
         raise
 
 
-def _is_one_long_line(head: bytes) -> bool:
-    """Whether the first line is text and longer than what is looked at: a torn line, behind which a dump may follow."""
-    return len(head) >= HEAD_BYTES and b"\n" not in head and b"\0" not in head
+def _may_go_on(head: bytes) -> bool:
+    """Whether what is looked at is all blank or a part of one line of text, behind which a dump may follow."""
+    return len(head) >= HEAD_BYTES and (not head.strip() or (b"\n" not in head and b"\0" not in head))
 
 
 def _detect(stream: DumpStream, source: Input, account: FileAccount) -> Format | None:
     head = stream.head(HEAD_BYTES)
     known = detect_format(head)
-    if known is None and _is_one_long_line(head):
+    if known is None and _may_go_on(head):
         known = otlp_json.FORMAT
     if known is not None:
         return known
@@ -95,6 +100,25 @@ def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Re
             account.log_records += 1
         yield last
     yield from _end(stream, last, reading)
+
+
+def _in_whole_file(records: Iterator[Record], source: Input) -> Iterator[Record]:
+    """The records of a part, their damages with the line numbers that they have in the whole file."""
+    first: int | None = None
+    for record in records:
+        if not isinstance(record, Damage) or source.part is None or source.path is None:
+            yield record
+            continue
+        if first is None:  # damages are rare, and counting lines takes time
+            first = lines_before(source.path, source.part.start)
+        yield _behind(record, source.name, first)
+
+
+def _behind(damage: Damage, name: str, lines: int) -> Damage:
+    number, slash, rest = damage.path.removeprefix(f"{name}:").partition(" / ")
+    if not damage.path.startswith(f"{name}:") or not number.isdecimal():
+        return damage
+    return msgspec.structs.replace(damage, path=f"{name}:{int(number) + lines}{slash}{rest}")
 
 
 def _end(stream: DumpStream, last: Record | None, reading: Reading) -> Iterator[Record]:

@@ -25,7 +25,7 @@ from art_otel.sources.decompress import (
     unzstd,
 )
 from art_otel.sources.inputs import Input
-from art_otel.sources.limits import Limits
+from art_otel.sources.limits import Limits, advice
 from art_otel.sources.parquet_process import PARQUET_MAGIC, ParquetProcess, copied_to_disk
 from art_otel.sources.read_ahead import ReadAhead
 
@@ -106,7 +106,8 @@ class DumpStream(Peekable):
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             return self._end(Failure("torn", f"the {self.compression} stream is cut or broken here: {error}"))
         if self.compression and count > self._left:
-            self._end(Failure("over a limit", "it decompresses to more than Limits.max_decompressed_bytes"))
+            detail = f"it decompresses to more than the limit; {advice('max_decompressed_bytes')}"
+            self._end(Failure("over a limit", detail))
             count = self._left
         self._left -= count
         return count
@@ -137,7 +138,7 @@ def open_input(
                 file = stack.enter_context(source.path.open("rb", buffering=0))
             except OSError as error:
                 raise SourceError(f"{source.name}: cannot be opened ({error.strerror}); check the path") from error
-        raw = Peekable(_counted(_filling(file, source.name), consumed))
+        raw = Peekable(_counted(_filling(file, source), consumed))
         whole = cast(BinaryIO, file) if source.path is not None and source.size is not None else None
         stream = stack.enter_context(DumpStream(raw, limits, source.name, whole))
         if whole is not None and stream.compression == "parquet":
@@ -145,12 +146,20 @@ def open_input(
         yield stream
 
 
-def _filling(file: io.RawIOBase, name: str) -> Fill:
+def _filling(file: io.RawIOBase, source: Input) -> Fill:
+    left = sys.maxsize
+    if source.part is not None:
+        file.seek(source.part.start)
+        left = source.part.end - source.part.start
+
     def fill(buffer: memoryview) -> int:
+        nonlocal left
         try:
-            return file.readinto(buffer) or 0
+            count = file.readinto(buffer[:left]) or 0
         except OSError as error:
-            raise SourceError(f"{name}: cannot be read ({error.strerror}); check the file") from error
+            raise SourceError(f"{source.name}: cannot be read ({error.strerror}); check the file") from error
+        left -= count
+        return count
 
     return fill
 

@@ -21,7 +21,7 @@ SpanKey: TypeAlias = tuple[str, str]
 """(trace_id, span_id): what a span is known by, also over repeated deliveries."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Something that happened at one moment inside a span."""
 
     name: str
@@ -30,7 +30,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     dropped_attributes_count: int = 0
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class Link(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A pointer to another span, also one of another trace."""
 
     trace_id: str
@@ -38,20 +38,20 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, Value] = {}
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
+class Scope(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """The instrumentation scope: the library that made the span."""
 
     name: str = ""
     version: str = ""
 
 
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
+class Resource(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """What produced the telemetry, e.g. a service instance."""
 
     attributes: dict[str, Value] = {}
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One operation. `end_ns` is None while it has not ended as far as the source knows."""
 
     trace_id: str
@@ -78,7 +78,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
         return (self.trace_id, self.span_id)
 
 
-class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A log record (OTel event) that says which span it belongs to.
 
     `time_ns` is the event's time, else the time it was observed. `body` is its structured or text body.

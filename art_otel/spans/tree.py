@@ -5,13 +5,12 @@ copy stays, whatever the order of delivery; spans that are their own ancestors a
 below them is an orphan.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from art_otel.spans.clock import adjusted_starts
+from art_otel.spans.clock import adjusted_starts, parents_first
 from art_otel.spans.damage import Damage
 from art_otel.spans.span import Span, SpanKey
 
@@ -20,12 +19,14 @@ from art_otel.spans.span import Span, SpanKey
 class SpanTree:
     """Spans by key, in the order of their start.
 
-    `children` lists keys in the same order; `deliveries` counts how often each span came; `orphans` are the spans whose
-    parent is not here; `cyclic` is one Damage for each span that was its own ancestor. `starts` holds start times in
-    nanoseconds, corrected for clocks that differ between resources (`art_otel.spans.clock`).
+    `parents` leads to the key of a span's parent where that is here, and `children` lists keys in the order of spans;
+    `deliveries` counts how often each span came; `orphans` are the spans whose parent is not here; `cyclic` is one
+    Damage for each span that was its own ancestor. `starts` holds start times in nanoseconds, corrected for clocks that
+    differ between resources (`art_otel.spans.clock`).
     """
 
     spans: Mapping[SpanKey, Span]
+    parents: Mapping[SpanKey, SpanKey]
     children: Mapping[SpanKey, tuple[SpanKey, ...]]
     deliveries: Mapping[SpanKey, int]
     starts: Mapping[SpanKey, int]
@@ -34,59 +35,88 @@ class SpanTree:
 
     def parent(self, span: Span) -> Span | None:
         """The span's parent, None for roots and orphans."""
-        if span.parent_span_id is None:
-            return None
-        return self.spans.get((span.trace_id, span.parent_span_id))
+        above = self.parents.get(span.key)
+        return None if above is None else self.spans[above]
 
     def ancestors(self, span: Span) -> Iterator[Span]:
         """The span's parent, its parent, and so on."""
-        above = self.parent(span)
+        above = self.parents.get(span.key)
         while above is not None:
-            yield above
-            above = self.parent(above)
+            yield self.spans[above]
+            above = self.parents.get(above)
+
+    def outside_in(self) -> Iterator[SpanKey]:
+        """Every span after its parent, else in the order of their start."""
+        return parents_first(self.spans, self.parents)
 
     def order(self, span: Span) -> tuple[int, str, str]:
         """A sort key: when it started, then its ids."""
         return (self.starts[span.key], span.trace_id, span.span_id)
 
 
-def grow_tree(spans: Iterable[Span]) -> SpanTree:
-    """Build the tree of spans given in any order and any number of times."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UniqueSpans:
+    """Each span once, in any order. `deliveries` and `cyclic` are those of the tree that would grow of them."""
+
+    spans: Mapping[SpanKey, Span]
+    deliveries: Mapping[SpanKey, int]
+    cyclic: tuple[Damage, ...]
+
+
+def unite_deliveries(spans: Iterable[Span]) -> UniqueSpans:
+    """Keep each span once, without those that are their own ancestors."""
     unique, deliveries = _deduplicate(spans)
-    cyclic = _cycles(unique)
+    cyclic = sorted(_cycles(_parents(unique)))
     for key in cyclic:
         del unique[key]
-    parents = {key: _parent_key(span) for key, span in unique.items()}
-    orphans = frozenset(key for key, above in parents.items() if above is not None and above not in unique)
+    return UniqueSpans(spans=unique, deliveries=deliveries, cyclic=tuple(map(_cyclic_damage, cyclic)))
+
+
+def grow_tree(spans: Iterable[Span]) -> SpanTree:
+    """Build the tree of spans given in any order and any number of times."""
+    united = unite_deliveries(spans)
+    unique = united.spans
+    parents = _parents(unique)
     starts = adjusted_starts(unique, parents)
-    ordered = sorted(unique, key=lambda key: (starts[key], key))
+    ordered = [key for _, key in sorted(zip(starts.values(), starts, strict=True))]
     children: dict[SpanKey, list[SpanKey]] = {}
     for key in ordered:
-        above = parents[key]
-        if above is not None and above in unique:
-            children.setdefault(above, []).append(key)
+        if key in parents:
+            children.setdefault(parents[key], []).append(key)
     return SpanTree(
         spans={key: unique[key] for key in ordered},
+        parents=parents,
         children={key: tuple(below) for key, below in children.items()},
-        deliveries=deliveries,
+        deliveries=united.deliveries,
         starts=starts,
-        orphans=orphans,
-        cyclic=tuple(_cyclic_damage(key) for key in sorted(cyclic)),
+        orphans=frozenset(
+            key for key, span in unique.items() if span.parent_span_id is not None and key not in parents
+        ),
+        cyclic=united.cyclic,
     )
 
 
-def _parent_key(span: Span) -> SpanKey | None:
-    return None if span.parent_span_id is None else (span.trace_id, span.parent_span_id)
+def _parents(spans: Mapping[SpanKey, Span]) -> dict[SpanKey, SpanKey]:
+    """The parents that are among the spans."""
+    parents: dict[SpanKey, SpanKey] = {}
+    for key, span in spans.items():
+        if span.parent_span_id is not None and (above := (span.trace_id, span.parent_span_id)) in spans:
+            parents[key] = above
+    return parents
 
 
-def _deduplicate(spans: Iterable[Span]) -> tuple[dict[SpanKey, Span], Counter[SpanKey]]:
+def _deduplicate(spans: Iterable[Span]) -> tuple[dict[SpanKey, Span], dict[SpanKey, int]]:
     unique: dict[SpanKey, Span] = {}
-    deliveries: Counter[SpanKey] = Counter()
+    deliveries: dict[SpanKey, int] = {}
     for span in spans:
-        key = span.key
-        deliveries[key] += 1
+        key = (span.trace_id, span.span_id)
         known = unique.get(key)
-        if known is None or (known != span and _richness(span) > _richness(known)):
+        if known is None:
+            unique[key] = span
+            deliveries[key] = 1
+            continue
+        deliveries[key] += 1
+        if known != span and _richness(span) > _richness(known):
             unique[key] = span
     return unique, deliveries
 
@@ -97,16 +127,19 @@ def _richness(span: Span) -> tuple[bool, int, int, bytes]:
     return (span.end_ns is not None, len(span.attributes), len(span.events), encoded)
 
 
-def _cycles(spans: Mapping[SpanKey, Span]) -> set[SpanKey]:
+def _cycles(parents: Mapping[SpanKey, SpanKey]) -> set[SpanKey]:
     """The keys of spans that are their own ancestors."""
     settled: set[SpanKey] = set()
     cyclic: set[SpanKey] = set()
-    for key in spans:
+    for key, above in parents.items():
+        if above in settled:
+            settled.add(key)
+            continue
         path: dict[SpanKey, int] = {}
         at: SpanKey | None = key
-        while at is not None and at in spans and at not in settled and at not in path:
+        while at is not None and at not in settled and at not in path:
             path[at] = len(path)
-            at = _parent_key(spans[at])
+            at = parents.get(at)
         if at is not None and at in path:
             cyclic.update(step for step, place in path.items() if place >= path[at])
         settled.update(path)

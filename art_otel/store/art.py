@@ -16,7 +16,7 @@ from art_otel.trajectories.history import path_to
 from art_otel.trajectories.trajectory import Trajectory, Turn
 
 
-class ArtMessage(msgspec.Struct, frozen=True):
+class ArtMessage(msgspec.Struct, frozen=True, gc=False):
     """A message of the main history. `trainable` marks what the policy sampled in a call that did not fail."""
 
     role: str
@@ -38,7 +38,7 @@ def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
     messages: list[ArtMessage] = []
     for position in path_to(trajectory.turns, leaf):
         turn = trajectory.turns[position]
-        messages.extend(_art_message(message, trainable=False) for message in turn.messages or ())
+        messages.extend([_art_message(message, trainable=False) for message in turn.messages or ()])
         if turn.message is not None:
             messages.append(_art_message(turn.message, trainable=not trajectory.calls[turn.call].failed))
     return tuple(messages)
@@ -70,12 +70,11 @@ def _rank(position: int, turns: Sequence[Turn], lengths: Sequence[int]) -> tuple
 
 
 def _art_message(message: Message, *, trainable: bool) -> ArtMessage:
-    return ArtMessage(message.role, message.content, _tool_calls(message), message.tool_call_id, trainable)
+    tool_calls = _tool_calls(message) if message.tool_calls else None
+    return ArtMessage(message.role, message.content, tool_calls, message.tool_call_id, trainable)
 
 
-def _tool_calls(message: Message) -> str | None:
-    if not message.tool_calls:
-        return None
+def _tool_calls(message: Message) -> str:
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in message.tool_calls

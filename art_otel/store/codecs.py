@@ -11,6 +11,7 @@ logprobs go from bytes to buffers and back. Codecs nest as Arrow types do: a Lis
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any, Protocol
@@ -59,16 +60,17 @@ class Packed:
     make: type[TokenIds] | type[Logprobs]
     item: pa.DataType
 
-    @property
+    @cached_property
     def type(self) -> pa.DataType:
         """list<int32> or list<float>."""
         return _list_type(self.item)
 
     def encode(self, values: Sequence[TokenIds | Logprobs | None]) -> pa.Array:
         """Shape: (values,), each of (tokens,)."""
-        data = b"".join(value.data for value in values if value is not None)
+        parts = [None if value is None else value.data for value in values]
+        data = b"".join(filter(None, parts))
         flat = pa.Array.from_buffers(self.item, len(data) // 4, [None, pa.py_buffer(data)])
-        return _list_array(self.type, values, flat)
+        return _list_array(self.type, parts, flat, item_size=4)
 
     def decode(self, column: pa.Array) -> list[Any]:
         """The inverse of encode: each value a copy of its bytes."""
@@ -90,7 +92,7 @@ class ListOf:
 
     item: Codec
 
-    @property
+    @cached_property
     def type(self) -> pa.DataType:
         """list<item>."""
         return _list_type(self.item.type)
@@ -120,7 +122,7 @@ class Record:
     make: Callable[..., Any]
     fields: Mapping[str, Codec]
 
-    @property
+    @cached_property
     def type(self) -> pa.DataType:
         """struct<field: type, …>."""
         return pa.struct([(name, codec.type) for name, codec in self.fields.items()])
@@ -132,13 +134,15 @@ class Record:
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Shape: (values,)."""
         missing = [value is None for value in values]
+        if all(missing):  # empty ones too: spares the arrays of fields that nobody has
+            return pa.nulls(len(values), self.type)
         if not any(missing):
-            return pa.StructArray.from_arrays(self.columns(values), fields=list(self.type))
+            return pa.StructArray.from_arrays(self.columns(values), type=self.type)
         columns = [
             codec.encode([None if value is None else getattr(value, name) for value in values])
             for name, codec in self.fields.items()
         ]
-        return pa.StructArray.from_arrays(columns, fields=list(self.type), mask=pa.array(missing, pa.bool_()))
+        return pa.StructArray.from_arrays(columns, type=self.type, mask=pa.array(missing, pa.bool_()))
 
     def decode(self, column: pa.Array) -> list[Any]:
         """The inverse of encode. Fields the record does not have are ignored."""
@@ -166,8 +170,8 @@ def _list_type(item: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", item))  # Parquet's own word for it, so that reading gives this type
 
 
-def _list_array(kind: pa.DataType, values: Sequence[Any], flat: pa.Array) -> pa.Array:
-    lengths = (0 if value is None else len(value) for value in values)
+def _list_array(kind: pa.DataType, values: Sequence[Any], flat: pa.Array, item_size: int = 1) -> pa.Array:
+    lengths = [0 if value is None else len(value) // item_size for value in values]
     offsets = array("i", accumulate(lengths, initial=0))
     starts = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
     missing = [value is None for value in values]

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from art_otel.calls import Logprobs, Message, TokenIds
+from art_otel.calls import Message
 from art_otel.errors import StoreError
 from art_otel.store.rows import Row, store_trajectory
 from art_otel.store.schema import ROW
@@ -25,24 +25,26 @@ WEIGHT: Final = "weight"
 BATCH_SCHEMA: Final = pa.schema([*ROW.type, pa.field(WEIGHT, pa.int64())])
 """A batch's columns: those of a file but for group_index, and the weight of each row in bytes."""
 
-_BATCH_ROWS: Final = 256
-_BATCH_BYTES: Final = 2 * 1024 * 1024
+_BATCH_ROWS: Final = 1024
+_BATCH_BYTES: Final = 8 * 1024 * 1024  # large, because a hundred small arrays take long to make
 
 
 def encode_batches(trajectories: Iterable[Trajectory]) -> Iterator[pa.RecordBatch]:
-    """Batches of about 2 MiB or 256 rows, of schema BATCH_SCHEMA.
+    """Batches of about 8 MiB or 1024 rows, of schema BATCH_SCHEMA.
 
     Raises StoreError, which names the rollout, for a value that no column can hold.
     """
     rows: list[Row] = []
     weights: list[int] = []
+    total = 0
     for trajectory in trajectories:
         row, weight = _weighed_row(trajectory)
         rows.append(row)
         weights.append(weight)
-        if len(rows) == _BATCH_ROWS or sum(weights) >= _BATCH_BYTES:
+        total += weight
+        if len(rows) == _BATCH_ROWS or total >= _BATCH_BYTES:
             yield _batch(rows, weights)
-            rows, weights = [], []
+            rows, weights, total = [], [], 0
     if rows:
         yield _batch(rows, weights)
 
@@ -73,31 +75,31 @@ def _unfit(rollout_id: str, error: Exception) -> StoreError:
 def _weigh(row: Row) -> int:
     """About how many bytes the row takes in memory as Arrow columns."""
     texts = (row.metrics, row.metadata, row.nested_metadata, row.tools, row.error, *(row.logs or ()), *row.toolsets)
-    main = sum(_characters(message.content, message.tool_calls) + 64 for message in row.messages or ())
+    main = sum([64 + len(message.content or "") + len(message.tool_calls or "") for message in row.messages or ()])
     calls = sum(map(_weigh_call, row.calls))
     turns = sum(map(_weigh_turn, row.turns))
-    return 512 + _characters(*texts) + main + calls + turns + 128 * len(row.rewards)
+    return 512 + sum(len(text or "") for text in texts) + main + calls + turns + 128 * len(row.rewards)
 
 
 def _weigh_call(call: StoredCall) -> int:
-    return 256 + _characters(call.parameters, call.env_state, call.extra, call.error)
+    return 256 + len(call.parameters or "") + len(call.env_state or "") + len(call.extra or "") + len(call.error or "")
 
 
 def _weigh_turn(turn: StoredTurn) -> int:
-    packed = 4 * (_count(turn.context_token_ids) + _count(turn.token_ids) + _count(turn.logprobs))
-    messages = sum(map(_weigh_message, turn.messages or ()))
-    edits = sum(_weigh_message(edit.message) for edit in turn.edits or ())
-    return 128 + packed + messages + edits + (_weigh_message(turn.message) if turn.message else 0)
+    weight = 128
+    for packed in (turn.context_token_ids, turn.token_ids, turn.logprobs):
+        if packed is not None:
+            weight += len(packed.data)
+    for message in turn.messages or ():
+        weight += _weigh_message(message)
+    for edit in turn.edits or ():
+        weight += _weigh_message(edit.message)
+    return weight if turn.message is None else weight + _weigh_message(turn.message)
 
 
 def _weigh_message(message: Message) -> int:
-    arguments = sum(len(call.arguments) + 64 for call in message.tool_calls)
-    return 64 + arguments + _characters(message.content, message.reasoning, message.refusal, message.parts)
-
-
-def _characters(*texts: str | None) -> int:
-    return sum(len(text) for text in texts if text)
-
-
-def _count(packed: TokenIds | Logprobs | None) -> int:
-    return len(packed) if packed is not None else 0
+    weight = 64 + len(message.content or "")
+    weight += len(message.reasoning or "") + len(message.refusal or "") + len(message.parts or "")
+    for call in message.tool_calls:
+        weight += 64 + len(call.arguments)
+    return weight

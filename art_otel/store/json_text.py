@@ -11,13 +11,14 @@ import msgspec
 
 from art_otel.spans import Value
 
+_ENCODER: Final = msgspec.json.Encoder()
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Value])
 _LIST: Final = msgspec.json.Decoder(list[Value])
 
 
 def json_text(value: Value) -> str:
     """The value as JSON. Raises TypeError or ValueError for what is no JSON value."""
-    return msgspec.json.encode(value).decode()
+    return _ENCODER.encode(value).decode()
 
 
 def object_text(value: Mapping[str, Value]) -> str | None:

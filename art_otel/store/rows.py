@@ -3,6 +3,7 @@
 Invariant: `restore_trajectory(store_trajectory(t)) == t` for every valid trajectory.
 
 Rows are built a column at a time, so the stored records take their fields by position, in the order of the schema.
+They hold no cycles, so the garbage collector need not follow them (`gc=False`).
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ from art_otel.store.stored_turns import StoredTurn, restore_choices, restore_tur
 from art_otel.trajectories.trajectory import PolicyVersions, Reward, Status, Trajectory, Turn
 
 
-class IncompleteReason(msgspec.Struct, frozen=True):
+class IncompleteReason(msgspec.Struct, frozen=True, gc=False):
     """A reason why the trajectory is incomplete, and how often it holds."""
 
     reason: str
     count: int
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """A row but for its group_index, which only the order of all rows gives. ART's columns come first."""
 
     group_metadata: str | None

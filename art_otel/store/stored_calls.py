@@ -14,7 +14,7 @@ from art_otel.store.json_text import json_text, object_of, object_text
 from art_otel.store.prompts import Prompt
 
 
-class StoredCall(msgspec.Struct, frozen=True):
+class StoredCall(msgspec.Struct, frozen=True, gc=False):
     """An InferenceCall without what its turns say. `toolset` is a position in the row's toolsets."""
 
     trace_id: str

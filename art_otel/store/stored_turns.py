@@ -11,7 +11,7 @@ from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
 from art_otel.trajectories.trajectory import Edit, Turn
 
 
-class StoredTurn(msgspec.Struct, frozen=True):
+class StoredTurn(msgspec.Struct, frozen=True, gc=False):
     """A Turn and the index its choice had.
 
     `edits` is None where messages, context_token_ids and edits are those of the call's first turn (the later choices

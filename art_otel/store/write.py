@@ -11,6 +11,8 @@ cutting into row groups and parts, so it does not matter in which runs and batch
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from math import ceil
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -35,6 +37,7 @@ class FileLimits:
 
 
 _FILE_LIMITS: Final = FileLimits()
+_PIECE_BYTES: Final = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,17 +63,27 @@ def write_trajectories(
 
 
 def write_run(trajectories: Iterable[Trajectory], path: str | Path) -> None:
-    """Write trajectories, sorted by `Trajectory.order`, as a run for merge_runs: a scratch file in Arrow IPC."""
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, BATCH_SCHEMA, options=options) as writer:
+    """Write trajectories, sorted by `Trajectory.order`, as a run for merge_runs: a scratch file in Arrow IPC.
+
+    It is not compressed: that would take as long as all the rest of it.
+    """
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, BATCH_SCHEMA) as writer:
         for batch in encode_batches(trajectories):
-            writer.write_batch(batch)
+            for piece in _pieces(batch):
+                writer.write_batch(piece)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of about 2 MiB, because merging holds a piece of every run."""
+    count = ceil(batch.nbytes / _PIECE_BYTES)
+    rows = ceil(batch.num_rows / count)
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def merge_runs(runs: Sequence[str | Path], out: str | Path, *, limits: FileLimits = _FILE_LIMITS) -> WriteSummary:
     """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
 
-    Memory is that of about one row group and a batch of each run. Raises StoreError for a file that is no run.
+    Memory is that of about one row group and 2 MiB of each run. Raises StoreError for a file that is no run.
     """
     rows = heapq.merge(*map(_run_rows, runs), key=attrgetter("order"))
     return _write(rows, out, limits)
@@ -165,16 +178,18 @@ class _GroupIndexes:
 def _table(group: Sequence[_Row], group_indexes: _GroupIndexes) -> pa.Table:
     """The rows as one table in the file's schema."""
     indexes = pa.array([group_indexes.of(row.group_id) for row in group], pa.int64())
-    table = pa.Table.from_batches(list(_slices(group))).drop_columns([WEIGHT]).combine_chunks()
+    table = _gather(group).drop_columns([WEIGHT]).combine_chunks()
     return table.add_column(0, "group_index", indexes).replace_schema_metadata(SCHEMA.metadata)
 
 
-def _slices(group: Sequence[_Row]) -> Iterator[pa.RecordBatch]:
-    """The rows in order, neighbours of one batch together."""
-    start = 0
-    for end in range(1, len(group) + 1):
-        first, last = group[start], group[end - 1]
-        if end < len(group) and group[end].batch is first.batch and group[end].position == last.position + 1:
-            continue
-        yield first.batch.slice(first.position, end - start)
-        start = end
+def _gather(group: Sequence[_Row]) -> pa.Table:
+    """The rows in order: one slice of each batch, for its rows here are neighbours in it, then put in order."""
+    places: dict[int, list[int]] = {}  # where in the group the rows of each batch stand
+    for place, row in enumerate(group):
+        places.setdefault(id(row.batch), []).append(place)
+    slices = [group[taken[0]].batch.slice(group[taken[0]].position, len(taken)) for taken in places.values()]
+    table = pa.Table.from_batches(slices)
+    sliced = list(chain.from_iterable(places.values()))
+    if sliced == sorted(sliced):
+        return table
+    return table.take(pa.array(sorted(range(len(sliced)), key=sliced.__getitem__), pa.int64()))

@@ -5,12 +5,13 @@ of these counts. A span of which only a value was set aside is counted as quaran
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from art_otel.conventions import Role
-from art_otel.spans import Damage, SpanKey, SpanTree
+from art_otel.spans import Damage, Span, SpanKey, SpanTree
+from art_otel.spans.tree import unite_deliveries
 from art_otel.trajectories.rewards import FoundRewards
 from art_otel.trajectories.rollouts import RolloutSpans
 
@@ -34,6 +35,7 @@ class Account:
     duplicate: int = 0
     ignored: Counter[str] = field(default_factory=Counter[str])
     quarantined: Counter[str] = field(default_factory=Counter[str])
+    quarantined_logs: Counter[str] = field(default_factory=Counter[str])
     damages: list[Damage] = field(default_factory=list[Damage])
     logs_joined: int = 0
     logs_duplicate: int = 0
@@ -49,28 +51,17 @@ class Account:
 
     def add(self, other: "Account") -> None:
         """Add another group's counts to these."""
-        for name in (
-            "used",
-            "duplicate",
-            "logs_joined",
-            "logs_duplicate",
-            "logs_without_span",
-            "calls_completed",
-            "calls_failed",
-            "trajectories",
-            "complete",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for mine, theirs in (
-            (self.ignored, other.ignored),
-            (self.quarantined, other.quarantined),
-            (self.incomplete, other.incomplete),
-            (self.blind_scopes, other.blind_scopes),
-            (self.idle_scopes, other.idle_scopes),
-            (self.outside_roots, other.outside_roots),
-        ):
-            mine.update(theirs)
-        self.damages.extend(other.damages)
+        for count in fields(self):
+            total = getattr(self, count.name)
+            total += getattr(other, count.name)
+            setattr(self, count.name, total)
+
+    def set_aside(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
+        """Count a trace that is beyond a limit; all its records are quarantined, those of its kin on their own."""
+        damage = Damage(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
+        self.quarantined[damage.reason] += spans
+        self.quarantined_logs[damage.reason] += logs
+        self.damages.append(damage)
 
 
 def count_spans(
@@ -92,13 +83,14 @@ def count_spans(
     bad = {(damage.trace_id, damage.span_id): damage for damage in (*rewards.bad, *tree.cyclic)}
     traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
     for key, deliveries in tree.deliveries.items():
-        reasons = sorted(damaged.get(key, ()))
-        set_aside = min(deliveries, len(reasons))
-        if set_aside:
-            account.quarantined[reasons[0]] += set_aside
-        if set_aside == deliveries:
-            continue
-        account.duplicate += deliveries - set_aside - 1
+        if key in damaged:
+            reasons = damaged[key]
+            set_aside = min(deliveries, len(reasons))
+            account.quarantined[min(reasons)] += set_aside
+            deliveries -= set_aside  # noqa: PLW2901 # what is left of them
+            if not deliveries:
+                continue
+        account.duplicate += deliveries - 1
         if key in bad:
             account.quarantined[bad[key].reason] += 1
             continue
@@ -113,6 +105,22 @@ def count_spans(
         if reason == OUTSIDE and span.parent_span_id is None:
             account.outside_roots[span.name] += 1
     account.damages.extend((*tree.cyclic, *rewards.bad))
+
+
+def count_idle(account: Account, spans: Sequence[Span]) -> None:
+    """Count spans of which none can become part of a trajectory, each delivery once: as `count_spans` does, at once.
+
+    They are spans of whole traces that hold no call, no rollout and no reward, so that no tree has to be grown.
+    """
+    united = unite_deliveries(spans)
+    account.duplicate += len(spans) - len(united.deliveries)
+    if united.spans:
+        account.ignored[NO_CALL] += len(united.spans)
+    for span in united.spans.values():
+        account.idle_scopes[span.scope.name] += 1
+    for damage in united.cyclic:
+        account.quarantined[damage.reason] += 1
+    account.damages.extend(united.cyclic)
 
 
 def _ignored_because(

@@ -8,21 +8,24 @@ A group is everything that may belong together: traces joined by a rollout id or
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import Role, role_of
+from art_otel.conventions import Role, rewards_of, role_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, grow_tree
-from art_otel.trajectories.account import Account, count_spans
-from art_otel.trajectories.completeness import Evidence, find_incomplete, is_blind
+from art_otel.trajectories.account import Account, count_idle, count_spans
+from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses, is_blind
 from art_otel.trajectories.joined_logs import join_logs
 from art_otel.trajectories.lineage import build_turns
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.rewards import RewardScene, final_reward, find_rewards
 from art_otel.trajectories.rollout_span import describe
-from art_otel.trajectories.rollouts import Division, RolloutSpans, find_rollouts
+from art_otel.trajectories.rollouts import Division, RolloutSpans, declared_id, find_rollouts, is_named_rollout
 from art_otel.trajectories.trajectory import PolicyVersions, Reward, Trajectory
+
+_BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,23 +45,47 @@ class Assembly:
     account: Account = field(default_factory=Account)
 
 
-def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = ()) -> Assembly:
-    """Assemble a group. `rollout_spans` are globs of span names that count as rollouts (`--rollout-span`)."""
-    account = Account()
+def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = (), account: Account | None = None) -> Assembly:
+    """Assemble a group. `rollout_spans` are globs of span names that count as rollouts (`--rollout-span`).
+
+    Where everything went is added to `account`, to a new one when there is none.
+    """
+    account = Account() if account is None else account
+    if _is_idle(group, rollout_spans):
+        count_idle(account, group.spans)
+        return Assembly(trajectories=(), account=account)
+    return Assembly(trajectories=_assemble(group, rollout_spans, account), account=account)
+
+
+def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
+    """Whether nothing in the group can become a trajectory or tell of one, as in most traces of an application."""
+    if group.logs or group.damages:
+        return False
+    return all(map(_is_bystander, group.spans)) and not any(
+        is_named_rollout(span, rollout_spans) for span in group.spans
+    )
+
+
+def _is_bystander(span: Span) -> bool:
+    """Whether the span is no call, belongs to no rollout by its id, and gives no reward."""
+    return declared_id(span) is None and role_of(span) in _BYSTANDERS and not rewards_of(span)
+
+
+def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) -> tuple[Trajectory, ...]:
     tree = grow_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
     logs = join_logs(group.logs, tree, roles, account)
     division = find_rollouts(tree, roles, rollout_spans)
     recorded = {rollout: record_calls(rollout.spans, tree, roles, logs) for rollout in division.rollouts}
     rewards = find_rewards(_scene(tree, division, roles, logs, recorded))
-    damages = (*group.damages, *tree.cyclic, *rewards.bad)
-    trajectories = [
-        _trajectory(rollout, recorded[rollout], rewards.given_to(rollout), damages, tree)
+    losses = find_losses((*group.damages, *tree.cyclic, *rewards.bad))
+    trajectories = tuple(
+        _trajectory(rollout, recorded[rollout], rewards.given_to(rollout), losses, tree)
         for rollout in division.rollouts
-    ]
+    )
     count_spans(account, tree, roles, division.of, group.damages, rewards)
     _count_trajectories(account, trajectories, tree)
-    return Assembly(trajectories=tuple(trajectories), account=account)
+    return trajectories
 
 
 def _scene(
@@ -68,13 +95,15 @@ def _scene(
     logs: Mapping[SpanKey, Sequence[LogRecord]],
     recorded: Mapping[RolloutSpans, RecordedCalls],
 ) -> RewardScene:
-    responses: dict[str, list[Span]] = defaultdict(list)
+    responses: dict[tuple[str, RolloutSpans | None], list[Span]] = defaultdict(list)
     call_of: dict[SpanKey, str] = {}
-    for calls in recorded.values():
+    for rollout, calls in recorded.items():
         call_of.update(calls.call_of)
         for call in calls.calls:
             if call.response_id is not None:
-                responses[call.response_id].append(tree.spans[call.trace_id, call.span_id])
+                span = tree.spans[call.trace_id, call.span_id]
+                responses[call.response_id, rollout].append(span)
+                responses[call.response_id, None].append(span)
     return RewardScene(tree=tree, division=division, roles=roles, logs=logs, call_of=call_of, responses=responses)
 
 
@@ -82,11 +111,11 @@ def _trajectory(
     rollout: RolloutSpans,
     recorded: RecordedCalls,
     rewards: tuple[Reward, ...],
-    damages: Sequence[Damage],
+    losses: Losses,
     tree: SpanTree,
 ) -> Trajectory:
     calls, turns = build_turns(recorded.calls)
-    lost, damaged_values = _damage_to(rollout, damages)
+    lost, damaged_values = losses.of(rollout.spans)
     evidence = Evidence(
         root=rollout.root,
         spans=rollout.spans,
@@ -122,21 +151,6 @@ def _trajectory(
         calls=calls,
         turns=turns,
     )
-
-
-def _damage_to(rollout: RolloutSpans, damages: Iterable[Damage]) -> tuple[int, int]:
-    """How many spans of the rollout's traces were lost, and how many of its own lost a value."""
-    keys = {span.key for span in rollout.spans}
-    traces = {trace_id for trace_id, _ in keys}
-    lost: set[tuple[str | None, str | None, str]] = set()
-    values: set[tuple[str | None, str | None]] = set()
-    for damage in damages:
-        key = (damage.trace_id, damage.span_id)
-        if damage.partial:
-            values.update([key] if key in keys else ())
-        elif damage.trace_id in traces and key not in keys:
-            lost.add((*key, damage.reason))
-    return len(lost), len(values)
 
 
 def _policy_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> PolicyVersions | None:

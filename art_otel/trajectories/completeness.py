@@ -4,6 +4,7 @@ Invariant: a trajectory is complete only when nothing is known to be missing; ev
 A reason is a cause: a prompt that is unknown because attributes were dropped counts as that and not as missing content.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import integer
-from art_otel.spans import Span, SpanKey, SpanTree
+from art_otel.spans import Damage, Span, SpanKey, SpanTree
 
 MISSING_ROOT: Final = "missing root"
 MISSING_PARENT: Final = "missing parent"
@@ -58,6 +59,43 @@ class Evidence:
     damaged_values: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Losses:
+    """What damages took from a group. `spans` counts lost spans by trace id, and by key those whose key is known.
+
+    `values` are the spans that were kept without a value.
+    """
+
+    spans: Mapping[str, int]
+    keyed: Mapping[SpanKey, int]
+    values: frozenset[SpanKey]
+
+    def of(self, spans: Sequence[Span]) -> tuple[int, int]:
+        """How many spans of the rollout's traces were lost, and how many of its own lost a value."""
+        if not self.spans and not self.values:
+            return 0, 0
+        keys = {span.key for span in spans}
+        lost = sum(self.spans.get(trace_id, 0) for trace_id in {trace_id for trace_id, _ in keys})
+        delivered_whole = sum(self.keyed.get(key, 0) for key in keys)
+        return lost - delivered_whole, len(keys & self.values)
+
+
+def find_losses(damages: Iterable[Damage]) -> Losses:
+    """Index damages by what they took. A span that was lost several times for one reason counts once."""
+    lost: set[tuple[str, str | None, str]] = set()
+    values: set[SpanKey] = set()
+    for damage in damages:
+        trace_id, span_id = damage.trace_id, damage.span_id
+        if trace_id is None:
+            continue
+        if not damage.partial:
+            lost.add((trace_id, span_id, damage.reason))
+        elif span_id is not None:
+            values.add((trace_id, span_id))
+    keyed = Counter((trace_id, span_id) for trace_id, span_id, _ in lost if span_id is not None)
+    return Losses(spans=Counter(trace_id for trace_id, _, _ in lost), keyed=keyed, values=frozenset(values))
+
+
 def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     """Count what is missing by reason, in a fixed order. Empty means complete."""
     root, spans, calls = evidence.root, evidence.spans, evidence.calls
@@ -65,7 +103,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     watched = [span for span in spans if _matters(span, root)]
     counts = {
         MISSING_ROOT: int(root is None),
-        MISSING_PARENT: sum(span.key in tree.orphans and span is not root for span in spans),
+        MISSING_PARENT: sum(span.key in tree.orphans and span is not root for span in spans) if tree.orphans else 0,
         NOT_ENDED: sum(span.end_ns is None for span in spans),
         ATTRIBUTES_DROPPED: sum(call.dropped_attributes for call in calls)
         + sum(span.dropped_attributes_count for span in watched if span.key not in evidence.call_of),
@@ -106,12 +144,14 @@ def _matters(span: Span, root: Span | None) -> bool:
     )
 
 
-def _below_certificate(root: Span | None, spans: Iterable[Span]) -> int:
+def _below_certificate(root: Span | None, spans: Sequence[Span]) -> int:
     """How many spans fewer there are below the root than it counted as started or ended."""
     if root is None:
         return 0
     counted = [integer(root.attributes.get(name)) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED)]
     expected = max((count for count in counted if count is not None), default=0)
+    if expected <= 0:
+        return 0
     given_later = (span for span in spans if span.name.startswith(attributes.REWARD_SPAN_PREFIX) and span.links)
     outside = sum(span.trace_id != root.trace_id for span in given_later)
-    return max(0, expected - (sum(1 for _ in spans) - 1 - outside))
+    return max(0, expected - (len(spans) - 1 - outside))

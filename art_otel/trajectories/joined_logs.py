@@ -5,12 +5,13 @@ call below that span that was running: OpenLLMetry writes the completion of a st
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from art_otel.conventions import Role, tells_completion
 from art_otel.spans import LogRecord, SpanKey, SpanTree
+from art_otel.spans.clock import Running
 from art_otel.trajectories.account import Account
 
 
@@ -24,26 +25,21 @@ def join_logs(
         account.logs_duplicate += encoded in unique
         unique[encoded] = log
     joined: dict[SpanKey, list[LogRecord]] = defaultdict(list)
+    calls_below: dict[SpanKey, Running[SpanKey]] = {}
     for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):
-        if log.key in tree.spans:
-            joined[_home(log, tree, roles)].append(log)
-            account.logs_joined += 1
-        else:
+        key = log.key
+        if key not in tree.spans:
             account.logs_without_span += 1
+            continue
+        account.logs_joined += 1
+        if roles[key] != "inference" and tells_completion(log):
+            if key not in calls_below:
+                calls_below[key] = _calls_below(key, tree, roles)
+            key = calls_below[key].alone_at(log.time_ns) or key
+        joined[key].append(log)
     return joined
 
 
-def _home(log: LogRecord, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> SpanKey:
-    if roles[log.key] == "inference" or not tells_completion(log):
-        return log.key
-    running = [key for key in _calls_below(log.key, tree, roles) if _ran(key, log.time_ns, tree)]
-    return running[0] if len(running) == 1 else log.key
-
-
-def _calls_below(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> Sequence[SpanKey]:
-    return [child for child in tree.children.get(key, ()) if roles[child] == "inference"]
-
-
-def _ran(key: SpanKey, moment: int, tree: SpanTree) -> bool:
-    span = tree.spans[key]
-    return span.start_ns <= moment and (span.end_ns is None or moment <= span.end_ns)
+def _calls_below(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> Running[SpanKey]:
+    children = (tree.spans[child] for child in tree.children.get(key, ()) if roles[child] == "inference")
+    return Running((span.start_ns, span.end_ns, span.key) for span in children)

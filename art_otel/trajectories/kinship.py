@@ -69,6 +69,15 @@ class Kinship:
         """The traces whose head is another trace."""
         return [trace_id for trace_id in self._above if self.head(trace_id) != trace_id]
 
+    def add(self, other: "Kinship") -> None:
+        """Take over what was seen elsewhere."""
+        for trace_id in other._above:  # noqa: SLF001 # of its own class, here and below
+            self._unite(trace_id, other.head(trace_id))
+        for rollout_id, trace_id in other._first_of_rollout.items():  # noqa: SLF001
+            self._unite(trace_id, self._first_of_rollout.setdefault(rollout_id, trace_id))
+        for response_id, judges in other._judged.items():  # noqa: SLF001
+            self._judged[response_id] |= judges
+
     def _unite(self, first: str, second: str) -> None:
         low, high = sorted((self.head(first), self.head(second)))
         if low != high:

@@ -8,7 +8,7 @@ position finds the candidates; comparing identities then confirms them.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
@@ -24,6 +24,7 @@ class _Prompts:
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
     known: dict[int, tuple[Message, int]] = field(default_factory=dict[int, tuple[Message, int]])
     chains: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    last: tuple[tuple[Message, ...], list[int]] = ((), [0])
 
     def number(self, message: Message) -> int:
         """The number of all messages equal to this one."""
@@ -37,6 +38,17 @@ class _Prompts:
     def extend(self, chain: int, message: Message) -> int:
         """The chain that follows `chain` by `message`. Chain 0 is the empty prompt."""
         return self.chains.setdefault((chain, self.number(message)), len(self.chains) + 1)
+
+    def prefixes(self, prompt: tuple[Message, ...]) -> list[int]:
+        """The chain of every prefix of the prompt, the empty one first."""
+        before, chains = self.last
+        if prompt[: len(before)] != before:  # a prompt that goes on with the one before it shares its messages
+            before, chains = (), [0]
+        chains = chains.copy()
+        for message in prompt[len(before) :]:
+            chains.append(self.extend(chains[-1], message))
+        self.last = (prompt, chains)
+        return chains
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +84,13 @@ def build_turns(calls: Sequence[InferenceCall]) -> tuple[tuple[InferenceCall, ..
 
 def _find_origins(calls: Sequence[InferenceCall]) -> list[_Origin]:
     prompts = _Prompts()
-    prefixes = [_prefix_chains(call, prompts) for call in calls]
+    prefixes = [prompts.prefixes(call.input_messages or ()) for call in calls]
     samples: dict[int, list[_Sample]] = {}
     for index, call in enumerate(calls):
         if call.input_messages is not None:
             for position, choice in enumerate(call.choices or ()):
                 samples.setdefault(prompts.extend(prefixes[index][-1], choice.message), []).append((index, position))
     return [_origin(index, calls, chains, samples) for index, chains in enumerate(prefixes)]
-
-
-def _prefix_chains(call: InferenceCall, prompts: _Prompts) -> list[int]:
-    """The chain of every prefix of the prompt, the empty one first."""
-    chains = [0]
-    for message in call.input_messages or ():
-        chains.append(prompts.extend(chains[-1], message))
-    return chains
 
 
 def _origin(
@@ -130,7 +134,8 @@ def _tokens_continue(child: InferenceCall, parent: InferenceCall, position: int)
     ids = _choice(parent, position).token_ids
     if child.prompt_token_ids is None or parent.prompt_token_ids is None or ids is None:
         return True
-    return child.prompt_token_ids.startswith(parent.prompt_token_ids + ids)
+    prompt = child.prompt_token_ids
+    return prompt.startswith(parent.prompt_token_ids) and prompt.startswith(ids, len(parent.prompt_token_ids))
 
 
 def _causal_order(origins: Sequence[_Origin]) -> list[int]:
@@ -170,15 +175,17 @@ def _added(call: InferenceCall, calls: Sequence[InferenceCall], parent: _Sample 
     choice = _choice(above, parent[1])
     path = (*(above.input_messages or ()), choice.message)
     prompt = call.input_messages or ()
-    edits = tuple(
-        Edit(index=index, message=new)
-        for index, (old, new) in enumerate(zip(path, prompt, strict=False))
-        if old is not new and old != new
-    )
+    edits = () if prompt[: len(path)] == path else tuple(_edits(path, prompt))
     context = call.prompt_token_ids
     if context is not None and above.prompt_token_ids is not None and choice.token_ids is not None:
         context = context.after(len(above.prompt_token_ids) + len(choice.token_ids))
     return _Added(edits=edits, messages=prompt[len(path) :], context_token_ids=context)
+
+
+def _edits(path: Sequence[Message], prompt: Sequence[Message]) -> Iterator[Edit]:
+    for index, (old, new) in enumerate(zip(path, prompt, strict=False)):
+        if old is not new and old != new:
+            yield Edit(index=index, message=new)
 
 
 def _turn(

@@ -4,9 +4,9 @@ Invariant: every reward found on any span or log record of a tree goes to exactl
 number; one that is no number is a Damage and never a value. Missing stays None. Corrections are kept, the last wins.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from art_otel import attributes
 from art_otel.conventions import BadReward, GivenReward, Role, rewards_of, rewards_of_log
@@ -39,40 +39,52 @@ def _moment(reward: Reward) -> tuple[object, ...]:
     return (reward.time_ns, reward.name, reward.target or "", value, reward.source, reward.label or "")
 
 
+class _Part(NamedTuple):
+    """Which part of its rollout a span is or lies in: a call's span id and a step's span."""
+
+    call: str | None = None
+    step: Span | None = None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardScene:
-    """Where rewards are looked for and resolved: a tree, its rollouts, roles, logs, and the calls of its spans."""
+    """Where rewards are looked for and resolved: a tree, its rollouts, roles, logs, and the calls of its spans.
+
+    `responses` holds the spans of the calls that have a response id, by that id and rollout, and all of them by the id
+    and None. `parts` is what `_part_of` found out already.
+    """
 
     tree: SpanTree
     division: Division
     roles: Mapping[SpanKey, Role]
     logs: Mapping[SpanKey, Sequence[LogRecord]]
     call_of: Mapping[SpanKey, str]
-    responses: Mapping[str, Sequence[Span]]
+    responses: Mapping[tuple[str, RolloutSpans | None], Sequence[Span]]
+    parts: dict[SpanKey, _Part] = field(default_factory=dict[SpanKey, _Part])
 
 
 def find_rewards(scene: RewardScene) -> FoundRewards:
     """Collect every reward of a tree and lead it to the rollouts it judges."""
     found = FoundRewards()
-    for span in scene.tree.spans.values():
-        for given in _given_on(span, scene.logs.get(span.key, ())):
-            if isinstance(given, BadReward):
-                found.bad.append(_damage(given, span))
-                continue
-            for target in _targets(given, span, scene):
-                rollout = scene.division.of[target.key]
-                if rollout is None:
-                    found.unheard.add(span.key)
-                else:
-                    found.heard.add(span.key)
-                    found.of.setdefault(rollout, []).append(_reward(given, span, target, rollout, scene))
+    for key, span in scene.tree.spans.items():
+        given = [*rewards_of(span), *(reward for log in scene.logs.get(key, ()) for reward in rewards_of_log(log))]
+        for reward in given:
+            if isinstance(reward, BadReward):
+                found.bad.append(_damage(reward, span))
+            else:
+                _lead(reward, span, scene, found)
     return found
 
 
-def _given_on(span: Span, logs: Iterable[LogRecord]) -> Iterator[GivenReward | BadReward]:
-    yield from rewards_of(span)
-    for log in logs:
-        yield from rewards_of_log(log)
+def _lead(given: GivenReward, span: Span, scene: RewardScene, found: FoundRewards) -> None:
+    """Lead a reward to the rollouts of the spans it judges."""
+    for target in _targets(given, span, scene):
+        rollout = scene.division.of[target.key]
+        if rollout is None:
+            found.unheard.add(span.key)
+        else:
+            found.heard.add(span.key)
+            found.of.setdefault(rollout, []).append(_reward(given, span, target, rollout, scene))
 
 
 def _damage(bad: BadReward, span: Span) -> Damage:
@@ -94,11 +106,11 @@ def _targets(given: GivenReward, span: Span, scene: RewardScene) -> list[Span]:
         if targets:
             return targets
     if given.response_id is not None and scene.roles[span.key] != "inference":
-        everywhere = scene.responses.get(given.response_id, ())
         own = scene.division.of[span.key]
-        named = [call for call in everywhere if scene.division.of[call.key] is own] or list(everywhere)
+        everywhere = scene.responses.get((given.response_id, None), ())
+        named = scene.responses.get((given.response_id, own), everywhere)
         if len(named) == 1:
-            return named
+            return list(named)
     return [span]
 
 
@@ -109,11 +121,8 @@ def _root_of(span: Span, scene: RewardScene) -> Span | None:
 
 def _reward(given: GivenReward, span: Span, target: Span, rollout: RolloutSpans, scene: RewardScene) -> Reward:
     judged, step = _judged(target, rollout, scene)
-    name = given.name
-    if is_reward_span(span) and given.source == "attribute":
-        name = span.name.removeprefix(attributes.REWARD_SPAN_PREFIX)
     return Reward(
-        name=name,
+        name=given.name,
         value=given.value,
         step=step,
         target=judged,
@@ -126,17 +135,39 @@ def _reward(given: GivenReward, span: Span, target: Span, rollout: RolloutSpans,
 
 def _judged(target: Span, rollout: RolloutSpans, scene: RewardScene) -> tuple[str | None, int | None]:
     """The call, step, agent or tool the target is or lies in, with its step; (None, None) is the whole rollout."""
-    judged: str | None = None
-    for at in (target, *scene.tree.ancestors(target)):
-        if at is rollout.root or scene.division.of[at.key] is not rollout:
-            break
-        if judged is None and at.key in scene.call_of:
-            judged = scene.call_of[at.key]
-        if judged is None and at is target and scene.roles[at.key] in {"agent", "tool"}:
-            judged = at.span_id
-        if attributes.STEP_INDEX in at.attributes:
-            return judged or at.span_id, step_index(at)
-    return judged, None
+    if target is rollout.root:
+        return None, None
+    key = target.key
+    call, step = _part_of(key, scene)
+    judged = call
+    if key not in scene.call_of and scene.roles[key] in {"agent", "tool"}:
+        judged = target.span_id
+    return (judged, None) if step is None else (judged or step.span_id, step_index(step))
+
+
+def _part_of(key: SpanKey, scene: RewardScene) -> _Part:
+    """The nearest call and step at or above a span, within its rollout. No call above the step counts."""
+    path: list[SpanKey] = []
+    at: SpanKey | None = key
+    while at is not None and at not in scene.parts:
+        path.append(at)
+        at = scene.tree.parents.get(at)
+    for step in reversed(path):
+        scene.parts[step] = _part(step, scene)
+    return scene.parts[key]
+
+
+def _part(key: SpanKey, scene: RewardScene) -> _Part:
+    span, rollout, parent = scene.tree.spans[key], scene.division.of[key], scene.tree.parents.get(key)
+    if rollout is not None and span is rollout.root:
+        return _Part()
+    call = scene.call_of.get(key)
+    if attributes.STEP_INDEX in span.attributes:
+        return _Part(call, span)
+    if parent is None or scene.division.of[parent] is not rollout:
+        return _Part(call)
+    above = scene.parts[parent]
+    return _Part(call or above.call, above.step)
 
 
 def final_reward(rewards: Sequence[Reward]) -> float | None:

@@ -6,13 +6,15 @@ that, so a rollout survives a broken trace. Where nobody set an id, the spans th
 rollouts, else the root of a trace that has LLM calls below it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from art_otel import attributes
 from art_otel.conventions import Role
 from art_otel.spans import Span, SpanKey, SpanTree
+from art_otel.spans.clock import Running
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -44,8 +46,8 @@ def find_rollouts(tree: SpanTree, roles: Mapping[SpanKey, Role], rollout_spans: 
     finder = _Finder(tree, roles, rollout_spans)
     for root, rollout_id in list(finder.roots()):
         finder.open(rollout_id, root.trace_id, root)
-    for span in tree.spans.values():
-        finder.place(span)
+    for key in tree.outside_in():
+        finder.place(key)
     finder.place_linked()
     found = (rollout for rollout in finder.rollouts if rollout.spans)
     return Division(rollouts=tuple(sorted(found, key=lambda rollout: rollout.order)), of=finder.placed)
@@ -57,146 +59,182 @@ def declared_id(span: Span) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
+def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
+    """Whether the span's name matches one of the globs that name rollouts."""
+    return any(fnmatchcase(span.name, glob) for glob in rollout_spans)
+
+
 def is_reward_span(span: Span) -> bool:
     """Whether the span was made to give a reward to what it links to."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Candidates:
+    """The rollouts of one id or of one trace, in the order they were found: those with a root come first."""
+
+    tree: SpanTree
+    all: list[RolloutSpans] = field(default_factory=list[RolloutSpans])
+    rootless: RolloutSpans | None = None
+    _running: Running[RolloutSpans] | None = None
+
+    def add(self, rollout: RolloutSpans) -> None:
+        self.all.append(rollout)
+        if rollout.root is None and self.rootless is None:
+            self.rootless = rollout
+
+    def around(self, key: SpanKey) -> RolloutSpans | None:
+        """The rollout that was running when the span started, if just one was."""
+        if self._running is None:
+            self._running = Running(self._times())
+        return self._running.alone_at(self.tree.starts[key])
+
+    def _times(self) -> Iterator[tuple[int, int | None, RolloutSpans]]:
+        for rollout in self.all:
+            if rollout.root is not None:
+                first, root = self.tree.starts[rollout.root.key], rollout.root
+                yield first, None if root.end_ns is None else first + root.end_ns - root.start_ns, rollout
 
 
 class _Finder:
     def __init__(self, tree: SpanTree, roles: Mapping[SpanKey, Role], rollout_spans: Sequence[str]) -> None:
         self.tree = tree
         self.roles = roles
-        self.traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
+        self.calls = [key for key, role in roles.items() if role == "inference"]
+        self.traces_with_calls = {trace_id for trace_id, _ in self.calls}
+        self.declared = {key: found for key, span in tree.spans.items() if (found := declared_id(span)) is not None}
         self.globs = rollout_spans
         self.rollouts: list[RolloutSpans] = []
         self.by_root: dict[SpanKey, RolloutSpans] = {}
-        self.by_id: dict[str, list[RolloutSpans]] = {}
-        self.by_trace: dict[str, list[RolloutSpans]] = {}
+        self.by_id: dict[str, _Candidates] = {}
+        self.by_trace: dict[str, _Candidates] = {}
         self.placed: dict[SpanKey, RolloutSpans | None] = {}
 
     def roots(self) -> Iterable[tuple[Span, str]]:
         """Rollout spans with their ids: declared ones, else matching ones, else roots of traces with calls."""
-        declared = dict(self._declared_roots())
-        yield from ((self.tree.spans[key], rollout_id) for key, rollout_id in declared.items())
-        taken = {span.trace_id for span in self.tree.spans.values() if declared_id(span) is not None}
-        matches = self._matches if self.globs else self._is_root_of_calls()
+        spans = self.tree.spans
+        yield from ((spans[key], rollout_id) for key, rollout_id in self._declared_roots().items())
+        taken = {trace_id for trace_id, _ in self.declared}
         named: set[str] = set()
-        for span in self.tree.spans.values():
-            if span.trace_id in taken or not matches(span):
+        for key in self._matching() if self.globs else self._roots_of_calls():
+            trace_id, span_id = key
+            if trace_id in taken:
                 continue
-            plain = span.trace_id not in named and not self.globs
-            named.add(span.trace_id)
-            yield span, span.trace_id if plain else f"{span.trace_id}-{span.span_id}"
+            plain = trace_id not in named and not self.globs
+            named.add(trace_id)
+            yield spans[key], trace_id if plain else f"{trace_id}-{span_id}"
 
-    def _declared_roots(self) -> Iterable[tuple[SpanKey, str]]:
-        tops: dict[str, list[Span]] = {}
-        for span in self.tree.spans.values():
-            rollout_id = declared_id(span)
-            if rollout_id is not None and self._declared_above(span) != rollout_id:
-                tops.setdefault(rollout_id, []).append(span)
-        for rollout_id, spans in tops.items():
-            marked = [span for span in spans if _is_marked(span)]
-            unmarked = [span for span in spans if self._may_be_root(span)][:1]
-            yield from ((span.key, rollout_id) for span in marked or unmarked)
+    def _declared_roots(self) -> dict[SpanKey, str]:
+        above = self._declared_above()
+        tops: dict[str, list[SpanKey]] = {}
+        for key, rollout_id in self.declared.items():
+            if above.get(key) != rollout_id:
+                tops.setdefault(rollout_id, []).append(key)
+        roots: dict[SpanKey, str] = {}
+        for rollout_id, keys in tops.items():
+            marked = [key for key in keys if _is_marked(self.tree.spans[key])]
+            unmarked = (key for key in keys if self._may_be_root(key))
+            roots.update((key, rollout_id) for key in marked or islice(unmarked, 1))
+        return roots
 
-    def _declared_above(self, span: Span) -> str | None:
-        return next((found for above in self.tree.ancestors(span) if (found := declared_id(above)) is not None), None)
+    def _declared_above(self) -> dict[SpanKey, str]:
+        """The id of the nearest ancestor that carries one, by span."""
+        above: dict[SpanKey, str] = {}
+        if self.declared:
+            for key in self.tree.outside_in():
+                parent = self.tree.parents.get(key)
+                found = None if parent is None else self.declared.get(parent) or above.get(parent)
+                if found is not None:
+                    above[key] = found
+        return above
 
-    def _may_be_root(self, span: Span) -> bool:
+    def _may_be_root(self, key: SpanKey) -> bool:
         """An unmarked span with the id is the rollout's own where the id begins, unless it is a part of a rollout."""
+        span = self.tree.spans[key]
         part_of_one = attributes.STEP_INDEX in span.attributes or is_reward_span(span)
-        return span.key not in self.tree.orphans and not part_of_one and self.roles[span.key] in {"other", "agent"}
+        return key not in self.tree.orphans and not part_of_one and self.roles[key] in {"other", "agent"}
 
-    def _matches(self, span: Span) -> bool:
-        return any(fnmatchcase(span.name, glob) for glob in self.globs)
+    def _matching(self) -> Iterator[SpanKey]:
+        for key, span in self.tree.spans.items():
+            if is_named_rollout(span, self.globs):
+                yield key
 
-    def _is_root_of_calls(self) -> Callable[[Span], bool]:
+    def _roots_of_calls(self) -> Iterator[SpanKey]:
         with_calls: set[SpanKey] = set()
-        for span in self.tree.spans.values():
-            if self.roles[span.key] == "inference":
-                with_calls.add(span.key)
-                for above in self.tree.ancestors(span):
-                    if above.key in with_calls:
-                        break
-                    with_calls.add(above.key)
-        return lambda span: span.parent_span_id is None and span.key in with_calls
+        for call in self.calls:
+            at: SpanKey | None = call
+            while at is not None and at not in with_calls:
+                with_calls.add(at)
+                at = self.tree.parents.get(at)
+        if with_calls:
+            for key, span in self.tree.spans.items():
+                if span.parent_span_id is None and key in with_calls:
+                    yield key
 
     def open(self, rollout_id: str, trace_id: str, root: Span | None = None) -> RolloutSpans:
         """Begin a rollout; without a root it is one of which only other spans were found."""
         rollout = RolloutSpans(rollout_id=rollout_id, root=root)
         self.rollouts.append(rollout)
-        self.by_id.setdefault(rollout_id, []).append(rollout)
-        self.by_trace.setdefault(trace_id, []).append(rollout)
+        self.by_id.setdefault(rollout_id, _Candidates(tree=self.tree)).add(rollout)
+        self.by_trace.setdefault(trace_id, _Candidates(tree=self.tree)).add(rollout)
         if root is not None:
             self.by_root[root.key] = rollout
         return rollout
 
-    def place(self, span: Span) -> RolloutSpans | None:
-        """Put the span, after everything above it, into its rollout."""
-        path: list[Span] = []
-        at: Span | None = span
-        while at is not None and at.key not in self.placed:
-            path.append(at)
-            at = self.tree.parent(at)
-        for step in reversed(path):
-            above = self.tree.parent(step)
-            outer = None if above is None else self.placed[above.key]
-            rollout = self._rollout_of(step, outer)
-            self.placed[step.key] = rollout
-            if rollout is not None:
-                rollout.spans.append(step)
-        return self.placed[span.key]
+    def place(self, key: SpanKey) -> None:
+        """Put a span into its rollout; its parent is placed already."""
+        above = self.tree.parents.get(key)
+        outer = None if above is None else self.placed[above]
+        rollout = self._rollout_of(key, outer)
+        self.placed[key] = rollout
+        if rollout is not None:
+            rollout.spans.append(self.tree.spans[key])
 
-    def _rollout_of(self, span: Span, outer: RolloutSpans | None) -> RolloutSpans | None:
-        own = self.by_root.get(span.key)
+    def _rollout_of(self, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
+        own = self.by_root.get(key)
         if own is not None:
             own.parent_rollout_id = None if outer is None else outer.rollout_id
             return own
-        rollout_id = declared_id(span)
+        rollout_id = self.declared.get(key)
         if rollout_id is not None and (outer is None or outer.rollout_id != rollout_id):
-            return self._by_declared_id(rollout_id, span, outer)
+            return self._by_declared_id(rollout_id, key, outer)
         if outer is not None:
             return outer
-        lone_call = span.parent_span_id is None and self.roles[span.key] == "inference"
-        return self._of_orphan(span) if lone_call or span.key in self.tree.orphans else None
+        if key in self.tree.orphans:
+            return self._of_orphan(key)
+        lone_call = self.roles[key] == "inference" and self.tree.spans[key].parent_span_id is None
+        return self._of_orphan(key) if lone_call else None
 
-    def _by_declared_id(self, rollout_id: str, span: Span, outer: RolloutSpans | None) -> RolloutSpans:
+    def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans:
         attempts = self.by_id.get(rollout_id)
-        if attempts:
-            return self._around(attempts, span) or attempts[-1]
-        rollout = self.open(rollout_id, span.trace_id)
+        if attempts is not None:
+            return attempts.around(key) or attempts.all[-1]
+        rollout = self.open(rollout_id, key[0])
         rollout.parent_rollout_id = None if outer is None else outer.rollout_id
         return rollout
 
-    def _of_orphan(self, span: Span) -> RolloutSpans | None:
+    def _of_orphan(self, key: SpanKey) -> RolloutSpans | None:
         """An orphan belongs to its trace's rollout; of several to the one that was running, if just one was."""
-        known = self.by_trace.get(span.trace_id, [])
-        if len(known) == 1:
-            return known[0]
-        around = self._around(known, span)
-        if around is not None or self.globs or span.trace_id not in self.traces_with_calls:
+        trace_id, _ = key
+        known = self.by_trace.get(trace_id)
+        if known is not None and len(known.all) == 1:
+            return known.all[0]
+        around = None if known is None else known.around(key)
+        if around is not None or self.globs or trace_id not in self.traces_with_calls:
             return around
-        lost = [rollout for rollout in known if rollout.root is None]
-        return lost[0] if lost else self.open(span.trace_id, span.trace_id)
+        lost = None if known is None else known.rootless
+        return lost or self.open(trace_id, trace_id)
 
     def place_linked(self) -> None:
         """Put a span that is in no rollout and links to one (a reward given from elsewhere) into that one."""
         for key, span in self.tree.spans.items():
+            if not span.links or self.placed[key] is not None or not is_reward_span(span):
+                continue
             linked = (self.placed.get((link.trace_id, link.span_id)) for link in span.links)
             rollout = next((found for found in linked if found is not None), None)
-            if self.placed[key] is None and rollout is not None and is_reward_span(span):
+            if rollout is not None:
                 self.placed[key] = rollout
                 rollout.spans.append(span)
-
-    def _around(self, rollouts: Sequence[RolloutSpans] | None, span: Span) -> RolloutSpans | None:
-        """The rollout that was running when the span started, if just one was."""
-        start = self.tree.starts[span.key]
-        running = [rollout for rollout in rollouts or () if rollout.root and self._runs(rollout.root, start)]
-        return running[0] if len(running) == 1 else None
-
-    def _runs(self, root: Span, moment: int) -> bool:
-        begin = self.tree.starts[root.key]
-        return begin <= moment and (root.end_ns is None or moment <= begin + root.end_ns - root.start_ns)
 
 
 def _is_marked(span: Span) -> bool:

@@ -128,3 +128,23 @@ def test_bad_rewards(recorded):
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_finite_float_is_given_as_it_is(value):
     assert values_of(rewards_of(span({"art.reward": value}))) == [("reward", value)]
+
+
+GIVING = st.dictionaries(
+    st.sampled_from(
+        [
+            *("art.reward", "rl.reward.score", "rl.reward.name", "reward", "http.method"),
+            *("gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label", "gen_ai.evaluation.name"),
+            *("agentlightning.reward.0.value", "agentops.task.output", "agentops.entity.output"),
+        ]
+    ),
+    st.sampled_from([1.0, "good", '{"type": "reward", "value": 2}']),
+    max_size=3,
+)
+NAMES = st.sampled_from(["GET /", "reward x", "agentlightning.annotation", "agentlightning.reward"])
+
+
+@given(GIVING, NAMES)
+def test_an_event_that_is_no_reward_changes_nothing(attributes, name):
+    told = rewards_of(span(attributes, name=name))
+    assert told == rewards_of(span(attributes, name=name, events=[event("exception")]))

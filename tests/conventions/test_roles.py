@@ -1,8 +1,10 @@
 """What a span stands for, and what it says beside the call itself."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from art_otel.conventions import agent_name, env_state_of, extra_of, role_of
+from art_otel.conventions import agent_name, env_state_of, extra_of, role_of, roles
 from tests.conventions.builders import call, event, span
 
 
@@ -166,3 +168,28 @@ def test_failures():
     found = call({"error.type": "timeout"})
     assert (found.error_type, found.error, found.failed) == ("timeout", None, True)
     assert call({}, status="error").failed
+
+
+NAMED = st.dictionaries(
+    st.sampled_from(
+        [
+            *("gen_ai.operation.name", "gen_ai.request.model", "gen_ai.system", "gen_ai.provider.name"),
+            *("gen_ai.input.messages", "gen_ai.completion.0.content", "gen_ai.response.id", "gen_ai.agent.name"),
+            *("openinference.span.kind", "traceloop.span.kind", "llm.request.type", "llm.token_count.total"),
+            *("agent.name", "http.method", "input.value", "xgen_ai.system", ""),
+        ]
+    ),
+    st.sampled_from(["chat", "LLM", "tool", "", 3]),
+    max_size=3,
+)
+NAMES = st.sampled_from(["chat m", "GET /", "openai.chat", "invoke_agent x", "invoke_agent", roles.LITELLM_RAW])
+SCOPES = st.sampled_from(["http", "opentelemetry.instrumentation.openai.v1"])
+KINDS = st.sampled_from(["client", "internal", "unspecified"])
+
+
+@given(NAMED, NAMES, SCOPES, KINDS, st.integers(0, 1))
+def test_an_unmarked_span_has_no_role_by_any_convention(attributes, name, scope, kind, dropped):
+    plain = span(attributes, name=name, scope=scope, kind=kind, dropped_attributes_count=dropped)
+    if roles._is_unmarked(plain):
+        assert roles._named_role(plain) == "other"
+    assert (role_of(plain) == "other") or not roles._is_unmarked(plain)

@@ -98,7 +98,7 @@ def test_the_keys_of_the_report_are_the_codes():
 
 
 def test_every_format_is_named():
-    page = text_of("docs/how-to/convert-dumps.md")
+    page = text_of("docs/how-to/dumps.md")
     assert first_column(section(page, "## Formats")) == [known.name for known in FORMATS]
 
 

@@ -194,7 +194,7 @@ def test_an_object_over_the_limit_costs_no_other(name, tmp_path):
     records, _ = read_bytes(tmp_path, dump(name, *spans), limits=limits, format=forced(name))
     assert numbers(records) == [1, 3]
     assert reasons_of(records) == ["over a limit"]
-    assert damages_of(records)[0].detail.endswith("Limits.max_message_bytes; raise it to read this")
+    assert damages_of(records)[0].detail.endswith("raise --max-message-bytes (Limits.max_message_bytes) to read this")
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if not name.startswith("console")])

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.spans import Resource, Span, grow_tree
+from art_otel.spans.tree import unite_deliveries
 
 TRACE = "ab" * 16
 
@@ -75,6 +76,19 @@ def test_order_and_repetition_change_nothing(parents, chance, copies):
     assert len(tree.spans) + len(tree.cyclic) == len(spans)
     for span in tree.spans.values():
         assert len(list(tree.ancestors(span))) < len(spans)
+
+
+@given(parents, st.integers(1, 3))
+def test_what_is_united_without_a_tree_is_what_the_tree_has(parents, copies):
+    spans = [make(number, parent) for number, parent in enumerate(parents, start=1)] * copies
+    tree, united = grow_tree(spans), unite_deliveries(spans)
+    assert (united.spans, united.deliveries, united.cyclic) == (tree.spans, tree.deliveries, tree.cyclic)
+    assert set(united.deliveries.values()) == {copies}
+    for span in tree.spans.values():
+        assert tree.parent(span) == tree.spans.get((TRACE, str(span.parent_span_id)))
+    placed = list(tree.outside_in())
+    assert sorted(placed) == sorted(tree.spans)
+    assert all(placed.index(above) < placed.index(below) for below, above in tree.parents.items())
 
 
 HERE, THERE = (Resource(attributes={"service.instance.id": name}) for name in ("here", "there"))

@@ -1,6 +1,7 @@
 """Law 5: reading what was written gives back the same object."""
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -55,6 +56,34 @@ def test_runs_merge_to_the_same_bytes(tmp_path_factory, given_trajectories, rand
     summary = merge_runs(runs, folder / "merged", limits=SMALL)
     assert summary.trajectories == len(expected)
     assert contents(folder / "merged") == contents(folder / "direct")
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 9))
+@IN_FOLDER
+def test_runs_that_interleave_in_any_way_merge_in_order(tmp_path_factory, turns_of_runs, group_rows):
+    folder = tmp_path_factory.mktemp("dataset")
+    limits = FileLimits(group_rows=group_rows)
+    expected = [Trajectory(rollout_id=f"{number:02d}", trace_id="ab" * 16) for number in range(len(turns_of_runs))]
+    runs = [folder / f"{number}.arrow" for number in range(4)]
+    for number, run in enumerate(runs):
+        write_run([each for each, turn in zip(expected, turns_of_runs, strict=True) if turn == number], run)
+    write_trajectories(expected, folder / "direct", limits=limits)
+    merge_runs(runs, folder / "merged", limits=limits)
+    assert contents(folder / "merged") == contents(folder / "direct")
+
+
+def test_a_run_holds_large_batches_in_pieces(tmp_path):
+    page = "x" * 50_000
+    expected = [Trajectory(rollout_id=f"{number:03d}", trace_id="ab" * 16, logs=(page,)) for number in range(200)]
+    write_run(expected[::2], tmp_path / "even.arrow")
+    write_run(expected[1::2], tmp_path / "odd.arrow")
+    with pa.ipc.open_file((tmp_path / "even.arrow").read_bytes()) as run:
+        pieces = [run.get_batch(number) for number in range(run.num_record_batches)]
+    assert sum(piece.num_rows for piece in pieces) == 100
+    assert max(piece.get_total_buffer_size() for piece in pieces) < 3 * 2**20
+    write_trajectories(expected, tmp_path / "direct")
+    merge_runs([tmp_path / "even.arrow", tmp_path / "odd.arrow"], tmp_path / "merged")
+    assert contents(tmp_path / "merged") == contents(tmp_path / "direct")
 
 
 @given(trajectories())

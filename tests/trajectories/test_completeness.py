@@ -3,7 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from art_otel.spans import Damage, Span
+from art_otel.trajectories.completeness import find_losses
 from tests.conversions import RECORDINGS, convert_files, convert_spans
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
@@ -111,3 +115,40 @@ def test_an_earlier_response_is_the_prompt_of_the_next(tmp_path):
 def test_a_damaged_span_of_the_trace(tmp_path):
     bad = make_span(3, 1, startTimeUnixNano="9", endTimeUnixNano="1")
     assert reasons(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"), bad, bad) == {"span quarantined": 1}
+
+
+def test_a_lost_span_is_missing_in_every_rollout_of_its_trace_but_one_that_has_it_whole(tmp_path):
+    first = make_span(1, name="rollout a", attributes={"art.rollout.id": "a"})
+    second = make_span(2, name="rollout b", attributes={"art.rollout.id": "b"})
+    whole = make_span(3, 1)
+    bad = {"startTimeUnixNano": "9", "endTimeUnixNano": "1"}
+    lost = [{**whole, **bad}, make_span(4, 1, **bad), make_span(5, 2, trace=2, **bad)]
+    trajectories, _ = convert_spans(tmp_path, first, second, whole, *lost)
+    assert [trajectory.incomplete_reasons for trajectory in trajectories] == [
+        {"span quarantined": 1},
+        {"span quarantined": 2},
+    ]
+
+
+KEYS = [(trace, span) for trace in "tu" for span in "123"]
+TAKEN = st.builds(
+    Damage,
+    reason=st.sampled_from(["bad field", "over a limit"]),
+    path=st.just("in.jsonl:1"),
+    trace_id=st.sampled_from([None, "t", "u"]),
+    span_id=st.sampled_from([None, "1", "2", "3"]),
+    partial=st.booleans(),
+)
+
+
+@given(st.lists(TAKEN, max_size=12), st.sets(st.sampled_from(KEYS), min_size=1))
+def test_losses_are_counted_once_by_reason_and_span(damages, keys):
+    spans = [Span(trace_id=trace, span_id=span, name="x", start_ns=1, end_ns=2) for trace, span in keys]
+    traces = {trace for trace, _ in keys}
+    lost = {
+        (damage.trace_id, damage.span_id, damage.reason)
+        for damage in damages
+        if not damage.partial and damage.trace_id in traces and (damage.trace_id, damage.span_id) not in keys
+    }
+    values = {(damage.trace_id, damage.span_id) for damage in damages if damage.partial} & keys
+    assert find_losses(damages).of(spans) == (len(lost), len(values))

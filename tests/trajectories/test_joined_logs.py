@@ -50,3 +50,17 @@ def test_a_completion_on_the_span_around_the_call_is_led_to_the_call(tmp_path):
 def test_a_completion_at_a_time_when_no_call_ran_is_led_nowhere(tmp_path):
     trajectory, _ = convert(tmp_path, record(2, "gen_ai.user.message", 101, content="a"), choice(1, 180, "b"))
     assert [call.choices for call in trajectory.calls] == [None, None]
+
+
+def test_a_completion_while_two_calls_ran_is_led_nowhere(tmp_path):
+    def call(number: int, start: int, end: int):
+        known = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+        times = {"startTimeUnixNano": str(start), "endTimeUnixNano": str(end)}
+        return make_span(number, 1, kind=3, attributes=known, **times)
+
+    root = make_span(1, name="rollout x", startTimeUnixNano="10")
+    spans = request_of(root, call(2, 100, 200), call(3, 150, 250))
+    records = {"resourceLogs": [{"scopeLogs": [{"logRecords": [choice(1, 150, "b"), choice(1, 201, "d")]}]}]}
+    dump = write_lines(tmp_path / "in.jsonl", [spans, records])
+    (trajectory,), _ = convert_files(tmp_path / "out", dump)
+    assert [call.choices and call.choices[0].message.content for call in trajectory.calls] == [None, "d"]

@@ -1,7 +1,12 @@
 """Rewards reach what they judge, wherever and whenever they were given."""
 
+from itertools import pairwise
+
+import msgspec
 import pytest
 
+from art_otel.testing import SpanBuilder
+from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.conversions import convert_files, convert_spans
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
 
@@ -210,3 +215,60 @@ def test_a_linked_reward_need_not_be_named_one(tmp_path):
     (trajectory,), report = convert_spans(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"), grade)
     assert trajectory.reward == 0.5
     assert report.spans.used == 3
+
+
+def test_a_reward_below_a_call_judges_the_call_and_above_the_step_none(tmp_path):
+    score = {"gen_ai.evaluation.score.value": 1.0}
+    spans = [
+        rollout(),
+        chat_span(2, 1, ["a"], "b"),
+        make_span(3, 2, name="parse", attributes=score | {"gen_ai.evaluation.name": "parsed"}),
+        make_span(4, 2, name="step 1", attributes={"art.step.index": 1}),
+        make_span(5, 4, name="check", attributes=score | {"gen_ai.evaluation.name": "checked"}),
+        make_span(
+            6, 4, name="tool", attributes=score | {"gen_ai.evaluation.name": "ran", "traceloop.span.kind": "tool"}
+        ),
+        chat_span(7, 4, ["c"], "d"),
+        make_span(8, 7, name="grade", attributes=score | {"gen_ai.evaluation.name": "graded"}),
+    ]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    found = {reward.name: (reward.step, reward.target[-1]) for reward in trajectory.rewards}
+    assert found == {"parsed": (None, "2"), "checked": (1, "4"), "ran": (1, "6"), "graded": (1, "7")}
+
+
+def test_rewards_in_a_nested_rollout_know_nothing_of_the_outer_one(tmp_path):
+    spans = [
+        rollout(),
+        step(2, 5),
+        make_span(3, 2, name="rollout inner", attributes={"art.rollout.id": "s"}),
+        make_span(4, 3, name="grade", attributes={"art.reward": 2.0}),
+    ]
+    outer, inner = convert_spans(tmp_path, *spans)[0]
+    assert outer.rewards == ()
+    assert [(reward.step, reward.target) for reward in inner.rewards] == [(None, None)]
+
+
+def test_rewards_and_ids_in_a_trace_of_thirty_thousand_levels():
+    builder = SpanBuilder()
+    spans = [builder.rollout("deep"), *(builder.span(f"level {level}") for level in range(30_000))]
+    below = [msgspec.structs.replace(span, parent_span_id=above.span_id) for above, span in pairwise(spans)]
+    ids = {"art.rollout.id": "deep"}
+    rewarded = [msgspec.structs.replace(span, attributes={"art.reward": 1.0}) for span in below]
+    leaves = [builder.span("leaf", parent=below[-1], attributes=ids) for _ in range(1_000)]
+    assembly = build_trajectories(SpanGroup(spans=[*leaves, *reversed(rewarded), spans[0]]))
+    (trajectory,) = assembly.trajectories
+    assert len(trajectory.rewards) == 30_000
+    assert {(reward.step, reward.target) for reward in trajectory.rewards} == {(None, None)}
+    assert assembly.account.used == 31_001
+
+
+def test_a_step_of_another_rollout_is_not_that_of_a_span_moved_out_by_its_id(tmp_path):
+    other = {"art.rollout.id": "s"}
+    spans = [
+        rollout(),
+        step(2, 5),
+        make_span(3, 2, name="grade", attributes={**other, "art.reward": 2.0}),
+        make_span(4, name="rollout y", trace=2, attributes=other),
+    ]
+    trajectories, _ = convert_spans(tmp_path, *spans)
+    assert [[reward.step for reward in trajectory.rewards] for trajectory in trajectories] == [[], [None]]

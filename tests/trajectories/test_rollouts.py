@@ -239,3 +239,25 @@ def test_a_rollout_span_may_be_an_agent_or_have_no_name_of_its_own(tmp_path):
         spans = [make_span(1, name=name, attributes=agent), chat_span(2, 1, ["a"], "b", attributes={ID: "r"})]
         (trajectory,), _ = convert_spans(tmp_path / name, *spans)
         assert (trajectory.status, trajectory.reward, trajectory.complete) == ("ok", 0.5, True)
+
+
+def test_a_rollout_span_below_its_own_rollout_is_a_part_of_it(tmp_path):
+    spans = [
+        make_span(1, name="rollout x", attributes={ID: "r"}),
+        make_span(2, 1, name="retry"),
+        make_span(3, 2, name="rollout x", attributes={ID: "r"}),
+    ]
+    (trajectory,), report = convert_spans(tmp_path, *spans)
+    assert trajectory.trace_id == f"{1:032x}"
+    assert report.spans.used == 3
+
+
+def test_an_orphan_with_the_id_of_several_attempts_goes_to_the_one_that_was_running(tmp_path):
+    def attempt(number: int, start: int):
+        times = {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + 100)}
+        return make_span(number, name="rollout x", trace=number, attributes={ID: "r"}, **times)
+
+    times = {"startTimeUnixNano": "1050", "endTimeUnixNano": "1060"}
+    call = chat_span(3, 77, ["a"], "b", trace=3, attributes={ID: "r"}, **times)
+    trajectories, _ = convert_spans(tmp_path, attempt(1, 1_000), attempt(2, 2_000), call)
+    assert [len(trajectory.calls) for trajectory in trajectories] == [1, 0]

@@ -1,0 +1,118 @@
+"""Scratch: the folder in which a conversion keeps unfinished work, so that one that was killed is gone on with.
+
+Invariant: only one conversion works in an output folder at a time; work is taken up only when the inputs and settings
+are the same, and what is in the folder was written whole (files get their names when they are complete).
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_origin
+
+import msgspec
+
+from art_otel.errors import UsageError
+from art_otel.sources import Input
+
+try:
+    import fcntl
+except ImportError:  # Windows has none; there nobody is warned of a second conversion
+    fcntl = None
+
+PREFIX: Final = ".art-otel-scratch"
+_LOCK: Final = f"{PREFIX}.lock"
+
+_Kept = TypeVar("_Kept")
+
+
+class Scratch:
+    """`folder` is gone when the conversion ends well. `keep` and `kept` store plain records in it under a name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def new_folder(self) -> Path:
+        """A folder that no other process writes to, not even one that a killed conversion left behind."""
+        return Path(tempfile.mkdtemp(dir=self.folder))
+
+    def keep(self, name: str, record: object) -> None:
+        """Write a record."""
+        path = self.folder / name
+        unfinished = self.new_folder() / name
+        unfinished.write_bytes(msgspec.msgpack.encode(record))
+        unfinished.replace(path)
+
+    def kept(self, name: str, kind: type[_Kept]) -> _Kept | None:
+        """The record of this name; None when there is none."""
+        try:
+            return msgspec.msgpack.decode((self.folder / name).read_bytes(), type=kind, dec_hook=_counter)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+
+def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's own signature
+    if get_origin(kind) is Counter:
+        return Counter[str](value)
+    raise NotImplementedError(kind)
+
+
+@contextmanager
+def open_scratch(out: Path, identity: bytes | None) -> Generator[Scratch]:
+    """A scratch folder inside the output folder: that of a killed conversion of the same `identity`, else a new one.
+
+    Without an identity nothing is taken up. Raises UsageError when another conversion writes to the folder.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file; name a folder for the dataset")
+    out.mkdir(parents=True, exist_ok=True)
+    with _locked(out):
+        name = f"{PREFIX}-{'new' if identity is None else hashlib.sha256(identity).hexdigest()[:32]}"
+        for left in out.glob(f"{PREFIX}-*"):
+            if identity is None or left.name != name:
+                shutil.rmtree(left, ignore_errors=True)
+        folder = out / name
+        folder.mkdir(exist_ok=True)
+        try:
+            yield Scratch(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(out: Path) -> Generator[None]:
+    path = out / _LOCK
+    with path.open("wb") as file:
+        if fcntl is not None:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by workers, gone with this process
+            except OSError:
+                raise UsageError(
+                    f"{out}: another conversion writes there; wait for it or name another folder"
+                ) from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def identity_of(inputs: Sequence[Input], settings: Callable[[], object]) -> bytes | None:
+    """What makes two conversions the same: files by name, size and time of change, and settings.
+
+    None when an input can change unseen: standard input, pipes, objects of a store.
+    """
+    files: list[tuple[bytes, int, int]] = []
+    for source in inputs:
+        if source.path is None or source.size is None:
+            return None
+        try:
+            stat = source.path.stat()
+        except OSError:
+            return None
+        files.append((os.fsencode(source.path.absolute()), stat.st_size, stat.st_mtime_ns))
+    told = repr(settings()).encode(errors="backslashreplace")  # a glob from the command line need not be text
+    return msgspec.msgpack.encode([files, told])

@@ -1,0 +1,115 @@
+"""Workers: processes that run the functions of both phases, or this process where one is enough.
+
+Invariant: results come in the order of the tasks whatever the workers do, and no worker outlives the conversion, also
+when it is killed.
+"""
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+_GLANCE: Final = 0.1
+"""Seconds between two looks at the workers' progress and, by them, at the conversion they work for."""
+
+_COLLECT_EVERY: Final = 100_000
+"""A conversion makes many objects and no cycles, so looking for cycles as often as Python does costs a tenth."""
+
+_progress: "Synchronized[int] | None" = None
+
+
+class Workers:
+    """`count` processes; `on_bytes` is told how far they got when they call `advance`."""
+
+    def __init__(self, count: int, on_bytes: Callable[[int], None] | None = None) -> None:
+        self.count = count
+        self._on_bytes = on_bytes
+        self._told = 0
+        self._pool: ProcessPoolExecutor | None = None
+        if count > 1:
+            context = multiprocessing.get_context(_start_method())
+            self._counter = context.Value("Q", 0)
+            self._pool = ProcessPoolExecutor(
+                count, mp_context=context, initializer=_start, initargs=(os.getpid(), self._counter)
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, function: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:
+        """The results in the order of the tasks. Raises what the function raises."""
+        if self._pool is None:
+            yield from map(function, tasks)
+            return
+        futures = [self._pool.submit(function, task) for task in tasks]
+        for future in futures:
+            yield self._result(future)
+
+    def advance(self, count: int) -> None:
+        """Count bytes that this process read."""
+        if self._on_bytes is not None:
+            self._on_bytes(count)
+
+    def _result(self, future: "Future[_Result]") -> _Result:
+        while not wait([future], timeout=_GLANCE, return_when=FIRST_COMPLETED).done:
+            self._tell()
+        self._tell()
+        return future.result()
+
+    def _tell(self) -> None:
+        done = self._counter.value
+        self.advance(done - self._told)
+        self._told = done
+
+
+def advance(count: int) -> None:
+    """Count bytes that a worker read."""
+    if _progress is not None:
+        with _progress:
+            _progress.value += count
+
+
+def default_count(size: int | None, bytes_each: int) -> int:
+    """As many workers as there are processors, fewer when each would have less than `bytes_each` to do."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors if size is None else max(1, min(processors, size // bytes_each))
+
+
+def _start_method() -> str:
+    """Forking takes no time, but is safe only where no other thread runs; macOS' own libraries start some."""
+    forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
+    return "fork" if forks and threading.active_count() == 1 else "spawn"
+
+
+def _start(parent: int, progress: "Synchronized[int]") -> None:
+    global _progress  # noqa: PLW0603 # one for this process, which belongs to the pool
+    _progress = progress
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the conversion is told, and ends its workers
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_GLANCE)
+    os._exit(1)

@@ -1,0 +1,76 @@
+"""A group that tells of no rollout is counted at once, and exactly as the long way counts it."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from art_otel.spans import Damage, LogRecord
+from art_otel.testing import SpanBuilder
+from art_otel.trajectories import Account, SpanGroup, build_trajectories
+from art_otel.trajectories.assembly import _assemble, _is_idle
+from tests.trajectories.groups import groups, idle_groups
+
+GLOBS = st.sampled_from([(), ("GET*",), ("episode *",)])
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def the_long_way(group: SpanGroup, globs=()) -> tuple[tuple, Account]:
+    account = Account()
+    return _assemble(group, globs, account), account
+
+
+@MANY
+@given(groups(), GLOBS)
+def test_both_ways_give_the_same(group, globs):
+    assembly = build_trajectories(group, globs)
+    assert (assembly.trajectories, assembly.account) == the_long_way(group, globs)
+
+
+@MANY
+@given(idle_groups(), st.sampled_from([(), ("episode *",)]))
+def test_idle_groups_are_counted_as_the_long_way_counts_them(group, globs):
+    assert _is_idle(group, globs)
+    assembly = build_trajectories(group, globs)
+    assert (assembly.trajectories, assembly.account) == the_long_way(group, globs)
+    counted = assembly.account
+    assert len(group.spans) == counted.duplicate + counted.ignored.total() + counted.quarantined.total()
+    assert 0 not in counted.ignored.values()
+
+
+@MANY
+@given(st.lists(groups(), max_size=3))
+def test_one_account_for_several_groups_is_the_sum_of_theirs(several):
+    passed, added = Account(), Account()
+    for group in several:
+        assert build_trajectories(group, (), passed).account is passed
+        added.add(build_trajectories(group).account)
+    assert passed == added
+
+
+BUILDER = SpanBuilder()
+ROOT = BUILDER.span("GET /")
+NAMED = {"trace_id": ROOT.trace_id, "span_id": ROOT.span_id}
+
+
+@pytest.mark.parametrize(
+    ("group", "globs"),
+    [
+        (SpanGroup(spans=[ROOT]), ("GET *",)),
+        (SpanGroup(spans=[ROOT, BUILDER.rollout("r")]), ()),
+        (SpanGroup(spans=[ROOT, BUILDER.chat(ROOT, (), ())]), ()),
+        (SpanGroup(spans=[ROOT, BUILDER.reward(ROOT, 1.0)]), ()),
+        (SpanGroup(spans=[ROOT, BUILDER.span("embed", attributes={"gen_ai.operation.name": "embeddings"})]), ()),
+        (SpanGroup(spans=[ROOT], logs=[LogRecord(**NAMED, event_name="x", time_ns=1)]), ()),
+        (SpanGroup(spans=[ROOT], damages=[Damage(**NAMED, reason="bad field", path="x", partial=True)]), ()),
+    ],
+)
+def test_whatever_tells_of_more_goes_the_long_way(group, globs):
+    assert not _is_idle(group, globs)
+
+
+def test_an_idle_group_is_told_by_the_scopes_that_made_it():
+    assembly = build_trajectories(SpanGroup(spans=[ROOT, ROOT, BUILDER.span("query", parent=ROOT)]))
+    assert assembly.trajectories == ()
+    assert assembly.account.ignored == {"no LLM call in its trace": 2}
+    assert assembly.account.idle_scopes == {"": 2}
+    assert assembly.account.duplicate == 1
