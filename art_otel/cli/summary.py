@@ -1,10 +1,9 @@
 """Summary: a conversion report for people. What came in, what came out, what is incomplete and why."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
+from typing import NamedTuple
 
 from art_otel.cli.printable import printable
 from art_otel.store import ConversionReport
@@ -15,12 +14,27 @@ _LISTED = 5
 
 def print_summary(report: ConversionReport, out: Path) -> None:
     """Print the report to standard output."""
+    lines = _lines(report, out)
+    if not sys.stdout.isatty():
+        sys.stdout.writelines(f"{line.label:>7}  {line.text}\n" for line in lines)
+        return
+    from rich.console import Console  # noqa: PLC0415 # loaded only where somebody sees colours
+    from rich.text import Text  # noqa: PLC0415
+
     console = Console(highlight=False, soft_wrap=True)
-    for line in _lines(report, out):
-        console.print(line)
+    for line in lines:
+        console.print(Text.assemble((f"{line.label:>7}  ", "bold"), (line.text, line.style)))
 
 
-def _lines(report: ConversionReport, out: Path) -> list[Text]:
+class _Row(NamedTuple):
+    """A line of the summary."""
+
+    label: str
+    text: str
+    style: str = ""
+
+
+def _lines(report: ConversionReport, out: Path) -> list[_Row]:
     spans, calls, found = report.spans, report.calls, report.trajectories
     lines = [
         _row("in", f"{_count(spans.read, 'span')} and {_count(report.logs.read, 'log record')}"
@@ -46,8 +60,8 @@ def _lines(report: ConversionReport, out: Path) -> list[Text]:
     return lines
 
 
-def _row(label: str, text: str, style: str = "") -> Text:
-    return Text.assemble((f"{label:>7}  ", "bold"), (printable(text), style))
+def _row(label: str, text: str, style: str = "") -> _Row:
+    return _Row(label, printable(text), style)
 
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:
