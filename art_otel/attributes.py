@@ -27,6 +27,10 @@ COMPLETION_TOKENS_PREFIX: Final = "art.tokens.completion."
 COMPLETION_LOGPROBS_PREFIX: Final = "art.logprobs.completion."
 RESPONSE_CHOICES: Final = "art.response.choices"
 REQUEST_PARAMETERS: Final = "art.request.parameters"
+REQUEST_MESSAGES: Final = "art.request.messages"
+
+REDACTED: Final = "art.redacted"
+REDACTED_TOKENS: Final = "art.redacted.tokens"
 
 ROLLOUT_SPAN_PREFIX: Final = "rollout "
 STEP_SPAN_PREFIX: Final = "step "

@@ -37,7 +37,7 @@ ALLOWED = {
     "pyarrow": ("store", "engines", "sources"),
     "numpy": ("batches", "demo"),
     "openai": ("tracing", "demo"),
-    "rich": ("cli",),
+    "rich": ("cli", "tracing/progress.py"),
     "hypothesis": ("testing.py",),
 }
 """Who may import what from outside."""

@@ -7,25 +7,36 @@ recording contains.
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture import capture_switch
 from art_otel.conventions.claims import is_foreign
-from art_otel.conventions.failure import failure_of
+from art_otel.conventions.failure import ERROR_TYPE, failure_of
 from art_otel.conventions.genai_messages import tells_completion
 from art_otel.conventions.own import env_state_of, extra_of
 from art_otel.conventions.recordings import merge_calls, same_call
-from art_otel.conventions.rewards import BadReward, GivenReward, rewards_of, rewards_of_log
-from art_otel.conventions.roles import Role, agent_name, role_of
+from art_otel.conventions.rewards import (
+    EVALUATION,
+    BadReward,
+    GivenReward,
+    evaluation_attributes,
+    rewards_of,
+    rewards_of_log,
+)
+from art_otel.conventions.roles import Role, agent_name, may_be_call, role_of
 from art_otel.conventions.values import integer, number
 
 __all__ = [
+    "ERROR_TYPE",
+    "EVALUATION",
     "BadReward",
     "GivenReward",
     "Role",
     "agent_name",
     "capture_switch",
     "env_state_of",
+    "evaluation_attributes",
     "extra_of",
     "failure_of",
     "integer",
     "is_foreign",
+    "may_be_call",
     "merge_calls",
     "number",
     "parse_call",

@@ -70,7 +70,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         cut=known.cut,
         conventions=known.conventions,
         env_state=own.env_state_of(span),
-        extra=own.extra_of(span),
+        extra={**own.extra_of(span), **own.redaction_of(span)},
     )
 
 

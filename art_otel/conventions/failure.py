@@ -1,7 +1,11 @@
 """Failure: how a call ended when it did not end well."""
 
+from typing import Final
+
 from art_otel.conventions.reading import Reading
 from art_otel.spans import Span
+
+ERROR_TYPE: Final = "error.type"
 
 
 def failure_of(span: Span) -> tuple[str | None, str | None]:
@@ -10,7 +14,7 @@ def failure_of(span: Span) -> tuple[str | None, str | None]:
     It failed when its status is an error or it has `error.type`. An exception event alone is no failure: it may have
     been handled.
     """
-    error_type = Reading(span.attributes).text("error.type")
+    error_type = Reading(span.attributes).text(ERROR_TYPE)
     if span.status != "error" and error_type is None:
         return None, None
     exceptions = [Reading(event.attributes) for event in span.events if event.name == "exception"]

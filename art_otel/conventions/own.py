@@ -8,17 +8,20 @@ from typing import Final, TypeVar
 
 from art_otel import attributes as names
 from art_otel.calls import Choice, Message
-from art_otel.conventions import values
+from art_otel.conventions import genai, openinference, values
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.payload import read_choices, read_parameters, read_response, read_tools
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.tokens import decode_ids, decode_logprobs
 from art_otel.errors import ParseError
-from art_otel.spans import LogRecord, Span, Value
+from art_otel.spans import Attributes, LogRecord, Span, Value
 
 CONVENTION: Final = "art"
 
 _PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
+
+_QUESTIONS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
+_ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
 
 _Tokens = TypeVar("_Tokens")
 
@@ -36,12 +39,19 @@ def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts
         request_model=values.text(request.get("model")),
         parameters=read_parameters(reading, names.REQUEST_PARAMETERS, request),
         tools=read_tools(reading, names.REQUEST_PARAMETERS, request),
+        input_messages=reading.messages(names.REQUEST_MESSAGES),
         stream=values.flag(request.get("stream")),
         choices=_with_tokens(reading, _choices(reading)),
         prompt_token_ids=_decoded(reading, names.PROMPT_TOKENS, decode_ids),
         policy_version=None if version is None else str(version),
         cut=reading.cut,
     )
+
+
+def lost_input(attributes: Attributes) -> bool:
+    """Whether instrumentors recorded a call's answer and not what was asked: they do record content, and lost it."""
+    answered = any(name.startswith(_ANSWERS) for name in attributes)
+    return answered and not any(name.startswith(_QUESTIONS) for name in attributes)
 
 
 def env_state_of(span: Span) -> dict[str, Value]:
@@ -52,6 +62,12 @@ def env_state_of(span: Span) -> dict[str, Value]:
 def extra_of(span: Span) -> dict[str, Value]:
     """What else the application put on a call's or step's span; JSON values."""
     return _named_values(Reading(span.attributes), names.EXTRA)
+
+
+def redaction_of(span: Span) -> dict[str, Value]:
+    """What a call says about parts of it that were redacted: how many, and whether its tokens had to go with them."""
+    reading = Reading(span.attributes)
+    return {name: reading.sound(name) for name in (names.REDACTED, names.REDACTED_TOKENS) if name in span.attributes}
 
 
 def _named_values(reading: Reading, name: str) -> dict[str, Value]:

@@ -77,6 +77,19 @@ def rewards_of(span: Span) -> list[GivenReward | BadReward]:
     return [*given, *_agentlightning(span, time_ns)]
 
 
+def evaluation_attributes(
+    name: str,
+    value: float | None,
+    *,
+    label: str | None = None,
+    explanation: str | None = None,
+    response_id: str | None = None,
+) -> dict[str, str | float]:
+    """A reward as the attributes of the event `gen_ai.evaluation.result`, from which it is read again."""
+    given = {_EVALUATION_NAME: name, _SCORE: value, _LABEL: label, _EXPLANATION: explanation, RESPONSE_ID: response_id}
+    return {key: found for key, found in given.items() if found is not None}
+
+
 def rewards_of_log(log: LogRecord) -> list[GivenReward | BadReward]:
     """The reward that a log record gives, if it is an evaluation result."""
     if event_name(log) != EVALUATION:

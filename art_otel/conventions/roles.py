@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 from art_otel.conventions import genai, openinference, openllmetry
 from art_otel.conventions.operations import operation, operation_of_name
 from art_otel.conventions.reading import Reading
-from art_otel.spans import Span
+from art_otel.spans import Attributes, Span
 
 Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
 
@@ -89,6 +89,14 @@ def _is_unmarked(span: Span) -> bool:
         if name.startswith(_MARKS):
             return False
     return True
+
+
+def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool:
+    """Whether a span that has only just started will be a call; instrumentors say so by name before they do by role."""
+    named = attributes.get(genai.OPERATION_NAME)
+    if not isinstance(named, str):
+        named = operation_of_name(span_name) if _INSTRUMENTORS.match(scope_name) else None
+    return named is not None and _OPERATIONS.get(operation(named.lower())) == "inference"
 
 
 def agent_name(span: Span) -> str | None:

@@ -10,6 +10,7 @@ from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, format_named
 from art_otel.sources.inputs import Input, find_inputs
 from art_otel.sources.limits import Limits, advice, option_of
+from art_otel.sources.otlp_json import read_lines_of
 from art_otel.sources.parts import share_inputs
 from art_otel.sources.read_ahead import ReadAhead
 from art_otel.sources.reader import read_file
@@ -28,5 +29,6 @@ __all__ = [
     "format_named",
     "option_of",
     "read_file",
+    "read_lines_of",
     "share_inputs",
 ]

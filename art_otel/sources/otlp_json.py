@@ -21,6 +21,7 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.bounded_read import read_up_to
+from art_otel.sources.checksums import distrusted, is_altered
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_faults import is_utf8
 from art_otel.sources.large_values import without_large_values
@@ -98,7 +99,17 @@ def _too_long(what: str, limit: LimitName) -> Refused:
 
 def read_line(line: bytes, place: str, records: JsonRecords) -> Iterable[Record]:
     """Every record of one line (or document). `place` names it."""
-    return without_large_values(_read(line, place, records), len(line), place, records.reading.limits)
+    found = _read(line, place, records)
+    if is_altered(line):
+        return distrusted(found, place)
+    return without_large_values(found, len(line), place, records.reading.limits)
+
+
+def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
+    """Every record of lines that are in memory."""
+    records = JsonRecords(reading)
+    for number, line in enumerate(lines, 1):
+        yield from read_line(line, f"{reading.path}:{number}", records)
 
 
 def _read(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:

@@ -22,6 +22,7 @@ DamageReason: TypeAlias = Literal[
     "ends before it starts",
     "cycle of parents",
     "over a limit",
+    "bad checksum",
     "bad reward",
 ]
 

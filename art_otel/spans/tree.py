@@ -20,7 +20,8 @@ class SpanTree:
     """Spans by key, in the order of their start.
 
     `parents` leads to the key of a span's parent where that is here, and `children` lists keys in the order of spans;
-    `deliveries` counts how often each span came; `orphans` are the spans whose parent is not here; `cyclic` is one
+    `deliveries` counts how often each span came, `begun` how often only its start came of one that also came ended;
+    `orphans` are the spans whose parent is not here; `cyclic` is one
     Damage for each span that was its own ancestor. `starts` holds start times in nanoseconds, corrected for clocks that
     differ between resources (`art_otel.spans.clock`).
     """
@@ -29,6 +30,7 @@ class SpanTree:
     parents: Mapping[SpanKey, SpanKey]
     children: Mapping[SpanKey, tuple[SpanKey, ...]]
     deliveries: Mapping[SpanKey, int]
+    begun: Mapping[SpanKey, int]
     starts: Mapping[SpanKey, int]
     orphans: frozenset[SpanKey]
     cyclic: tuple[Damage, ...]
@@ -56,20 +58,22 @@ class SpanTree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UniqueSpans:
-    """Each span once, in any order. `deliveries` and `cyclic` are those of the tree that would grow of them."""
+    """Each span once, in any order. The other fields are those of the tree that would grow of them."""
 
     spans: Mapping[SpanKey, Span]
     deliveries: Mapping[SpanKey, int]
+    begun: Mapping[SpanKey, int]
     cyclic: tuple[Damage, ...]
 
 
 def unite_deliveries(spans: Iterable[Span]) -> UniqueSpans:
     """Keep each span once, without those that are their own ancestors."""
-    unique, deliveries = _deduplicate(spans)
+    unique, deliveries, begun = _deduplicate(spans)
+    begun = {key: count for key, count in begun.items() if unique[key].end_ns is not None}
     cyclic = sorted(_cycles(_parents(unique)))
     for key in cyclic:
         del unique[key]
-    return UniqueSpans(spans=unique, deliveries=deliveries, cyclic=tuple(map(_cyclic_damage, cyclic)))
+    return UniqueSpans(spans=unique, deliveries=deliveries, begun=begun, cyclic=tuple(map(_cyclic_damage, cyclic)))
 
 
 def grow_tree(spans: Iterable[Span]) -> SpanTree:
@@ -88,6 +92,7 @@ def grow_tree(spans: Iterable[Span]) -> SpanTree:
         parents=parents,
         children={key: tuple(below) for key, below in children.items()},
         deliveries=united.deliveries,
+        begun=united.begun,
         starts=starts,
         orphans=frozenset(
             key for key, span in unique.items() if span.parent_span_id is not None and key not in parents
@@ -105,11 +110,14 @@ def _parents(spans: Mapping[SpanKey, Span]) -> dict[SpanKey, SpanKey]:
     return parents
 
 
-def _deduplicate(spans: Iterable[Span]) -> tuple[dict[SpanKey, Span], dict[SpanKey, int]]:
+def _deduplicate(spans: Iterable[Span]) -> tuple[dict[SpanKey, Span], dict[SpanKey, int], dict[SpanKey, int]]:
     unique: dict[SpanKey, Span] = {}
     deliveries: dict[SpanKey, int] = {}
+    begun: dict[SpanKey, int] = {}
     for span in spans:
         key = (span.trace_id, span.span_id)
+        if span.end_ns is None:
+            begun[key] = begun.get(key, 0) + 1
         known = unique.get(key)
         if known is None:
             unique[key] = span
@@ -118,7 +126,7 @@ def _deduplicate(spans: Iterable[Span]) -> tuple[dict[SpanKey, Span], dict[SpanK
         deliveries[key] += 1
         if known != span and _richness(span) > _richness(known):
             unique[key] = span
-    return unique, deliveries
+    return unique, deliveries, begun
 
 
 def _richness(span: Span) -> tuple[bool, int, int, bytes]:

@@ -20,6 +20,7 @@ RETRIEVAL: Final = "response retrieval"
 NO_TARGET: Final = "reward without its rollout"
 NO_CALL: Final = "no LLM call in its trace"
 OUTSIDE: Final = "outside every rollout"
+STARTED: Final = "start of a span that ended"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -90,7 +91,7 @@ def count_spans(
             deliveries -= set_aside  # noqa: PLW2901 # what is left of them
             if not deliveries:
                 continue
-        account.duplicate += deliveries - 1
+        _count_repeated(account, deliveries - 1, tree.begun.get(key, 0))
         if key in bad:
             account.quarantined[bad[key].reason] += 1
             continue
@@ -113,7 +114,7 @@ def count_idle(account: Account, spans: Sequence[Span]) -> None:
     They are spans of whole traces that hold no call, no rollout and no reward, so that no tree has to be grown.
     """
     united = unite_deliveries(spans)
-    account.duplicate += len(spans) - len(united.deliveries)
+    _count_repeated(account, len(spans) - len(united.deliveries), sum(united.begun.values()))
     if united.spans:
         account.ignored[NO_CALL] += len(united.spans)
     for span in united.spans.values():
@@ -121,6 +122,14 @@ def count_idle(account: Account, spans: Sequence[Span]) -> None:
     for damage in united.cyclic:
         account.quarantined[damage.reason] += 1
     account.damages.extend(united.cyclic)
+
+
+def _count_repeated(account: Account, repeated: int, begun: int) -> None:
+    """Deliveries besides the one that serves: records of starts as far as there were, else duplicates."""
+    started = min(repeated, begun)
+    if started:
+        account.ignored[STARTED] += started
+    account.duplicate += repeated - started
 
 
 def _ignored_because(

@@ -152,6 +152,10 @@ def _below_certificate(root: Span | None, spans: Sequence[Span]) -> int:
     expected = max((count for count in counted if count is not None), default=0)
     if expected <= 0:
         return 0
-    given_later = (span for span in spans if span.name.startswith(attributes.REWARD_SPAN_PREFIX) and span.links)
-    outside = sum(span.trace_id != root.trace_id for span in given_later)
+    outside = sum(span.trace_id != root.trace_id and _is_given_aside(span) for span in spans)
     return max(0, expected - (len(spans) - 1 - outside))
+
+
+def _is_given_aside(span: Span) -> bool:
+    """Whether the span is a reward that stands by itself, which no rollout counts."""
+    return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (bool(span.links) or span.parent_span_id is None)

@@ -1,8 +1,10 @@
 """Plain: a trajectory as JSON values, for people and programs that read text.
 
-Invariant: nothing is left out and nothing is rounded; packed ids and logprobs become lists, bytes become base64 text.
+Invariant: nothing that was recorded is left out and nothing is rounded; packed ids and logprobs become lists, bytes
+become base64 text.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,7 +15,8 @@ from art_otel.trajectories.trajectory import Trajectory
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     """The whole trajectory with `complete` beside it; keys are the field names."""
-    fields: dict[str, Any] = msgspec.to_builtins(trajectory, enc_hook=_unpack)
+    fields: dict[str, Any] = msgspec.to_builtins(replace(trajectory, result=None), enc_hook=_unpack)
+    del fields["result"]
     return {**fields, "complete": trajectory.complete}
 
 

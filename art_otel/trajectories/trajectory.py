@@ -80,7 +80,8 @@ class Trajectory:
     `trace_id` is that of the rollout's span (of its first span when the rollout's own is missing). `incomplete_reasons`
     maps each reason to how often it holds; a trajectory is complete when there is none. Times are nanoseconds since the
     epoch, None when the rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave
-    one. `metadata` holds JSON scalars, `tools` every tool definition any call had.
+    one. `metadata` holds JSON scalars, `tools` every tool definition any call had. `result` is what the function of a
+    gathered rollout returned; it lives in its process only and is never stored.
     """
 
     rollout_id: str
@@ -105,6 +106,7 @@ class Trajectory:
     tools: tuple[Value, ...] = ()
     calls: tuple[InferenceCall, ...] = ()
     turns: tuple[Turn, ...] = ()
+    result: object = field(default=None, compare=False, repr=False)
 
     @property
     def complete(self) -> bool:

@@ -1,0 +1,111 @@
+"""`art-otel doctor`: why nothing, or too little, is recorded."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from art_otel.cli.printable import printable
+
+if TYPE_CHECKING:
+    from art_otel.store import ConversionReport
+    from art_otel.trajectories import Trajectory
+
+_MARKS: Final = {"ok": "ok", "note": "note", "warning": "WARN", "problem": "FAIL"}
+_LISTED: Final = 20
+
+
+class _Finding(NamedTuple):
+    """A line of the answer."""
+
+    level: str
+    name: str
+    text: str
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "doctor",
+        help="explain what is on, what is missing and what collides; or why rollouts are empty",
+        description="Without a source: explain how a program of this environment would be traced, what is missing and"
+        " what collides. With sources (a spool or any dump): explain why there are no rollouts in them, or why they are"
+        " incomplete. Exit code 1 when something makes tracing useless.",
+    )
+    parser.add_argument("sources", nargs="*", metavar="SOURCE", help="a spool or dumps, as for convert")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, and tell."""
+    found = list(_of_sources(arguments.sources) if arguments.sources else _of_environment())
+    is_fine = all(finding.level != "problem" for finding in found)
+    if arguments.json:
+        _write(json.dumps({"ok": is_fine, "findings": [finding._asdict() for finding in found]}, indent=2))
+    else:
+        for finding in found:
+            _write(f"{_MARKS[finding.level]:>4}  {finding.name}: {finding.text}")
+    return 0 if is_fine else 1
+
+
+def _of_environment() -> Iterable[_Finding]:
+    from art_otel.cli.autoload import find_autoload  # noqa: PLC0415
+    from art_otel.tracing.checks import run_checks  # noqa: PLC0415 # loads the SDK
+
+    for check in run_checks(os.environ):
+        yield _Finding(check.level, check.name, check.text)
+    autoload = find_autoload()
+    level = "warning" if autoload.state == "does not work" else "note"
+    yield _Finding(level, "autoload", f"{autoload.path} {autoload.state}")
+
+
+def _of_sources(sources: list[str]) -> Iterable[_Finding]:
+    from art_otel.engines import Conversion, convert  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+    from art_otel.store import read_trajectories  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="art-otel-doctor-") as folder:
+        report = convert(Conversion(sources=sources, out=Path(folder), workers=1))
+        yield from _of_report(report)
+        yield from _of_trajectories(read_trajectories(folder))
+
+
+def _of_report(report: "ConversionReport") -> Iterable[_Finding]:
+    found, calls = report.trajectories, report.calls
+    level = "ok" if found.total and calls.total else "problem"
+    counts = f"{report.spans.read} spans, {found.total} rollouts ({found.complete} complete), {calls.total} LLM calls"
+    yield _Finding(level, "sources", counts)
+    for hint in report.hints:
+        yield _Finding("warning", "hint", hint)
+    for file in report.unread:
+        yield _Finding("problem", "unread", f"{file.path}: {file.error}")
+    for piece in report.quarantine[:_LISTED]:
+        yield _Finding("warning", "quarantined", f"{piece.path}: {piece.reason} {piece.detail}".rstrip())
+
+
+def _of_trajectories(trajectories: "Iterable[Trajectory]") -> Iterable[_Finding]:
+    from art_otel.trajectories import EXPLANATIONS  # noqa: PLC0415
+
+    listed = beyond = 0
+    for trajectory in trajectories:
+        about = f"{trajectory.rollout_id} ({trajectory.name or 'no name'})"
+        incomplete = trajectory.incomplete_reasons.items()
+        reasons = [f"{reason} ({count}): {EXPLANATIONS[reason]}" for reason, count in incomplete]
+        if not trajectory.calls:
+            reasons.insert(0, "no LLM call is in it: no instrumentor recorded one between its start and its end")
+        if listed == _LISTED:
+            beyond += bool(reasons)
+            continue
+        listed += bool(reasons)
+        for reason in reasons:
+            yield _Finding("warning", "rollout", f"{about}: {reason}")
+    if beyond:
+        yield _Finding("note", "rollout", f"{beyond} more are incomplete; `art-otel convert` reports all")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(f"{printable(text)}\n")

@@ -1,0 +1,133 @@
+"""CapturedCall: one call, its span and what passed of its answer.
+
+Invariant: everything is written at the moment the span ends, whoever ends it, while it still records; then nothing of
+ours is left on it. What the app or the instrumentor wrote is never overwritten, but for an error they did not see.
+"""
+
+from functools import partial
+from time import time_ns
+from typing import Any, Final, cast
+
+from opentelemetry import trace
+from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
+from opentelemetry.trace import Span, StatusCode
+
+from art_otel import attributes as names
+from art_otel.conventions import may_be_call
+from art_otel.conventions.own import lost_input
+from art_otel.spans import Attributes, Value
+from art_otel.tracing.capture.answer import answer_attributes
+from art_otel.tracing.capture.exchange import RAW_HEADER, Options, Response, when_closed
+from art_otel.tracing.capture.faults import NOT_CAPTURED, Guarded
+from art_otel.tracing.capture.passing import Passing
+from art_otel.tracing.capture.request import messages, parameters
+
+_RESPONSES: Final = "/responses"
+_COMPLETIONS: Final = ("/completions", _RESPONSES)
+"""Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
+
+
+def asks_for_completion(options: Options) -> bool:
+    """Whether a request goes to Chat Completions, Completions or Responses."""
+    return options.url.endswith(_COMPLETIONS) and options.method.lower() == "post"
+
+
+def asks_responses(options: Options) -> bool:
+    """Whether a request goes to the Responses API."""
+    return options.url.endswith(_RESPONSES)
+
+
+def current_call_span() -> Span | None:
+    """The span that is current, if it records an LLM call of a rollout."""
+    span = _innermost(trace.get_current_span())
+    return span if span.is_recording() and is_call_of_rollout(span) else None
+
+
+def is_call_of_rollout(span: Span) -> bool:
+    """Whether a span is that of an LLM call in a rollout."""
+    known = attributes_of(span)
+    scope: Any = getattr(span, "instrumentation_scope", None)
+    name = str(getattr(span, "name", ""))
+    return names.ROLLOUT_ID in known and may_be_call("" if scope is None else scope.name, name, known)
+
+
+def attributes_of(span: Span) -> Attributes:
+    """The attributes so far; the API has no word for them, the SDK has."""
+    return cast(Attributes, getattr(span, "attributes", None) or {})
+
+
+class CapturedCall:
+    """A call whose response has begun. `policy_version` is None where nobody told it."""
+
+    def __init__(self, options: Options, response: Response, policy_version: str | None) -> None:
+        self.response = response
+        self._policy_version = policy_version
+        self._is_chat = options.url.endswith("/chat/completions")
+        self._holds = RAW_HEADER in response.request.headers
+        self._passing = Passing(response, responses=asks_responses(options))
+
+    @property
+    def is_to_come(self) -> bool:
+        """Whether the app got the response before its body, and has not begun to read that."""
+        return self._holds and self._passing.is_to_come
+
+    def response_id(self) -> Value:
+        """The id of the answer, None while it is unknown."""
+        return (self._passing.body() or {}).get("id")
+
+    def write_at_end_of(self, span: Span) -> None:
+        """Write to the span as soon as it ends."""
+        ending = vars(span).get("end")
+        if isinstance(ending, _Ending):
+            ending.call = self  # the span asked again, and the last answer is the one
+        else:
+            vars(span)["end"] = _Ending(span, self)
+
+    def write(self, span: Span) -> None:
+        """Set what is known on a span that still records."""
+        known = attributes_of(span)
+        request = self.response.request.content
+        added = {**parameters(request), **answer_attributes(self._passing.body() or {})}
+        if self._policy_version is not None:
+            added[names.POLICY_VERSION] = self._policy_version
+        if self._is_chat and lost_input(known):
+            added |= messages(request)
+        span.set_attributes({name: value for name, value in added.items() if name not in known})
+        error = self._passing.error
+        if error is not None and ERROR_TYPE not in known:
+            span.set_attribute(ERROR_TYPE, error)
+            span.set_status(StatusCode.ERROR, error)
+
+
+class _Ending:
+    """`span.end` of a span that a call writes to."""
+
+    def __init__(self, span: Span, call: CapturedCall) -> None:
+        self.call = call
+        self._span = span
+        self._is_held = False
+
+    def __call__(self, end_time: int | None = None) -> None:
+        """End the span. One whose answer the app has yet to read ends with the response, at the time it was told."""
+        if self._is_held:
+            return
+        with Guarded("the span of a call could not wait for its answer"):
+            if self.call.is_to_come:
+                when_closed(self.call.response, partial(self._end, time_ns() if end_time is None else end_time))
+                self._is_held = True
+                return
+        self._end(end_time)
+
+    def _end(self, end_time: int | None) -> None:
+        if vars(self._span).pop("end", None) is None:
+            return
+        with Guarded(NOT_CAPTURED):
+            self.call.write(self._span)
+        self._span.end(end_time)
+
+
+def _innermost(span: Span) -> Span:
+    """The span itself: some instrumentors make a proxy of it current."""
+    while (inner := getattr(span, "__wrapped__", None)) is not None:
+        span = inner
+    return span

@@ -1,0 +1,75 @@
+"""JoinedChunks: the chunks of a streamed Chat Completion or Completion as the body it has without streaming.
+
+Invariant: what never came is absent, and token ids of which some are missing are left out whole.
+
+Source of the format: https://platform.openai.com/docs/api-reference/chat-streaming; `prompt_token_ids` and `token_ids`
+are vLLM's.
+"""
+
+from art_otel.conventions import values
+from art_otel.conventions.tokens import choice_tokens
+from art_otel.spans import Value
+from art_otel.tracing.capture.joining import join, place_of, whole
+
+
+class JoinedChunks:
+    """What a stream has sent so far."""
+
+    def __init__(self) -> None:
+        self._head: dict[str, Value] = {}
+        self._choices: dict[int, _JoinedChoice] = {}
+
+    def add(self, chunk: dict[str, Value]) -> None:
+        """Take the next chunk."""
+        for name in ("id", "model", "prompt_token_ids"):
+            if chunk.get(name) is not None:
+                self._head.setdefault(name, chunk[name])
+        for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
+            fields = values.mapping(entry) or {}
+            index = place_of(fields, position)
+            choice = self._choices.get(index)
+            if choice is None:
+                choice = self._choices[index] = _JoinedChoice()
+            choice.add(fields)
+
+    def body(self) -> dict[str, Value]:
+        """The body so far."""
+        choices = [{"index": index, **self._choices[index].fields()} for index in sorted(self._choices)]
+        return {**self._head, "choices": choices}
+
+
+class _JoinedChoice:
+    def __init__(self) -> None:
+        self._fields: dict[str, Value] = {}
+        self._finish_reason: Value = None
+        self._ids: list[Value] = []
+        self._logprobs: list[Value] = []
+        self._has_gap = False
+
+    def add(self, fields: dict[str, Value]) -> None:
+        ids, logprobs = choice_tokens(fields)
+        self._ids += values.items(ids) or ()
+        self._logprobs += values.items(logprobs) or ()
+        delta = values.mapping(fields.get("delta"))
+        if delta is not None:
+            fields = {**fields, "message": delta}
+        self._finish_reason = fields.get("finish_reason") or self._finish_reason
+        join(self._fields, {name: value for name, value in fields.items() if name not in _APART})
+        self._has_gap |= not ids and _says(fields)
+
+    def fields(self) -> dict[str, Value]:
+        known: dict[str, Value] = {**whole(self._fields), "finish_reason": self._finish_reason}
+        if self._logprobs:
+            known["logprobs"] = {"token_logprobs": self._logprobs}
+        if self._ids and not self._has_gap:
+            known["token_ids"] = self._ids
+        return known
+
+
+_APART = frozenset({"index", "delta", "token_ids", "logprobs", "finish_reason"})
+
+
+def _says(choice: dict[str, Value]) -> bool:
+    """Whether a chunk's choice has something that was sampled."""
+    said = values.mapping(choice.get("message")) or {"text": choice.get("text")}
+    return any(value for name, value in said.items() if name != "role")

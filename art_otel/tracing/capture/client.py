@@ -1,0 +1,73 @@
+"""Hooks in openai's client: where a request is about to leave, and where its answer begins.
+
+Invariant: the places are private to openai, so their parameters are looked at first; where they are others, the client
+stays as it is and a problem says what cannot be had. They are reached whoever else wraps the client, in any order,
+because everybody else wraps what stands around them.
+
+Source of the places: openai/_base_client.py of openai 3.52.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+from art_otel.tracing.capture.patches import Patches
+
+_CLIENTS: Final = ("OpenAI", "AsyncOpenAI")
+_PROCESS: Final = "_process_response"
+_BUILD: Final = "_build_request"
+_SEND: Final = "_send_request"
+_PARAMETERS: Final = {_PROCESS: {"options", "response"}, _BUILD: {"options"}, _SEND: {"request", "stream"}}
+
+Method: TypeAlias = Callable[..., Any]
+Wrap: TypeAlias = Callable[[Method], Method]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asks:
+    """What is put around the methods that make a request and send it."""
+
+    build: Wrap
+    send: Wrap
+    async_send: Wrap
+
+
+def hook(openai: ModuleType, patches: Patches, *, process: Wrap, asks: Asks | None) -> list[str]:
+    """Put `process` and `asks` around the methods of both clients. Returns the problems met."""
+    problems: list[str] = []
+    version = getattr(openai, "__version__", "(unknown version)")
+    for name in _CLIENTS:
+        client: object = getattr(openai, name, None)
+        if not isinstance(client, type):
+            problems.append(f"openai {version} has no {name}: its calls get no exact tokens")
+            continue
+        if changed := _changed(client, _PROCESS):
+            problems.append(f"openai {version}: {changed}: calls of {name} get no exact tokens")
+        else:
+            _place(client, _PROCESS, process, patches)
+        if asks is None:
+            continue
+        if changed := _changed(client, _BUILD) or _changed(client, _SEND):
+            problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
+        else:
+            is_async = inspect.iscoroutinefunction(getattr(client, _SEND))
+            _place(client, _BUILD, asks.build, patches)
+            _place(client, _SEND, asks.async_send if is_async else asks.send, patches)
+    return problems
+
+
+def _place(client: type, name: str, wrap: Wrap, patches: Patches) -> None:
+    method: Method = getattr(client, name)
+    patches.set(client, name, functools.wraps(method)(wrap(method)))
+
+
+def _changed(client: type, name: str) -> str | None:
+    """How a method differs from the one that is known; None when it does not."""
+    method: object = getattr(client, name, None)
+    if not callable(method):
+        return f"{client.__name__}.{name} is gone"
+    missing = _PARAMETERS[name] - set(inspect.signature(method).parameters)
+    return f"{client.__name__}.{name} has no {', '.join(sorted(missing))}" if missing else None

@@ -1,0 +1,198 @@
+"""RolloutSpanProcessor: the spans of rollouts, recorded as they start and end.
+
+Invariant: nothing here raises into the app, whatever its spans hold and whatever the disk does: a fault is counted and
+logged once. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+
+from art_otel import attributes
+from art_otel.tracing.context import current_rollout_id
+from art_otel.tracing.membership import Membership, Running, is_call, key_of
+from art_otel.tracing.open_rollouts import OpenRollouts
+from art_otel.tracing.own_rollout import OwnRollout
+from art_otel.tracing.queued_spool import QueuedSpool
+from art_otel.tracing.span_lines import SpanLines, start_of
+from art_otel.tracing.spool import Spool
+from art_otel.tracing.waiting import Waiting
+
+logger = logging.getLogger(__name__)
+
+_ADVICE: Final = "please report it; the app is not affected, but its trace may miss something"
+
+
+class Rewrite(Protocol):
+    """Changes a span that ended before anybody else sees it: redaction, or leaving content out."""
+
+    def __call__(self, span: ReadableSpan) -> object:
+        """Change it in place."""
+        ...
+
+
+class RolloutSpanProcessor(SpanProcessor):
+    """Give it to a TracerProvider, before its other processors.
+
+    `rewrites` change each span of a rollout in place. `spool` None keeps nothing on disk. `rollout_spans` are globs of
+    span names that begin a rollout. `own_rollout` gathers calls that nothing is around.
+    """
+
+    def __init__(
+        self,
+        *,
+        spool: Spool | QueuedSpool | None = None,
+        rollouts: OpenRollouts | None = None,
+        rewrites: Sequence[Rewrite] = (),
+        rollout_spans: Sequence[str] = (),
+        own_rollout: OwnRollout | None = None,
+    ) -> None:
+        self.faults = 0
+        self.rollouts = OpenRollouts() if rollouts is None else rollouts
+        self.spool = spool
+        self.membership = Membership(rollout_spans)
+        self._rewrites = tuple(rewrites)
+        self._own = own_rollout
+        self._lines = SpanLines()
+        self._waiting = Waiting()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """A span of the app starts: find its rollout, mark it, and record that it began."""
+        if not self._guard(lambda: self._start(span, parent_context)):
+            self._guard(lambda: self._miss(span, parent_context))
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """A span of the app ended: record it if it is part of a rollout."""
+        self._guard(lambda: self._end(span))
+
+    def shutdown(self) -> None:
+        """End the process's own rollout and close the spool; what ends later is still recorded."""
+        self._guard(self._shut_down)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Whether everything that ended so far is on the disk, not only with the file system."""
+        return self.spool is None or bool(self._guard(lambda: self._flush(timeout_millis / 1000)))
+
+    def _guard(self, act: Callable[[], object]) -> object:
+        try:
+            return act()
+        except Exception:  # we are guests: no fault of ours may reach the app
+            self.faults += 1
+            if self.faults & (self.faults - 1) == 0:  # at 1, 2, 4, 8, …
+                logger.warning("art-otel: fault %d while recording spans; %s", self.faults, _ADVICE, exc_info=True)
+            return None
+
+    def _start(self, span: Span, context: Context | None) -> bool:
+        known = self.membership.begin(span, context)
+        if known.is_aside:
+            if known.rollout is not None:
+                span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
+            return True
+        calls = is_call(span)
+        if known.rollout is None:
+            self._begin_rollout(known, calls=calls)
+        self._record_start(known, calls=calls)
+        if known.is_root and known.rollout is not None:
+            self._record_surroundings(known, known.rollout)
+        return True
+
+    def _miss(self, span: Span, context: Context | None) -> None:
+        """After a fault: a span that the certificate may not know must not let its rollout look complete."""
+        known = self.membership.of(span)
+        if known is None or not known.counted:
+            self.rollouts.missed(current_rollout_id(context) if known is None else known.rollout)
+
+    def _begin_rollout(self, known: Running, *, calls: bool) -> None:
+        """Begin a rollout around a span that is in none, where it is a call or matches a glob."""
+        if self.membership.matches(known.span.name):
+            _make_root(known)
+            return
+        if not calls:
+            return
+        path = self.membership.outermost(known)
+        if path[0] is known and self._own is not None:
+            known.rollout = self._own.join()
+            return
+        _make_root(path[0])
+        for below in path[:-1]:
+            below.rollout = path[0].rollout
+            self._record_start(below, calls=False)
+        known.rollout = path[0].rollout
+        for ended in self._waiting.pop(key_of(known.span)[0]):
+            late = Running(span=known.span, above=known.above, rollout=known.rollout)
+            self._record_start(late, calls=False)
+            self._record_end(ended, late)
+
+    def _record_start(self, known: Running, *, calls: bool) -> None:
+        """Mark and count a start; that of a root and of a call is written, so that a crash leaves them unfinished."""
+        if known.rollout is None:
+            return
+        if not known.is_root:
+            known.span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
+        self.rollouts.started(known.rollout, is_root=known.is_root, parent=known.outer)
+        known.counted = True
+        if known.is_root or calls:
+            line = self._line(start_of(known.span))
+            self.rollouts.add(known.rollout, line)
+            if self.spool is not None:
+                self.spool.write(line)
+
+    def _record_surroundings(self, known: Running, rollout: str) -> None:
+        """Tell the assembler of the running spans around a nested rollout, which the spool will hold when they end."""
+        for above in self.membership.outermost(known)[:-1]:
+            if above.rollout is not None and not above.is_root:
+                self.rollouts.add(rollout, self._line(start_of(above.span)))
+
+    def _end(self, span: ReadableSpan) -> None:
+        known = self.membership.end(span)
+        if known is None:
+            return
+        if known.is_aside:
+            self.rollouts.add(known.rollout or "", self._write(span))
+            return
+        if known.rollout is None:
+            self._waiting.add(span)
+            return
+        self._record_end(span, known)
+
+    def _record_end(self, span: ReadableSpan, known: Running) -> None:
+        if known.rollout is None:
+            return
+        self.rollouts.ended(known.rollout, self._write(span), is_root=known.is_root)
+
+    def _write(self, span: ReadableSpan) -> bytes:
+        line = self._line(span)
+        if self.spool is not None:
+            self.spool.write(line)
+        return line
+
+    def _line(self, span: ReadableSpan) -> bytes:
+        for rewrite in self._rewrites:
+            rewrite(span)
+        return self._lines.line(span)
+
+    def _flush(self, timeout: float) -> bool:
+        return self.spool is None or (self.spool.flush(timeout) and not self.faults)
+
+    def _shut_down(self) -> None:
+        if self._own is not None:
+            self._own.end()
+        if self.spool is not None:
+            self.spool.close()
+
+    def _after_fork(self) -> None:
+        self.rollouts.start_anew()
+        self.faults = 0
+
+
+def _make_root(known: Running) -> None:
+    """Make a span of the app a rollout's own: its name marks it as such, also where its parent is not recorded."""
+    known.rollout, known.is_root = os.urandom(16).hex(), True
+    known.span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
+    known.span.set_attribute(attributes.ROLLOUT_NAME, known.span.name)

@@ -1,0 +1,60 @@
+"""Recorder: what the public API asks of the live assembler, whichever there is.
+
+Invariant: at most one recorder is in use in a process. Without one (tracing is off, or the app exports spans by its own
+means) the API still makes its spans and knows nothing of what became of them.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from art_otel.trajectories import Trajectory
+
+
+class Counts(NamedTuple):
+    """Spans of a rollout besides its root, in this process."""
+
+    started: int
+    ended: int
+
+
+class Recorder(Protocol):
+    """Where running rollouts are recorded."""
+
+    def counts(self, rollout_id: str) -> Counts | None:
+        """How many spans the rollout has so far; None for one that is not known here."""
+        ...
+
+    def trajectory(self, rollout_id: str) -> "Trajectory | None":
+        """The rollout as far as it is recorded; None for one that is not known here."""
+        ...
+
+    def wait(self, rollout_id: str, timeout: float) -> bool:
+        """Wait until every span of the rollout has ended, its root too; False when the time is over first."""
+        ...
+
+    @property
+    def grace(self) -> float:
+        """How many seconds late spans are waited for."""
+        ...
+
+    def keep(self, rollout_id: str) -> None:
+        """Let go of a rollout that runs only after `release`, unless bounds are reached."""
+        ...
+
+    def release(self, rollout_id: str) -> None:
+        """The opposite of keep."""
+        ...
+
+
+_in_use: Recorder | None = None
+
+
+def use_recorder(recorder: Recorder | None) -> None:
+    """Make it the one in use."""
+    global _in_use  # noqa: PLW0603 # one a process, as the tracer provider is
+    _in_use = recorder
+
+
+def recorder() -> Recorder | None:
+    """The one in use."""
+    return _in_use

@@ -1,0 +1,149 @@
+"""Texts: one text in, the same text without its secrets out.
+
+Invariant: nothing here raises for what a text holds or a hook does; a text that a hook could not read is replaced
+whole. JSON stays JSON: it is changed string by string, also JSON inside of JSON.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from re import Match
+from typing import Final
+
+from art_otel.conventions.repeats import Repeats
+from art_otel.tracing.redaction import json_text
+from art_otel.tracing.redaction.marks import Marks
+from art_otel.tracing.redaction.patterns import SecretPattern
+from art_otel.tracing.redaction.secret_names import kind_of_key
+
+logger = logging.getLogger(__name__)
+
+HOOK_FAILED: Final = "hook failed"
+
+_LONG: Final = 4096
+_OVERLAP: Final = 1024
+"""Longer than any mark, and than any pattern that is searched by itself."""
+
+_CLOSING: Final = 2
+"""Characters at the end of a list of messages that are gone when it goes on."""
+
+
+def replacement(kind: str) -> str:
+    """What stands in a secret's place: a text without quotes and backslashes."""
+    return f"[redacted:{kind}]"
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many parts were replaced."""
+
+    count: int = 0
+
+
+class Texts:
+    """What is a secret in a text, by patterns and by the app's own hook."""
+
+    def __init__(self, patterns: Sequence[SecretPattern], hook: Callable[[str], str] | None = None) -> None:
+        self._patterns = tuple(patterns)
+        self._hook = hook
+        self._told = False
+        self._clean: Repeats[str, None] = Repeats()
+        self._marks = Marks([pattern for pattern in patterns if pattern.marks])
+        self.reads_all = hook is not None or not all(pattern.marks for pattern in patterns)
+
+    def may_hold(self, texts: Iterable[str]) -> bool:
+        """Whether one of the texts has to be looked at."""
+        if self.reads_all:
+            return True
+        short: list[str] = []
+        for text in texts:
+            if len(text) < _LONG:
+                short.append(text)
+            elif not self._is_clean(text):
+                return True
+        return self._marks.found("\n".join(short))
+
+    def _is_clean(self, text: str) -> bool:
+        """Whether nothing is in a long text, of which most is the conversation so far, which was clean already."""
+        known = self._clean.find(text)
+        start = 0 if known is None else max(0, known[0] - _OVERLAP)
+        if self._marks.found(text[start:]):
+            return False
+        beginning = len(text) - _CLOSING
+        if known is None or known[0] < beginning:
+            self._clean.keep(text[:beginning], None)
+        return True
+
+    def redact(self, text: str, tally: Tally, *, hooked: bool = True) -> str:
+        """The text without secrets. The hook is asked where there is one, unless `hooked` is False."""
+        positions = None if self.reads_all else self._marks.positions(text)
+        if positions is not None and not positions:
+            return text
+        if json_text.is_json(text):
+            return json_text.rewrite(text, positions, _Change(self, tally, hooked=hooked))
+        return self._plain(text, tally, hooked=hooked)
+
+    def replace(self, text: str, kind: str, tally: Tally) -> str:
+        """A text that is a secret whatever it looks like; nothing and what was replaced already stay."""
+        if not text or text.startswith("[redacted:"):
+            return text
+        tally.count += 1
+        return replacement(kind)
+
+    def _plain(self, text: str, tally: Tally, *, hooked: bool) -> str:
+        for pattern in self._patterns:
+            text = pattern.regex.sub(partial(_replaced, pattern, tally), text)
+        return self._asked(text, tally) if hooked and self._hook is not None else text
+
+    def _asked(self, text: str, tally: Tally) -> str:
+        """What the hook makes of a text."""
+        try:
+            changed = self._hook(text) if self._hook is not None else text
+            if not isinstance(changed, str):  # pyright: ignore[reportUnnecessaryIsInstance] # the app's code gave it
+                raise TypeError(f"the redaction hook returned {type(changed).__name__}, and not a text")  # noqa: TRY301
+        except Exception:  # the app's own code; whatever it does, nothing may leak and the app must not notice
+            if not self._told:
+                self._told = True
+                logger.warning("art-otel: the redaction hook failed; what it was given is left out", exc_info=True)
+            changed = replacement(HOOK_FAILED)
+        tally.count += changed != text
+        return changed
+
+    def number(self, text: str, tally: Tally) -> str:
+        """A number in JSON, which patterns without marks may match."""
+        return self._plain(text, tally, hooked=False) if self.reads_all else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What becomes of the strings of a JSON text, as `json_text.Change`."""
+
+    texts: Texts
+    tally: Tally
+    hooked: bool = field(kw_only=True)
+
+    def string(self, value: str) -> str:
+        return self.texts.redact(value, self.tally, hooked=self.hooked)
+
+    def key(self, value: str) -> str:
+        return self.texts.redact(value, self.tally, hooked=False)
+
+    def secret_kind(self, key: str) -> str | None:
+        return kind_of_key(key)
+
+    def secret(self, value: str, kind: str) -> str:
+        return self.texts.replace(value, kind, self.tally)
+
+    def number(self, value: str) -> str:
+        return self.texts.number(value, self.tally)
+
+
+def _replaced(pattern: SecretPattern, tally: Tally, match: Match[str]) -> str:
+    """The match with its secret replaced; as it is where the group `secret` took no part."""
+    start, end = match.span("secret" if "secret" in pattern.regex.groupindex else 0)
+    if start == end:
+        return match[0]
+    tally.count += 1
+    before, behind = match[0][: start - match.start()], match[0][end - match.start() :]
+    return f"{before}{replacement(pattern.kind)}{behind}"

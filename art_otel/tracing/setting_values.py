@@ -1,0 +1,126 @@
+"""Setting values: what a variable's text, or a keyword's value, can be.
+
+Invariant: each function takes both, and raises ValueError that says what would be right.
+"""
+
+import importlib
+import math
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_args
+
+_ON: Final = frozenset({"1", "true", "yes", "on"})
+_OFF: Final = frozenset({"0", "false", "no", "off"})
+
+
+def switch(given: object) -> bool:
+    """On or off."""
+    known = _as_switch(given)
+    if known is None:
+        raise ValueError("write 1 or 0")
+    return known
+
+
+def text(given: object) -> str | None:
+    """Any text that is not empty; None says nothing."""
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError("write a text that is not empty")
+    return given
+
+
+def path(given: object) -> Path:
+    """A path, made absolute so that it stays the same when the app changes its folder."""
+    if not isinstance(given, str | Path) or not str(given).strip():
+        raise ValueError("write a path")
+    return Path(given).expanduser().absolute()
+
+
+def switch_or_path(given: object) -> bool | Path:
+    """On, off, or a path."""
+    known = _as_switch(given)
+    return path(given) if known is None else known
+
+
+def redaction(given: object) -> bool | Literal["email"]:
+    """On, off, or with e-mail addresses."""
+    known = _as_switch(given)
+    if known is None and given != "email":
+        raise ValueError("write 1, 0, or email (1 and e-mail addresses)")
+    return "email" if known is None else known
+
+
+def seconds(given: object) -> float:
+    """A number of seconds, 0 or more."""
+    try:
+        number = float(cast(Any, given))
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or isinstance(given, bool):
+        raise ValueError("write a number of seconds, 0 or more")
+    return number
+
+
+def names(given: object) -> tuple[str, ...]:
+    """Names with commas between them, or several of them."""
+    parts = given.split(",") if isinstance(given, str) else given
+    if not isinstance(parts, Iterable):
+        raise ValueError("write names with commas between them")  # noqa: TRY004 # one error for all that is wrong
+    found = list(cast(Iterable[object], parts))
+    if not all(isinstance(name, str) for name in found):
+        raise ValueError("write names with commas between them")
+    return tuple(name.strip() for name in cast(list[str], found) if name.strip())
+
+
+def exporters(given: object) -> tuple[str, ...] | None:
+    """Names of span exporters, as OTel has them; `none` is none, None leaves it to OTEL_EXPORTER_OTLP_*."""
+    return None if given is None else tuple(name for name in names(given) if name.lower() != "none")
+
+
+def function(given: object) -> Callable[[str], str] | None:
+    """A function, or where it is: `module:function`. A text is looked up when it is first called."""
+    if given is None or callable(given):
+        return cast("Callable[[str], str] | None", given)
+    module, colon, name = given.partition(":") if isinstance(given, str) else ("", "", "")
+    if not (module and colon and name):
+        raise ValueError("write module:function")
+    return _named(module, name)
+
+
+def refuse(_text: str) -> str:
+    """Stands for a function that cannot be named: whoever calls it learns that it failed."""
+    raise ValueError("no such function")
+
+
+def text_or_function(given: object) -> str | Callable[[], str] | None:
+    """A text, or a function that gives one."""
+    return cast("Callable[[], str]", given) if callable(given) else text(given)
+
+
+def one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Literal has no type of its own
+    """One of the words of a Literal."""
+    words = get_args(literal)
+
+    def choose(given: object) -> Any:  # noqa: ANN401 # one of the words
+        if given not in words:
+            raise ValueError(f"write one of {', '.join(words)}")
+        return given
+
+    return choose
+
+
+@cache
+def _named(module: str, name: str) -> Callable[[str], str]:
+    def look_up_and_call(argument: str) -> str:
+        return getattr(importlib.import_module(module), name)(argument)
+
+    return look_up_and_call
+
+
+def _as_switch(given: object) -> bool | None:
+    if isinstance(given, bool):
+        return given
+    word = given.strip().lower() if isinstance(given, str) else given
+    return True if word in _ON else False if word in _OFF else None

@@ -1,0 +1,35 @@
+"""Runs at the start of every Python program below `art-otel run`, which puts this folder on PYTHONPATH.
+
+Invariant: the program finds its own `sitecustomize` and its own `sys.path`, as without us. This runs in interpreters of
+any environment and age, so it needs nothing but the standard library.
+"""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 # pathlib would cost every program its import
+_PROGRAM = "ART_OTEL_RUN_PID"
+
+
+def _start_tracing() -> None:
+    try:
+        import art_otel  # noqa: F401, PLC0415 # pyright: ignore[reportUnusedImport] # it reads the environment
+    except ImportError as error:
+        # The program that was asked for is told; what it starts in other environments is none of our business.
+        if os.environ.get(_PROGRAM) == str(os.getpid()):
+            sys.stderr.write(f"art-otel: not traced: {sys.executable}: {error}; install art-otel there\n")
+
+
+def _run_own_sitecustomize() -> None:
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]  # noqa: PTH100 # as above
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+_start_tracing()
+_run_own_sitecustomize()

@@ -1,0 +1,37 @@
+import pytest
+from opentelemetry import trace
+
+from art_otel.tracing import guest
+from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.recorder import recorder, use_recorder
+from tests.tracing.api.app import App
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong(monkeypatch):
+    """No fault of ours is swallowed unseen, and each test hears every warning."""
+    monkeypatch.setattr(guest, "_said", set())
+    before = AS_GUEST.faults
+    yield
+    assert AS_GUEST.faults == before
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch):
+    """An app that is traced."""
+    before = recorder()
+    traced = App(tmp_path)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", traced.provider)
+    yield traced
+    use_recorder(before)
+    assert traced.processor.faults == 0
+
+
+@pytest.fixture
+def nothing_set_up(monkeypatch):
+    """A process without OTel's SDK."""
+    before = recorder()
+    use_recorder(None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    yield
+    use_recorder(before)

@@ -1,0 +1,363 @@
+"""gather_*(): trajectories of running rollouts, whatever becomes of them."""
+
+import asyncio
+import io
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from art_otel import (
+    gather_trajectories,
+    gather_trajectory,
+    gather_trajectory_groups,
+    in_context,
+    read_trajectories,
+    reward,
+    rollout,
+    step,
+    write_trajectories,
+)
+from art_otel.errors import UsageError
+from art_otel.trajectories import trajectory_json
+from tests.tracing.api.app import questions
+
+
+def agent_of(app, name="agent"):
+    @rollout(name=name)
+    async def agent(question: str, error: BaseException | None = None) -> str:
+        answer = await app.ask_later(question)
+        reward(0.5)
+        if error is not None:
+            raise error
+        return answer
+
+    return agent
+
+
+def test_a_trajectory_has_its_result(app, tmp_path):
+    found = asyncio.run(gather_trajectory(agent_of(app)("one")))
+    assert (found.result, found.reward, found.complete, questions(found)) == ("a", 0.5, True, ["one"])
+    stored = app.stored()["agent"]
+    assert stored == found
+    assert stored.result is None
+    assert "result" not in trajectory_json(found)
+    assert "result" not in repr(found)
+    write_trajectories([found], tmp_path / "one.parquet")
+    assert list(read_trajectories(tmp_path / "one.parquet")) == [found]
+
+
+def test_a_result_that_nothing_can_write(app):
+    @rollout
+    async def agent():
+        return threading.Lock()
+
+    found = asyncio.run(gather_trajectory(agent()))
+    assert trajectory_json(found)["rollout_id"] == found.rollout_id
+    assert pickle.loads(pickle.dumps(app.rollouts.trajectory(found.rollout_id))) == found
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ValueError("bad"), "error"), (asyncio.CancelledError(), "cancelled"), (TimeoutError(), "error")],
+)
+def test_an_exception_becomes_a_trajectory(app, error, status):
+    found = asyncio.run(gather_trajectory(agent_of(app)("one", error)))
+    assert (found.status, found.result, found.reward, questions(found)) == (status, None, 0.5, ["one"])
+    assert app.stored()["agent"] == found
+
+
+def test_errors_are_raised_when_asked_for(app):
+    with pytest.raises(ValueError, match="bad"):
+        asyncio.run(gather_trajectory(agent_of(app)("one", ValueError("bad")), raise_errors=True))
+
+
+def test_plain_functions_run_in_threads(app):
+    barrier = threading.Barrier(10, timeout=60)
+
+    @rollout(name="agent")
+    def agent(question):
+        barrier.wait()
+        return app.ask(question)
+
+    async def run():
+        return await gather_trajectories(partial(agent, f"{number}") for number in range(10))
+
+    found = asyncio.run(run())
+    assert [questions(trajectory) for trajectory in found] == [[f"{number}"] for number in range(10)]
+    assert asyncio.run(gather_trajectory(partial(agent_of(app), "one"))).result == "a"
+    assert asyncio.run(gather_trajectory(lambda: agent_of(app)("two"))).result == "a"
+
+
+def test_what_cannot_be_gathered(app):
+    async def undecorated():
+        return app.ask("one")
+
+    async def failing():
+        raise KeyError("own")
+
+    async def outside():
+        await agent_of(app)("one")
+        raise KeyError("outside of the rollout")
+
+    async def task():
+        running = asyncio.ensure_future(undecorated())
+        try:
+            await gather_trajectory(running)
+        finally:
+            await running
+
+    with pytest.raises(UsageError, match="no rollout began"):
+        asyncio.run(gather_trajectory(undecorated()))
+    with pytest.raises(KeyError, match="own"):
+        asyncio.run(gather_trajectory(failing()))
+    with pytest.raises(KeyError, match="outside of the rollout"):
+        asyncio.run(gather_trajectory(outside()))
+    with pytest.raises(UsageError, match="not a task"):
+        asyncio.run(task())
+    with pytest.raises(UsageError, match="cannot be gathered"):
+        asyncio.run(gather_trajectory(3))
+
+
+@pytest.mark.usefixtures("nothing_set_up")
+def test_without_set_up_it_says_what_to_do():
+    @rollout
+    async def agent():
+        raise AssertionError("never begun")
+
+    with pytest.raises(UsageError, match=r"art_otel\.configure\(\)"):
+        asyncio.run(gather_trajectory(agent()))
+    with pytest.raises(UsageError, match=r"art_otel\.configure\(\)"):
+        asyncio.run(gather_trajectories([agent(), agent(), agent()], max_concurrent=1))
+
+
+def test_spans_that_still_run_are_waited_for(app):
+    late = []
+
+    @rollout(name="agent")
+    async def agent():
+        async def straggler():
+            with app.recorded("late", "a", None):
+                await asyncio.sleep(0.05)
+
+        late.append(asyncio.create_task(straggler()))
+        await asyncio.sleep(0.01)
+
+    async def run(grace_seconds):
+        found = await gather_trajectory(agent(), grace_seconds=grace_seconds)
+        await late.pop()
+        return found
+
+    complete, cut_off = asyncio.run(run(30)), asyncio.run(run(0))
+    assert (complete.complete, complete.calls[0].choices is not None) == (True, True)
+    assert (cut_off.incomplete_reasons, cut_off.calls[0].end_ns) == ({"not ended": 1}, None)
+    assert all(trajectory.complete for trajectory in app.convert()[0])
+
+
+def test_of_a_retried_rollout_the_last_counts(app):
+    agent = agent_of(app)
+
+    async def retried():
+        try:
+            return await agent("one", ValueError("first try"))
+        except ValueError:
+            return await agent("two")
+
+    found = asyncio.run(gather_trajectory(retried()))
+    assert (questions(found), found.status, found.result) == (["two"], "ok", "a")
+
+
+def test_nested_rollouts_are_gathered_by_themselves(app):
+    inner = agent_of(app, "inner")
+    seen = []
+
+    @rollout(name="outer")
+    async def outer():
+        with app.app.start_as_current_span("delegate"), step():
+            seen.append(await gather_trajectory(inner("one")))
+            await inner("two")
+        return app.ask("three")
+
+    found = asyncio.run(gather_trajectory(outer()))
+    stored, _ = app.convert()
+    by_id = {trajectory.rollout_id: trajectory for trajectory in stored}
+    assert (found.name, questions(found)) == ("outer", ["three"])
+    assert seen[0] == by_id[seen[0].rollout_id]
+    assert (seen[0].parent_rollout_id, seen[0].calls[0].step) == (found.rollout_id, 0)
+
+
+def test_the_caller_can_be_cancelled(app):
+    @rollout(name="agent")
+    async def agent():
+        await asyncio.sleep(60)
+
+    async def run():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await gather_trajectory(agent())
+        gathering = asyncio.ensure_future(gather_trajectories([agent() for _ in range(3)], max_concurrent=2))
+        await asyncio.sleep(0.01)
+        gathering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gathering
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())
+    found, _ = app.convert()
+    assert [trajectory.status for trajectory in found] == ["cancelled"] * 3
+
+
+def test_many_keep_their_order_and_their_bound(app):
+    at_once, most = 0, 0
+
+    @rollout(name="agent")
+    async def agent(number):
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.001 * (number % 5))
+        await app.ask_later(f"{number}")
+        at_once -= 1
+        return number
+
+    found = asyncio.run(gather_trajectories((agent(number) for number in range(30)), max_concurrent=4))
+    assert [trajectory.result for trajectory in found] == list(range(30))
+    assert most == 4
+    assert asyncio.run(gather_trajectories([])) == []
+
+
+def test_only_so_many_may_fail(app):
+    agent = agent_of(app)
+
+    def works(failing):
+        return [agent(f"{number}", ValueError(f"{number}") if number in failing else None) for number in range(10)]
+
+    async def run(failing, **options):
+        found = await gather_trajectories(works(failing), **options)
+        return [trajectory.status for trajectory in found].count("error")
+
+    assert asyncio.run(run({1, 2, 3})) == 3
+    assert asyncio.run(run({1, 2, 3}, max_exceptions=3)) == 3
+    assert asyncio.run(run({1, 2, 3}, max_exceptions=0.3)) == 3
+    for allowed in (0, 2, 0.2):
+        with pytest.raises(ValueError, match="1"):
+            asyncio.run(run({1, 5, 7}, max_exceptions=allowed, max_concurrent=1))
+
+
+def test_what_is_no_bound_is_refused(app):
+    agent = agent_of(app)
+    for options in ({"max_concurrent": 0}, {"max_exceptions": -1}, {"max_exceptions": float("nan")}):
+        with pytest.raises(UsageError, match=next(iter(options))):
+            asyncio.run(gather_trajectories([agent("one")], **options))
+    assert app.spool.counts.written == 0
+
+
+def test_groups(app):
+    @rollout(name="agent")
+    async def agent(question):
+        return await app.ask_later(question)
+
+    named = rollout(name="named", group_id="own")(agent.__wrapped__)
+
+    async def run():
+        by_id = await gather_trajectory_groups({"sums": [agent("1"), agent("2")], "words": [agent("3")]})
+        plain = await gather_trajectory_groups([[agent("4"), agent("5")], [named("6")], []], max_concurrent=2)
+        return by_id, plain
+
+    by_id, plain = asyncio.run(run())
+    assert [(group.group_id, [questions(one) for one in group.trajectories]) for group in by_id] == [
+        ("sums", [["1"], ["2"]]),
+        ("words", [["3"]]),
+    ]
+    assert [len(group.trajectories) for group in plain] == [2, 1, 0]
+    assert len({group.group_id for group in plain}) == 3
+    assert plain[1].group_id == "own"
+    stored = {trajectory.rollout_id: trajectory for trajectory in app.convert()[0]}
+    for group in (*by_id, *plain):
+        for trajectory in group.trajectories:
+            assert stored[trajectory.rollout_id].group_id == trajectory.group_id == group.group_id
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_on_a_terminal(app, monkeypatch):
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setenv("TERM", "xterm")
+    agent = agent_of(app)
+    asyncio.run(gather_trajectories([agent("1"), agent("2", ValueError("bad"))]))
+    assert "2/2" in shown.getvalue()
+    assert "1 failed · reward 0.5" in shown.getvalue()
+    silent = Terminal()
+    monkeypatch.setattr("sys.stderr", silent)
+    asyncio.run(gather_trajectories([agent("1")], progress=False))
+    assert silent.getvalue() == ""
+
+
+def test_no_bar_elsewhere(app, capsys):
+    asyncio.run(gather_trajectories([agent_of(app)("1")]))
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_gathered_outlives_the_grace(app):
+    app.rollouts.grace = 0
+
+    @rollout(name="agent")
+    async def agent(number):
+        return await app.ask_later(f"{number}")
+
+    found = asyncio.run(gather_trajectories([agent(number) for number in range(20)]))
+    assert [questions(trajectory) for trajectory in found] == [[f"{number}"] for number in range(20)]
+    with rollout(name="another"):
+        pass
+    assert [app.rollouts.trajectory(trajectory.rollout_id) for trajectory in found] == [None] * 20
+
+
+def test_what_is_not_held_any_more_is_said(app, caplog):
+    app.rollouts._max_bytes = 10
+    found = asyncio.run(gather_trajectory(agent_of(app)("one")))
+    assert (found.result, found.status, found.incomplete_reasons) == ("a", "unfinished", {"missing root": 1})
+    assert "no longer assembled live" in caplog.text
+    with pytest.raises(ValueError, match="bad"):
+        asyncio.run(gather_trajectory(agent_of(app)("one", ValueError("bad"))))
+    assert [questions(trajectory) for trajectory in app.convert()[0]] == [["one"], ["one"]]
+
+
+def test_the_event_loop_is_not_blocked(app):
+    @rollout(name="agent")
+    async def agent():
+        late = asyncio.create_task(slow())
+        await asyncio.sleep(0)
+        return late
+
+    async def slow():
+        with app.recorded("late", "a", None):
+            await asyncio.sleep(0.1)
+
+    async def run():
+        ticks = 0
+        gathering = asyncio.create_task(gather_trajectory(agent(), grace_seconds=30))
+        while not gathering.done():
+            ticks += 1
+            await asyncio.sleep(0.005)
+        found = gathering.result()
+        await found.result
+        return ticks
+
+    assert asyncio.run(run()) > 1
+
+
+def test_threads_of_a_pool(app):
+    @rollout(name="agent")
+    def agent():
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(in_context(app.ask), ["1", "2", "3", "4"]))
+
+    found = asyncio.run(gather_trajectory(agent))
+    assert sorted(questions(found)) == ["1", "2", "3", "4"]
+    assert found.complete

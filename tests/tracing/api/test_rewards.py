@@ -1,0 +1,231 @@
+"""reward(): each lands where it should, live and in the spool."""
+
+import math
+import subprocess
+import sys
+import threading
+
+import pytest
+from opentelemetry import baggage, trace
+from opentelemetry import context as otel_context
+
+from art_otel import get_current_trajectory, reward, rollout, step
+from art_otel.errors import UsageError
+from tests.conversions import convert_files
+
+
+def told(trajectory) -> list[tuple]:
+    return [(given.name, given.value, given.step, given.target) for given in trajectory.rewards]
+
+
+def test_on_the_rollout_and_on_a_step(app):
+    with rollout(name="agent") as trajectory:
+        reward(0.5, "format", explanation="short")
+        with step() as first:
+            reward(0.25)
+            reward(None, "grade", label="good")
+            assert first.reward == 0.25
+            reward(0.75, target=trajectory)
+        with step():
+            reward(True, "late", step=0)
+            reward(0.1, "never", step=9)
+            reward(0.2, "on step", target=first)
+        assert trajectory.reward == 0.75
+    found = app.stored()["agent"]
+    (step_id,) = {given.target for given in found.rewards if given.name == "grade"}
+    aside = {given.target for given in found.rewards if given.name == "never"}
+    assert sorted(told(found), key=str) == sorted(
+        [
+            ("format", 0.5, None, None),
+            ("reward", 0.25, 0, step_id),
+            ("grade", None, 0, step_id),
+            ("reward", 0.75, None, None),
+            ("late", 1.0, 0, step_id),
+            ("never", 0.1, 9, aside.pop()),
+            ("on step", 0.2, 0, step_id),
+        ],
+        key=str,
+    )
+    by_name = {given.name: given for given in found.rewards}
+    assert (by_name["format"].explanation, by_name["grade"].label) == ("short", "good")
+    assert (found.reward, found.complete, found.incomplete_reasons) == (0.75, True, {})
+
+
+def test_the_last_word_counts_however_it_was_given(app):
+    with rollout(name="event last") as trajectory:
+        trajectory.reward = 1.0
+        reward(0.5)
+        assert trajectory.reward == 0.5
+    with rollout(name="assigned last") as trajectory:
+        reward(0.5)
+        trajectory.reward = 1.0
+        reward(0.1, "another")
+        assert trajectory.reward == 1.0
+    found = app.stored()
+    assert (found["event last"].reward, found["assigned last"].reward) == (0.5, 1.0)
+
+
+def test_on_a_call(app):
+    with rollout(name="agent") as trajectory:
+        with app.recorded("one", "a", "r1") as running:
+            reward(0.1, "while it runs", target=running)
+        app.ask("two", response_id="r2")
+        with step():
+            reward(0.2, "by response", target="r2")
+        reward(0.3, "by span", target=running)
+        reward(0.4, "by context", target=running.get_span_context())
+        reward(0.5, "by call", target=trajectory.calls[1])
+    found = app.stored()["agent"]
+    one, two = (call.span_id for call in found.calls)
+    assert {given.name: given.target for given in found.rewards} == {
+        "while it runs": one,
+        "by response": two,
+        "by span": one,
+        "by context": one,
+        "by call": two,
+    }
+    assert (found.reward, found.complete) == (None, True)
+
+
+def test_after_the_end(app):
+    with rollout(name="agent") as running:
+        with step():
+            app.ask("one", response_id="r1")
+        app.ask("two", response_id="r2")
+    trajectory = app.rollouts.trajectory(running.rollout_id)
+    with rollout(name="judge"):
+        app.ask("how good was it?", response_id="r3")
+        reward(0.1, "running", target=running)
+        reward(0.2, "step", target=running, step=0)
+        reward(0.3, "recorded", target=trajectory)
+        reward(0.4, "recorded step", target=trajectory, step=0)
+        reward(0.5, "by id", rollout_id=running.rollout_id)
+        reward(0.6, "call by id", rollout_id=running.rollout_id, target="r2")
+        reward(0.7, "call", target=trajectory.calls[0])
+    reward(0.9, rollout_id=running.rollout_id)
+    live = app.rollouts.trajectory(running.rollout_id)
+    found = app.stored()
+    assert told(found["judge"]) == []
+    one, two = (call.span_id for call in found["agent"].calls)
+    targets = {given.name: (given.value, given.step, given.target) for given in found["agent"].rewards}
+    (step_id,) = {target for name, (_, _, target) in targets.items() if name == "step"}
+    assert targets.pop("recorded step")[:2] == (0.4, 0)
+    assert targets == {
+        "running": (0.1, None, None),
+        "step": (0.2, 0, step_id),
+        "recorded": (0.3, None, None),
+        "by id": (0.5, None, None),
+        "call by id": (0.6, None, two),
+        "call": (0.7, 0, one),
+        "reward": (0.9, None, None),
+    }
+    assert (found["agent"].reward, found["agent"].complete) == (0.9, True)
+    assert {given.source for given in found["agent"].rewards} == {"reward_span"}
+    assert live.reward == 0.9
+
+
+def test_given_while_it_runs_from_outside_of_it(app):
+    with rollout(name="agent") as running:
+        app.ask("one")
+
+        def outside():
+            reward(0.5, rollout_id=running.rollout_id)
+
+        thread = threading.Thread(target=outside)
+        thread.start()
+        thread.join()
+        assert app.rollouts.counts(running.rollout_id) == (1, 1)
+    found = app.stored()["agent"]
+    assert (found.reward, found.complete) == (0.5, True)
+
+
+ANOTHER_PROCESS = """
+import sys
+from pathlib import Path
+from opentelemetry import trace
+import art_otel
+from tests.tracing.api.app import App
+
+app = App(Path(sys.argv[1]))
+trace.set_tracer_provider(app.provider)
+art_otel.reward(0.5, rollout_id=sys.argv[2], explanation="from afar")
+art_otel.reward(1, "helpful", target="r1")
+art_otel.reward(2, "kind", rollout_id=sys.argv[2], target="r1")
+art_otel.reward(3, "first", rollout_id=sys.argv[2], step=0)
+app.processor.shutdown()
+"""
+
+
+def test_from_another_process(app, tmp_path):
+    with rollout(name="agent") as running:
+        with step():
+            app.ask("one", response_id="r1")
+        app.ask("two", response_id="r2")
+    app.processor.shutdown()
+    command = [sys.executable, "-c", ANOTHER_PROCESS, str(tmp_path / "another"), running.rollout_id]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (found,), report = convert_files(tmp_path / "out", tmp_path / "spool", tmp_path / "another")
+    one = found.calls[0].span_id
+    assert {given.name: (given.value, given.step) for given in found.rewards} == {
+        "reward": (0.5, None),
+        "helpful": (1.0, 0),
+        "kind": (2.0, 0),
+        "first": (3.0, 0),
+    }
+    assert {given.name for given in found.rewards if given.target == one} == {"helpful", "kind"}
+    assert (found.reward, found.complete) == (0.5, True)
+    assert "reward without its rollout" not in report.spans.ignored
+
+
+def test_what_cannot_be_judged_is_said(app):
+    with pytest.raises(UsageError, match="rollout_id"):
+        reward(1.0)
+    with rollout(name="agent"), pytest.raises(UsageError, match="response's id"):
+        reward(1.0, target=3)
+    assert app.stored()["agent"].rewards == ()
+
+
+def test_what_is_no_number_is_refused(app, caplog):
+    class Tensor:
+        def __float__(self):
+            return 0.5
+
+    class Broken:
+        def __float__(self):
+            raise RuntimeError("broken")
+
+    with rollout(name="agent"):
+        for value in (math.nan, math.inf, "good", 10**400, Broken(), None):
+            reward(value, "bad", label=None)
+        reward(math.nan, "bad", label="with a label")
+        reward(Tensor(), "tensor")
+    found = app.stored()["agent"]
+    assert told(found) == [("tensor", 0.5, None, None)]
+    assert "reward 'bad' is no finite number" in caplog.text
+
+
+def test_in_a_service_that_the_rollout_calls(app):
+    with rollout(name="agent") as running:
+        pass
+    token = otel_context.attach(baggage.set_baggage("art.rollout.id", running.rollout_id))
+    try:
+        reward(0.5)
+        with pytest.raises(UsageError):
+            get_current_trajectory()
+    finally:
+        otel_context.detach(token)
+    assert app.stored()["agent"].reward == 0.5
+
+
+@pytest.mark.usefixtures("nothing_set_up")
+def test_without_set_up():
+    with rollout() as running:
+        reward(1.0)
+        reward(1.0, target="r1")
+        with step() as this:
+            reward(0.5)
+    reward(2.0, target=running)
+    reward(2.0, target=this)
+    reward(2.0, target=trace.INVALID_SPAN)
+    reward(2.0, rollout_id="r")

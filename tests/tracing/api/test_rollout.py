@@ -1,0 +1,404 @@
+"""rollout(): each kind of function, blocks, what it says about itself, how it ends."""
+
+import asyncio
+import inspect
+from concurrent.futures import CancelledError as FutureCancelledError
+from functools import partial, wraps
+
+import pytest
+from opentelemetry import baggage, trace
+from opentelemetry import context as otel_context
+
+from art_otel import get_current_trajectory, rollout
+from art_otel.errors import UsageError
+from art_otel.tracing.context import current_rollout_id, running_trajectory
+from art_otel.tracing.guest import AS_GUEST
+from tests.tracing.api.app import questions
+
+
+def test_a_plain_function(app):
+    @rollout
+    def agent(question: str, *, loud: bool = False) -> str:
+        """Ask."""
+        return app.ask(question) + ("!" if loud else "")
+
+    assert agent("one", loud=True) == "a!"
+    assert (agent.__doc__, list(inspect.signature(agent).parameters)) == ("Ask.", ["question", "loud"])
+    (found,) = app.stored().values()
+    assert found.name == "test_a_plain_function.<locals>.agent"
+    assert (questions(found), found.status, found.complete, found.error) == (["one"], "ok", True, None)
+    assert len(found.rollout_id) == 32
+    assert running_trajectory() is None
+
+
+def test_everything_that_can_be_said(app):
+    given = {"task": 7, "level": 0.5, "hard": True, "note": "x", "absent": None, "list": [1, {"a": "b"}]}
+
+    @rollout(name="sums", group_id="g", split="val", attempt=2, training_step=30, metadata=given)
+    def agent():
+        return get_current_trajectory().metadata
+
+    assert agent() == given
+    found = app.stored()["sums"]
+    assert (found.group_id, found.split, found.attempt, found.training_step) == ("g", "val", 2, 30)
+    assert found.metadata == {"task": 7, "level": 0.5, "hard": True, "note": "x", "list": '[1, {"a": "b"}]'}
+
+
+def test_every_call_is_a_rollout_of_its_own(app):
+    @rollout(name="agent")
+    def agent():
+        return get_current_trajectory().rollout_id
+
+    ids = {agent() for _ in range(5)}
+    found, _ = app.convert()
+    assert len(ids) == 5
+    assert {trajectory.rollout_id for trajectory in found} == ids
+
+
+async def _agent(app, question):
+    await asyncio.sleep(0)
+    return await app.ask_later(question)
+
+
+def test_an_async_function(app):
+    agent = rollout(name="agent")(_agent)
+    assert inspect.iscoroutinefunction(agent)
+    assert asyncio.run(agent(app, "one")) == "a"
+    assert questions(app.stored()["agent"]) == ["one"]
+
+
+def test_an_async_function_behind_a_plain_decorator(app):
+    @wraps(_agent)
+    def logged(*args):
+        return _agent(*args)
+
+    assert asyncio.run(rollout(name="agent")(logged)(app, "one")) == "a"
+    assert questions(app.stored()["agent"]) == ["one"]
+
+
+def test_methods_class_methods_and_partials(app):
+    class Agent:
+        @rollout(name="method")
+        def run(self, question):
+            return app.ask(question)
+
+        @classmethod
+        @rollout(name="class method")
+        def make(cls, question):
+            return cls, app.ask(question)
+
+        @staticmethod
+        @rollout(name="static method")
+        def tell(question):
+            return app.ask(question)
+
+    assert (Agent().run("one"), Agent.make("two"), Agent.tell("three")) == ("a", (Agent, "a"), "a")
+    assert rollout(partial(app.ask, "four"))() == "a"
+    found = app.stored()
+    assert {name: questions(trajectory) for name, trajectory in found.items()} == {
+        "method": ["one"],
+        "class method": ["two"],
+        "static method": ["three"],
+        "partial": ["four"],
+    }
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(UsageError, match="below @classmethod"):
+        rollout(classmethod(len))
+
+
+def test_a_generator(app):
+    @rollout(name="agent")
+    def agent(count):
+        for number in range(count):
+            answer = yield number
+            app.ask(f"{answer}")
+        return "done"
+
+    def reader():
+        return (yield from agent(2))
+
+    reading = reader()
+    assert next(reading) == 0
+    assert running_trajectory() is None
+    assert not trace.get_current_span().get_span_context().is_valid
+    assert reading.send("x") == 1
+    with pytest.raises(StopIteration) as stop:
+        reading.send("y")
+    assert stop.value.value == "done"
+    found = app.stored()["agent"]
+    assert (questions(found), found.status, found.complete) == (["x", "y"], "ok", True)
+    assert inspect.isgeneratorfunction(agent)
+
+
+def test_a_generator_that_nobody_reads_on(app):
+    closed = []
+
+    @rollout(name="agent")
+    def agent():
+        try:
+            app.ask("one")
+            yield 1
+        finally:
+            closed.append(get_current_trajectory().name)
+
+    for _ in agent():
+        break
+    agent()  # never begun: no rollout
+    found = app.stored()
+    assert closed == ["agent"]
+    assert (found["agent"].status, list(found)) == ("ok", ["agent"])
+
+
+def test_what_is_thrown_into_a_generator_is_its_own(app):
+    @rollout(name="agent")
+    def agent():
+        try:
+            yield 1
+        except KeyError:
+            app.ask("after")
+            yield 2
+        raise ValueError("at the end")
+
+    reading = agent()
+    assert next(reading) == 1
+    assert reading.throw(KeyError("k")) == 2
+    with pytest.raises(ValueError, match="at the end"):
+        next(reading)
+    found = app.stored()["agent"]
+    assert (questions(found), found.status, found.error) == (["after"], "error", "ValueError: at the end")
+
+
+def test_spans_around_a_yield_stay_the_bodys(app):
+    @rollout(name="agent")
+    def agent(prefix):
+        with app.app.start_as_current_span(f"turn of {prefix}") as span:
+            yield prefix
+            assert trace.get_current_span() is span
+            app.ask(f"{prefix} inside")
+            yield prefix
+        app.ask(f"{prefix} outside")
+
+    pairs = list(zip(agent("a"), agent("b"), strict=True))
+    assert pairs == [("a", "b"), ("a", "b")]
+    assert not trace.get_current_span().get_span_context().is_valid
+    found, _ = app.convert()
+    asked = sorted(questions(trajectory) for trajectory in found)
+    assert asked == [["a inside", "a outside"], ["b inside", "b outside"]]
+
+
+def test_an_async_generator(app):
+    @rollout(name="agent")
+    async def agent():
+        while True:
+            got = yield "go"
+            if got is None:
+                return
+            await app.ask_later(got)
+
+    async def read():
+        reading = agent()
+        assert await reading.__anext__() == "go"
+        assert running_trajectory() is None
+        assert await reading.asend("one") == "go"
+        with pytest.raises(StopAsyncIteration):
+            await reading.asend(None)
+
+    asyncio.run(read())
+    found = app.stored()["agent"]
+    assert (questions(found), found.status) == (["one"], "ok")
+    assert inspect.isasyncgenfunction(agent)
+
+
+def test_an_async_generator_closed_and_thrown_into(app):
+    inside = []
+
+    @rollout(name="closed")
+    async def closed():
+        try:
+            yield await app.ask_later("one")
+        finally:
+            inside.append(get_current_trajectory().name)
+
+    @rollout(name="thrown")
+    async def thrown():
+        try:
+            yield 1
+        except KeyError:
+            yield 2
+
+    async def read():
+        reading = closed()
+        assert await reading.__anext__() == "a"
+        await reading.aclose()
+        reading = thrown()
+        await reading.__anext__()
+        assert await reading.athrow(KeyError("k")) == 2
+        with pytest.raises(ValueError, match="v"):
+            await reading.athrow(ValueError("v"))
+
+    asyncio.run(read())
+    found = app.stored()
+    assert inside == ["closed"]
+    assert (found["closed"].status, found["thrown"].status, found["thrown"].error) == ("ok", "error", "ValueError: v")
+
+
+def test_blocks(app):
+    with rollout(name="sync", group_id="g") as trajectory:
+        app.ask("one")
+        assert get_current_trajectory() is trajectory
+
+    async def block():
+        async with rollout(name="async") as inner:
+            await app.ask_later("two")
+            assert get_current_trajectory() is inner
+        async with rollout():
+            pass
+
+    asyncio.run(block())
+    found = app.stored()
+    assert (questions(found["sync"]), found["sync"].group_id) == (["one"], "g")
+    assert questions(found["async"]) == ["two"]
+    assert found["rollout"].calls == ()
+
+
+def test_one_block_entered_by_many_tasks(app):
+    shared = rollout(name="shared")
+
+    async def task(number):
+        async with shared as trajectory:
+            await asyncio.sleep(0.001 * (number % 3))
+            await app.ask_later(f"{number}")
+            return trajectory.rollout_id
+
+    async def run():
+        return await asyncio.gather(*(task(number) for number in range(20)))
+
+    ids = asyncio.run(run())
+    with shared, shared:
+        app.ask("nested")
+    found, _ = app.convert()
+    by_id = {trajectory.rollout_id: trajectory for trajectory in found}
+    assert [questions(by_id[rollout_id]) for rollout_id in ids] == [[f"{number}"] for number in range(20)]
+    assert all(trajectory.complete for trajectory in found)
+    assert len(found) == 22
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "error"),
+    [
+        (ValueError("bad"), "error", "ValueError: bad"),
+        (TimeoutError(), "error", "TimeoutError"),
+        (asyncio.CancelledError(), "cancelled", "CancelledError"),
+        (FutureCancelledError("x"), "cancelled", "CancelledError: x"),
+        (KeyboardInterrupt(), "error", "KeyboardInterrupt"),
+        (SystemExit(2), "error", "SystemExit: 2"),
+        (SystemExit(0), "ok", None),
+        (SystemExit(), "ok", None),
+    ],
+)
+def test_how_it_ends(app, raised, status, error):
+    @rollout(name="agent")
+    def agent():
+        app.ask("one")
+        raise raised
+
+    with pytest.raises(type(raised)) as caught:
+        agent()
+    assert caught.value is raised
+    found = app.stored()["agent"]
+    assert (found.status, found.error, len(found.calls)) == (status, error, 1)
+
+
+def test_a_cancelled_and_a_timed_out_task(app):
+    @rollout
+    async def agent():
+        await app.ask_later("one")
+        await asyncio.sleep(60)
+
+    async def run():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(rollout(name="inner is cancelled")(agent)(), 0.01)
+        task = asyncio.create_task(rollout(name="cancelled")(agent.__wrapped__)())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(TimeoutError):
+            async with rollout(name="timed out"), asyncio.timeout(0.01):
+                await asyncio.sleep(60)
+
+    asyncio.run(run())
+    found = app.stored()
+    assert {name: trajectory.status for name, trajectory in found.items() if "locals" not in name} == {
+        "inner is cancelled": "cancelled",
+        "cancelled": "cancelled",
+        "timed out": "error",
+    }
+    assert len(found["cancelled"].calls) == 1
+
+
+def test_an_exception_without_words(app):
+    class WordlessError(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    with pytest.raises(WordlessError), rollout(name="agent"):
+        raise WordlessError
+    found = app.stored()["agent"]
+    assert (found.status, found.error) == ("error", "WordlessError")
+    AS_GUEST.faults -= 2
+
+
+def test_a_rollout_in_a_rollout(app):
+    @rollout(name="inner")
+    def inner():
+        app.ask("inner")
+
+    with rollout(name="outer"):
+        app.ask("before")
+        with app.app.start_as_current_span("delegate"):
+            inner()
+        app.ask("after")
+    found = app.stored()
+    assert questions(found["outer"]) == ["before", "after"]
+    assert questions(found["inner"]) == ["inner"]
+    assert found["inner"].parent_rollout_id == found["outer"].rollout_id
+    assert found["outer"].parent_rollout_id is None
+    assert found["outer"].complete
+    assert found["inner"].complete
+
+
+@pytest.mark.usefixtures("app")
+def test_other_services_are_told():
+    with rollout(name="agent") as trajectory:
+        assert baggage.get_baggage("art.rollout.id") == trajectory.rollout_id == current_rollout_id()
+    assert baggage.get_baggage("art.rollout.id") is None
+
+
+@pytest.mark.usefixtures("nothing_set_up")
+def test_without_set_up_nothing_changes():
+    before = otel_context.get_current()
+
+    @rollout(name="agent", metadata={"a": 1})
+    def agent(number):
+        trajectory = get_current_trajectory()
+        trajectory.log("x")
+        trajectory.metrics["m"] = number
+        trajectory.reward = 1.0
+        assert baggage.get_all() == {}
+        assert trace.get_current_span() is trace.INVALID_SPAN
+        return trajectory
+
+    trajectory = agent(3)
+    assert (trajectory.metrics, trajectory.metadata, trajectory.reward) == ({"m": 3}, {"a": 1}, 1.0)
+    assert (trajectory.calls, trajectory.turns, trajectory.get_history("x")) == ((), (), None)
+    assert otel_context.get_current() == before
+    with pytest.raises(ZeroDivisionError), rollout():
+        _ = 1 / 0
+
+
+def test_outside_of_every_rollout():
+    with pytest.raises(UsageError, match=r"@art_otel.rollout"):
+        get_current_trajectory()

@@ -1,0 +1,187 @@
+"""The running trajectory: what was recorded so far, and what the app tells it."""
+
+import logging
+import math
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel import get_current_trajectory, rollout, step
+from art_otel.tracing import scalars
+from art_otel.tracing.guest import AS_GUEST
+from tests.tracing.api.app import messages, questions
+
+
+def test_what_was_recorded_so_far(app):
+    with rollout(name="agent") as trajectory:
+        assert (trajectory.calls, trajectory.turns) == ((), ())
+        app.ask("one")
+        assert [call.input_messages[0].content for call in trajectory.calls] == ["one"]
+        assert trajectory.calls is trajectory.calls
+        app.ask("two")
+        assert (len(trajectory.calls), len(trajectory.turns)) == (2, 2)
+        with app.recorded("three", "a", None):
+            assert [call.end_ns is None for call in trajectory.calls] == [False, False, True]
+    assert len(trajectory.calls) == 3
+    assert app.stored()["agent"].calls == trajectory.calls
+
+
+def test_the_history_of_a_completion(app):
+    with rollout(name="agent") as trajectory:
+        app.ask("one", "first", "r1")
+        app.ask("two", "second", "r2")
+        history = trajectory.get_history("r1")
+        assert [(message.role, message.content) for message in history] == [("user", "one"), ("assistant", "first")]
+        assert [message.content for message in trajectory.get_history("r2")] == ["two", "second"]
+        assert trajectory.get_history("r2", choice=1) is None
+        assert trajectory.get_history("unknown") is None
+
+
+def test_a_tool_message_is_related_to_its_completion(app):
+    call = {"type": "tool_call", "id": "call_0", "name": "add", "arguments": {"a": 1}}
+    with rollout(name="agent") as trajectory:
+        with app.recorded("add", "", "r1") as span:
+            pass
+        with app.instrumentor.start_as_current_span("openai.chat") as span:
+            span.set_attribute("gen_ai.operation.name", "chat")
+            span.set_attribute("gen_ai.response.id", "r2")
+            span.set_attribute("gen_ai.input.messages", messages("user", "add"))
+            span.set_attribute("gen_ai.output.messages", scalars.scalar([{"role": "assistant", "parts": [call]}]))
+        tool_message = {"role": "tool", "tool_call_id": "call_0", "content": "2"}
+        history = trajectory.get_history("r2")
+        assert [asked.id for asked in history[-1].tool_calls] == [tool_message["tool_call_id"]]
+
+
+def test_logs_metrics_and_metadata(app):
+    with rollout(name="agent", metadata={"task": 1, "kept": "k"}) as trajectory:
+        trajectory.log("first", 2)
+        trajectory.log(None)
+        trajectory.metrics["steps"] = 3
+        trajectory.metrics["ratio"] = 0.5
+        trajectory.metrics["passed"] = True
+        trajectory.metadata["seen"] = [1, 2]
+        trajectory.metadata["task"] = 2
+        trajectory.metadata["gone"] = 1
+        del trajectory.metadata["gone"]
+    found = app.stored()["agent"]
+    assert found.logs == ("first", "2", "None")
+    assert found.metrics == {"passed": 1.0, "ratio": 0.5, "steps": 3.0}
+    assert found.metadata == {"task": 2, "kept": "k", "seen": "[1, 2]"}
+
+
+def test_bad_values_are_kept_as_text_and_logged_once(app, caplog):
+    with rollout(name="agent") as trajectory:
+        trajectory.metrics["bad"] = math.nan
+        trajectory.metrics["worse"] = "many"
+        trajectory.metadata["infinite"] = math.inf
+        trajectory.metadata["huge"] = 2**70
+        trajectory.metadata["object"] = {1}
+        trajectory.metadata["null"] = None
+    found = app.stored()["agent"]
+    assert found.metadata == {
+        "art.metric.bad": "nan",
+        "art.metric.worse": "many",
+        "huge": str(2**70),
+        "infinite": "inf",
+        "object": "{1}",
+    }
+    assert found.complete
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(said) == 4
+    assert "metric 'bad' is no finite number and is kept as text: nan" in said[0]
+
+
+def test_the_last_reward_counts(app, caplog):
+    with rollout(name="agent") as trajectory:
+        assert trajectory.reward is None
+        trajectory.reward = 0.25
+        trajectory.reward = 0.5
+        trajectory.reward = math.nan
+        trajectory.reward = "good"
+        assert trajectory.reward == 0.5
+    assert "reward 'reward' is no finite number and is not recorded: nan" in caplog.text
+    trajectory.reward = 1.0
+    assert "has ended" in caplog.text
+    found = app.stored()["agent"]
+    assert (found.reward, [reward.source for reward in found.rewards]) == (0.5, ["attribute"])
+
+
+def test_after_the_end(app, caplog):
+    with rollout(name="agent") as trajectory:
+        pass
+    trajectory.log("late")
+    trajectory.log("later")
+    assert caplog.text.count("what is logged now is not recorded") == 1
+    assert app.stored()["agent"].logs == ()
+
+
+def test_many_threads_use_one(app):
+    with rollout(name="agent") as trajectory:
+        barrier = threading.Barrier(8)
+
+        def use(number):
+            barrier.wait()
+            for count in range(15):
+                trajectory.log(f"{number} {count}")
+                trajectory.metrics[f"m{number}"] = count
+                trajectory.number_step(None)
+
+        threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with step() as following:
+            assert following.index == 120
+    found = app.stored()["agent"]
+    assert (len(found.logs), set(found.metrics.values())) == (120, {14.0})
+
+
+def test_what_fails_to_be_told_costs_nothing_else(app, caplog):
+    class Mute:
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    with rollout(name="agent", metadata={"mute": Mute()}) as trajectory:
+        trajectory.log(Mute(), "heard")
+        trajectory.metadata["loop"] = loop = []
+        loop.append(loop)
+        trajectory.metadata["number"] = 1
+    found = app.stored()["agent"]
+    assert (found.logs, found.metadata) == (
+        ("heard",),
+        {"mute": "<test_what_fails_to_be_told_costs_nothing_else.<locals>.Mute>", "number": 1},
+    )
+    assert "the app is not affected" in caplog.text
+    AS_GUEST.faults -= 2
+
+
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.text(), _ANYTHING, max_size=4))
+def test_whatever_is_metadata_becomes_attributes(values):
+    written = scalars.metadata(values, "p.")
+    assert set(written) == {f"p.{name}" for name, value in values.items() if value is not None}
+    assert all(type(value) in (str, bool, int, float) for value in written.values())
+
+
+@given(_ANYTHING)
+def test_whatever_is_a_metric_becomes_a_finite_number_or_text(value):
+    found = scalars.metric(value, "m")
+    assert isinstance(found, str) or math.isfinite(found)
+
+
+def test_the_innermost_rollout_is_the_current_one(app):
+    with rollout(name="outer") as outer:
+        with rollout(name="inner") as inner:
+            assert get_current_trajectory() is inner
+            app.ask("inner")
+        assert get_current_trajectory() is outer
+        assert outer.calls == ()
+        assert questions(inner) == ["inner"]

@@ -1,0 +1,38 @@
+"""A server for all tests, and clients under each instrumentor."""
+
+import pytest
+
+from art_otel.tracing.capture import install, uninstall
+from tests.tracing.capture.instrumented import INSTRUMENTORS, Instrumented, instrumented
+from tests.tracing.server import ModelServer
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    with ModelServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(params=sorted(INSTRUMENTORS))
+def instrumentor(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _content(monkeypatch):
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+
+
+@pytest.fixture
+def _uninstalled():
+    yield
+    uninstall()
+
+
+@pytest.fixture
+def app(server, instrumentor, _uninstalled):
+    """An app whose calls are captured, with tokens asked for."""
+    found = Instrumented(server.url)
+    install(request_tokens=True, policy_version_header="x-policy-version")
+    with instrumented(instrumentor, found.provider):
+        yield found

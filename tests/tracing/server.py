@@ -1,0 +1,236 @@
+"""ModelServer: an OpenAI-compatible server on loopback, in a process of its own, that knows exactly what it answered.
+
+Invariant: every request is on record, with the whole answer, before the first byte of the answer leaves. So a test
+compares trajectories with what was really asked and sampled. What a user message can ask of the server stands in
+`tests.tracing.policy`. Needs nothing but Python:
+
+    python -m tests.tracing.server --record requests.jsonl [--port 0] [--strict] [--policy-version v1]
+"""
+
+import argparse
+import http.client
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self, TextIO
+
+from tests.tracing import policy, wire
+
+POLICY_VERSION_HEADER = "x-policy-version"
+_ROOT = Path(__file__).parents[2]
+_KNOWN_FIELDS = frozenset(
+    [
+        *("model", "messages", "prompt", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls"),
+        *("temperature", "top_p", "n", "max_tokens", "max_completion_tokens", "seed", "stop", "response_format"),
+        *("frequency_penalty", "presence_penalty", "logprobs", "top_logprobs", "stream", "stream_options"),
+        *("user", "previous_response_id", "store", "text", "metadata"),
+    ]
+)
+_HEADERS = ("traceparent", "baggage", "x-stainless-retry-count", "authorization")
+
+_Whole = Callable[[dict, str], dict]
+_Chunks = Callable[[dict, str], Iterator[dict]]
+_ROUTES: dict[str, tuple[_Whole, _Chunks]] = {
+    "/v1/chat/completions": (wire.chat, wire.chat_chunks),
+    "/v1/completions": (wire.text, wire.text_chunks),
+    "/v1/responses": (wire.responses, wire.responses_events),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """One request and the answer to it. `answer` is whole, also where it streamed; None where the server refused."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict
+    status: int
+    answer: dict | None
+
+    @property
+    def attempt(self) -> int:
+        """Which try of the client this was, from 0."""
+        return int(self.headers.get("x-stainless-retry-count", "0"))
+
+
+class ModelServer:
+    """The server as a child process: `with ModelServer(folder) as server: … server.url …`."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self._record = folder / "requests.jsonl"
+        self._options = options
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "tests.tracing.server", "--record", str(self._record), *self._options]
+        self._process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        assert self.url, "the server did not start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def exchanges(self) -> list[Exchange]:
+        """What was asked and answered so far, in the order of arrival."""
+        with self._record.open(encoding="utf-8") as record:
+            return [Exchange(**json.loads(line)) for line in record]
+
+    def answered(self) -> list[Exchange]:
+        """Those that were not refused."""
+        return [exchange for exchange in self.exchanges() if exchange.answer is not None]
+
+    def say(self, text: str) -> str:
+        """Ask it directly, as a check that it is there."""
+        connection = http.client.HTTPConnection(self.url.split("/")[2])
+        body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        answer = json.load(connection.getresponse())
+        connection.close()
+        return answer["choices"][0]["message"]["content"]
+
+
+class _Record:
+    """Numbers the requests and writes them down."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+
+    def next_id(self) -> str:
+        return f"chatcmpl-{next(self._numbers):06d}"
+
+    def write(self, exchange: Exchange) -> None:
+        fields = {name: getattr(exchange, name) for name in Exchange.__slots__}
+        with self._lock:
+            self._file.write(json.dumps(fields) + "\n")
+            self._file.flush()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(self, port: int, record: _Record, *, strict: bool, policy_version: str | None) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.record = record
+        self.strict = strict
+        self.policy_version = policy_version
+
+    def handle_error(self, request, client_address) -> None:
+        """A client that went away, as killed ones do, is no error of the server."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        route = _ROUTES.get(self.path)
+        if route is None:
+            self._refuse(body, 404, f"no such path: {self.path}")
+            return
+        unknown = sorted(set(body) - _KNOWN_FIELDS) if self.server.strict else []
+        if unknown:
+            self._refuse(body, 400, f"Unrecognized request argument supplied: {', '.join(unknown)}")
+            return
+        directed = policy.directions(_messages(body))
+        if "fail" in directed and self._fails(directed["fail"]):
+            self._refuse(body, int(directed["fail"].split("x")[0]), "as the message asked")
+            return
+        time.sleep(float(directed.get("delay", 0)))
+        response_id = self.server.record.next_id()
+        whole, chunks = route
+        self._note(body, 200, whole(body, response_id))
+        if body.get("stream"):
+            self._stream(directed, chunks(body, response_id))
+        else:
+            self._answer(200, whole(body, response_id), directed)
+
+    def _fails(self, wanted: str) -> bool:
+        _, _, times = wanted.partition("x")
+        return not times or int(self.headers.get("x-stainless-retry-count", "0")) < int(times)
+
+    def _refuse(self, body: dict, status: int, message: str) -> None:
+        self._note(body, status, None)
+        self._answer(status, {"error": {"message": message, "type": "refused", "param": None, "code": None}}, {})
+
+    def _note(self, body: dict, status: int, answer: dict | None) -> None:
+        headers = {name: self.headers[name] for name in _HEADERS if name in self.headers}
+        self.server.record.write(Exchange(path=self.path, headers=headers, body=body, status=status, answer=answer))
+
+    def _answer(self, status: int, answer: dict, directed: dict[str, str]) -> None:
+        encoded = json.dumps(answer).encode()
+        self._head(status, "application/json", directed)
+        self.send_header("Content-Length", str(len(encoded)))
+        if status >= 400:
+            self.send_header("retry-after-ms", "1")
+        self.end_headers()
+        self.wfile.write(encoded)
+
+    def _stream(self, directed: dict[str, str], chunks: Iterator[dict]) -> None:
+        self._head(200, "text/event-stream", directed)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        stops_after = int(directed.get("break", 1 << 30))
+        for at, chunk in enumerate(chunks):
+            if at == stops_after:
+                self.close_connection = True
+                return
+            time.sleep(float(directed.get("pace", 0)))
+            self._send(wire.as_event(chunk))
+        if self.path != "/v1/responses":
+            self._send(b"data: [DONE]\n\n")
+        self._send(b"")
+
+    def _send(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def _head(self, status: int, kind: str, directed: dict[str, str]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        version = directed.get("version", self.server.policy_version)
+        if version is not None:
+            self.send_header(POLICY_VERSION_HEADER, version)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
+        """Requests are on record; the console stays quiet."""
+
+
+def _messages(body: dict) -> list[dict]:
+    given = body.get("messages") or body.get("input") or body.get("prompt") or ""
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return [message for message in messages if "role" in message]
+
+
+def main() -> None:
+    """Serve until terminated; the first line of the output is the base URL."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--record", type=Path, required=True)
+    parser.add_argument("--strict", action="store_true", help="answer 400 to fields OpenAI does not know")
+    parser.add_argument("--policy-version", help=f"the header {POLICY_VERSION_HEADER}")
+    given = parser.parse_args()
+    with given.record.open("a", encoding="utf-8") as file:
+        server = _Server(given.port, _Record(file), strict=given.strict, policy_version=given.policy_version)
+        print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
