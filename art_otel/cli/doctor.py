@@ -55,9 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _of_environment() -> Iterable[_Finding]:
     from art_otel.cli.autoload import find_autoload  # noqa: PLC0415
-    from art_otel.tracing.checks import run_checks  # noqa: PLC0415 # loads the SDK
+    from art_otel.tracing.checks import look_around, run_checks  # noqa: PLC0415 # loads the SDK
 
-    for check in run_checks(os.environ):
+    for check in run_checks(look_around(os.environ)):
         yield _Finding(check.level, check.name, check.text)
     autoload = find_autoload()
     level = "warning" if autoload.state == "does not work" else "note"
@@ -82,7 +82,7 @@ def _of_report(report: "ConversionReport") -> Iterable[_Finding]:
     for hint in report.hints:
         yield _Finding("warning", "hint", hint)
     for file in report.unread:
-        yield _Finding("problem", "unread", f"{file.path}: {file.error}")
+        yield _Finding("problem", "unread", file.error or file.path)
     for piece in report.quarantine[:_LISTED]:
         yield _Finding("warning", "quarantined", f"{piece.path}: {piece.reason} {piece.detail}".rstrip())
 

@@ -64,7 +64,7 @@ def decode_logprobs(value: Value) -> Logprobs:
 def parse_ids(value: Value) -> TokenIds:
     """Token ids from a list of whole numbers. Raises ParseError for anything else."""
     numbers = values.items(value)
-    if numbers is None or any(type(number) is not int for number in numbers):
+    if numbers is None or not set(map(type, numbers)) <= {int}:
         raise ParseError("", "is no list of token ids")
     try:
         return _checked_ids(cast(TokenIds, TokenIds.of(numbers)))
@@ -75,7 +75,7 @@ def parse_ids(value: Value) -> TokenIds:
 def parse_logprobs(value: Value) -> Logprobs:
     """Logprobs from a list of numbers. Raises ParseError for anything else."""
     numbers = values.items(value)
-    if numbers is None or any(type(number) not in (int, float) for number in numbers):
+    if numbers is None or not set(map(type, numbers)) <= {int, float}:
         raise ParseError("", "is no list of logprobs")
     try:
         return _checked_logprobs(cast(Logprobs, Logprobs.of(numbers)))

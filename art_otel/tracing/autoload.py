@@ -20,14 +20,14 @@ def start() -> None:
     """Trace this process if ART_OTEL_ENABLED says so, and nobody has said otherwise by `configure()`."""
     if not os.environ.get(ENABLED):
         return
+    from art_otel.tracing.setup import tracing  # noqa: PLC0415 # nothing is loaded where the variable is not set
+
+    if tracing.is_set_up:
+        return
     settings, problems = read_settings(os.environ, {})
     for problem in problems:
         logger.warning("art-otel: %s; going on with %r", problem.text, getattr(settings, problem.name))
-    if not settings.enabled:
-        return
-    from art_otel.tracing.setup import tracing  # noqa: PLC0415 # nothing is loaded where it is off
-
-    if not tracing.is_set_up:
+    if settings.enabled:
         tracing.begin(settings)
 
 

@@ -1,10 +1,10 @@
-"""Checks: what can be known, without tracing anything, about how a program of this environment would be traced.
+"""Checks: how a program of this environment would be traced, what is missing and what collides.
 
-Invariant: nothing is changed or imported that the program would not import; a check that cannot tell says so.
+Invariant: looking changes nothing here; judging what was seen is done on data alone.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias
 
 from art_otel.tracing.content import content_environment
 from art_otel.tracing.exporters import GROUP, entry_points_of, exporter_names
-from art_otel.tracing.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
-from art_otel.tracing.probe import probe
+from art_otel.tracing.instrument import CLIENT, DISABLED, Installed, installed_instrumentors, is_disabled
+from art_otel.tracing.probe import Probe, probe
 from art_otel.tracing.settings import ENABLED, Problem, Settings, read_settings
 
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
@@ -34,12 +34,16 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What the checks look at."""
+    """What the checks judge. `client` is the version of openai, `exporters` are those that are installed, by name."""
 
     environ: Mapping[str, str]
     settings: Settings
-    problems: list[Problem]
-    instrumentors: list[Installed]
+    problems: Sequence[Problem]
+    client: str | None
+    instrumentors: Sequence[Installed]
+    exporters: frozenset[str]
+    has_distro: bool
+    probe: Probe
 
     @property
     def candidates(self) -> list[Installed]:
@@ -48,10 +52,23 @@ class Surroundings:
         return [one for one in self.instrumentors if wanted in ("auto", one.kind)]
 
 
-def run_checks(environ: Mapping[str, str]) -> list[Check]:
-    """Every check, in the order in which tracing needs things."""
+def look_around(environ: Mapping[str, str]) -> Surroundings:
+    """What there is here; the probe runs a process of its own."""
     settings, problems = read_settings(environ, {})
-    about = Surroundings(environ=environ, settings=settings, problems=problems, instrumentors=installed_instrumentors())
+    return Surroundings(
+        environ=environ,
+        settings=settings,
+        problems=problems,
+        client=_version(CLIENT),
+        instrumentors=installed_instrumentors(),
+        exporters=frozenset(found.name for found in entry_points(group=GROUP)),
+        has_distro=bool(entry_points(group=_DISTRO)),
+        probe=probe(environ),
+    )
+
+
+def run_checks(about: Surroundings) -> list[Check]:
+    """Every check, in the order in which tracing needs things."""
     return [found for check in _CHECKS for found in check(about)]
 
 
@@ -72,12 +89,11 @@ def _enabled(about: Surroundings) -> Iterator[Check]:
         yield Check(name="enabled", level="problem", text="OTEL_SDK_DISABLED=true: OTel makes no span")
 
 
-def _client(_about: Surroundings) -> Iterator[Check]:
-    known = _version("openai")
-    if known is None:
+def _client(about: Surroundings) -> Iterator[Check]:
+    if about.client is None:
         yield Check(name="client", level="problem", text="openai is not installed in this environment")
     else:
-        yield Check(name="client", level="ok", text=f"openai {known}")
+        yield Check(name="client", level="ok", text=f"openai {about.client}")
 
 
 def _instrumentor(about: Surroundings) -> Iterator[Check]:
@@ -133,10 +149,9 @@ def _limits(about: Surroundings) -> Iterator[Check]:
 
 
 def _exporters(about: Surroundings) -> Iterator[Check]:
-    installed = {found.name for found in entry_points(group=GROUP)}
     wanted = exporter_names(about.settings.exporters, about.environ)
     for name in wanted:
-        if not installed & set(entry_points_of(name, about.environ)):
+        if not about.exporters & set(entry_points_of(name, about.environ)):
             yield _exported(
                 "warning", f"{name} is asked for and not installed: pip install opentelemetry-exporter-otlp"
             )
@@ -144,8 +159,8 @@ def _exporters(about: Surroundings) -> Iterator[Check]:
             yield _exported("ok", f"spans go to {name}")
     if not wanted:
         yield _exported("note", "spans go to the spool only; OTEL_EXPORTER_OTLP_ENDPOINT would send them on")
-    by_distro = not about.environ.get("OTEL_TRACES_EXPORTER") and bool(entry_points(group=_DISTRO))
-    if by_distro and not installed & set(entry_points_of("otlp", about.environ)):
+    by_distro = about.has_distro and not about.environ.get("OTEL_TRACES_EXPORTER")
+    if by_distro and not about.exporters & set(entry_points_of("otlp", about.environ)):
         yield _exported(
             "warning",
             "opentelemetry-instrument would start nothing at all: its distro exports to otlp, which is not installed;"
@@ -174,7 +189,7 @@ def _spool(about: Surroundings) -> Iterator[Check]:
 
 def _probe(about: Surroundings) -> Iterator[Check]:
     """Trace a call that nobody made."""
-    found = probe(about.environ)
+    found = about.probe
     for line in found.said:
         if not any(problem.text in line for problem in about.problems):
             yield Check(name="probe", level="warning", text=line)

@@ -6,6 +6,7 @@ and what the app itself told us (`art.metadata.*`, `art.extra.*`, `art.log`) sta
 """
 
 import json
+import logging
 from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -14,6 +15,8 @@ from art_otel import attributes
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.content_names import MESSAGE_LISTS, is_text, names_content
 from art_otel.tracing.span_parts import SpanParts, as_dict, event_with, link_with
+
+logger = logging.getLogger(__name__)
 
 _PARAMETERS: Final = frozenset({attributes.REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _KEPT_TEXTS: Final = frozenset({"model", "previous_response_id", "reasoning_effort", "service_tier"})
@@ -53,6 +56,15 @@ def content_free(span: ReadableSpan) -> ReadableSpan:
 
 
 def _structure(span: ReadableSpan) -> SpanParts:
+    """What the span may say. Nothing raises into the app: what cannot be read is content as a whole."""
+    try:
+        return _read(span)
+    except Exception:  # whatever it was, nothing may leak
+        logger.warning("art-otel: a span could not be read, its contents are left out", exc_info=True)
+        return SpanParts.emptied(span, span.name, {})
+
+
+def _read(span: ReadableSpan) -> SpanParts:
     parts = SpanParts.of(span)
     parts.attributes = _kept(parts.attributes)
     parts.events = [_event(event) for event in parts.events if event.name not in MESSAGE_LISTS]

@@ -80,6 +80,8 @@ _WORDS: Final = frozenset(
 
 _STRUCTURE: Final = frozenset({"gen_ai.output.type", "input.mime_type", "output.mime_type"})
 _OURS: Final = "art."
+_MAX_DEPTH: Final = 24
+"""As in a span's line."""
 
 
 @lru_cache(maxsize=4096)
@@ -92,10 +94,10 @@ def names_content(name: str) -> bool:
     return not name.startswith(_OURS) and not _WORDS.isdisjoint(name.split("."))
 
 
-def is_text(value: Value) -> bool:
-    """Whether a value is text, or holds any."""
-    if isinstance(value, (str, bytes)):
+def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
+    """Whether a value is text, or holds any, or is nested too deep to tell."""
+    if isinstance(value, (str, bytes)) or depth == 0:
         return True
     if isinstance(value, Mapping):
-        return any(map(is_text, cast(Mapping[str, Value], value).values()))
-    return isinstance(value, (list, tuple)) and any(map(is_text, cast(list[Value], value)))
+        return any(is_text(inner, depth - 1) for inner in cast(Mapping[str, Value], value).values())
+    return isinstance(value, (list, tuple)) and any(is_text(inner, depth - 1) for inner in cast(list[Value], value))

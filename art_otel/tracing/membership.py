@@ -90,6 +90,13 @@ class Membership:
             path.append(self._running[above])
         return path[::-1]
 
+    def start_anew(self) -> None:
+        """After a fork: what runs is the parent's to end, but new children still find their rollout."""
+        for key, known in self._running.items():
+            if known.rollout is not None:
+                self._ended[key] = known.rollout
+        self._running.clear()
+
     def end(self, span: ReadableSpan) -> Running | None:
         """Forget a span that ended; None for one that began before anybody looked."""
         key = key_of(span)

@@ -187,6 +187,7 @@ class RolloutSpanProcessor(SpanProcessor):
             self.spool.close()
 
     def _after_fork(self) -> None:
+        self.membership.start_anew()
         self.rollouts.start_anew()
         self.faults = 0
 

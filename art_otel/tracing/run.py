@@ -17,6 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from art_otel import attributes
+from art_otel.errors import UsageError
 from art_otel.tracing import scalars
 from art_otel.tracing.certificate import certify
 from art_otel.tracing.context import with_rollout
@@ -115,7 +116,11 @@ def begin(about: About) -> Run:
     span = _start(about, rollout_id, gathering)
     running = RunningTrajectory(rollout_id=rollout_id, name=about.name, span=span, metadata=about.metadata)
     if gathering is not None:
-        gathering.take(running)
+        try:
+            gathering.take(running)
+        except UsageError:
+            span.end()
+            raise
         around = without_gathering(around)
     return Run(running, _inside(running, around))
 

@@ -16,6 +16,7 @@ from opentelemetry.sdk.util import BoundedList
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, Status
 
+from art_otel.attributes import ROLLOUT_ID
 from art_otel.spans import Attributes, Value
 
 _NAMES: Final = ("name", "attributes", "events", "links", "status", "resource", "instrumentation_scope")
@@ -45,6 +46,21 @@ class SpanParts:
             description=span.status.description,
             resource=span.resource,
             scope=span.instrumentation_scope,
+        )
+
+    @classmethod
+    def emptied(cls, span: ReadableSpan, name: str, attributes: Attributes) -> "SpanParts":
+        """A span of which nothing but its rollout may be told, because it could not be read."""
+        rollout_id = (span.attributes or {}).get(ROLLOUT_ID)
+        kept = {} if rollout_id is None else {ROLLOUT_ID: rollout_id}
+        return cls(
+            name=name,
+            attributes={**attributes, **kept},
+            events=[],
+            links=[],
+            description=None,
+            resource=Resource({}),
+            scope=None,
         )
 
     def put(self, span: ReadableSpan) -> None:

@@ -21,6 +21,7 @@ SIZES = {"4 messages": (4, 1_200), "60 messages, 20 KB": (60, 20_000)}
 PAIRS = {
     "traced, no spool": ("alone", "traced"),
     "traced and spooled": ("alone", "spooled"),
+    "answer captured and spooled": ("alone", "spooled, captured"),
     "ids captured and spooled": ("alone, with ids", "spooled, ids captured"),
 }
 STARTS = 40

@@ -8,7 +8,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 from art_otel.tracing.capture import install, uninstall
 from art_otel.tracing.open_rollouts import OpenRollouts
 from art_otel.tracing.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.redaction import Redactor
 from art_otel.tracing.spool import Spool
 
 BLOCK = 5
@@ -100,11 +100,12 @@ def main() -> None:
             for _ in reply if given.stream else ():
                 pass
 
-        rewrites = usual_rewrites()
+        rewrites: list[Rewrite] = [Redactor().redact]
         plain = {
             "alone": (None, False),
             "traced": (processor(None, rewrites), False),
             "spooled": (processor(Path(folder), rewrites), False),
+            "spooled, captured": (processor(Path(folder), rewrites), True),
         }
         tokens = {
             "alone, with ids": (None, False),
@@ -116,13 +117,5 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def usual_rewrites() -> list[Rewrite]:
-    """Redaction by the built-in patterns."""
-    from art_otel.tracing.redaction import Redactor  # noqa: PLC0415
-
-    return [Redactor().redact]
-
-
 if __name__ == "__main__":
-    with nullcontext():
-        main()
+    main()

@@ -1,10 +1,12 @@
 """Apps that nobody wrote for us, under nothing but the environment variable, with each instrumentor."""
 
+import subprocess
+
 import pytest
 
 from tests.live.comparison import check_calls, check_trained_once
 from tests.live.environments import NAMES, live_python
-from tests.live.runs import APPS, Way, answer_ids, by_instrument, by_run, response_ids, run_app
+from tests.live.runs import APPS, Way, alone, answer_ids, by_instrument, by_run, response_ids, run_app
 
 WAYS = [by_run, by_instrument]
 
@@ -73,4 +75,17 @@ def test_all_instrumentors_at_once_record_each_call_once(server, tmp_path):
     python = live_python(*NAMES)
     run = run_app(server, tmp_path, by_instrument(python, str(APPS / "weather_agent.py")))
     assert run.code == 0, run.errors
+    check_calls(run.trajectories, server.exchanges())
+
+
+def test_nothing_but_the_variable(server, tmp_path, instrumentor):
+    python = live_python(instrumentor)
+    program = str(python.parent / "art-otel")
+    subprocess.run([program, "autoload", "install"], check=True, capture_output=True)
+    try:
+        run = run_app(server, tmp_path, alone(python, str(APPS / "weather_agent.py")))
+    finally:
+        subprocess.run([program, "autoload", "remove"], check=True, capture_output=True)
+    assert run.code == 0, run.errors
+    assert run.only.complete
     check_calls(run.trajectories, server.exchanges())

@@ -52,3 +52,12 @@ def test_a_rollout_that_forks(server, tmp_path, instrumentor):
     assert run.only.status == "ok"
     assert run.only.complete, run.only.incomplete_reasons
     assert set(ended_spans(tmp_path / "art" / "spool").values()) == {1}
+
+
+def test_a_call_of_another_service_joins_by_baggage(server, tmp_path, instrumentor):
+    python = live_python(instrumentor)
+    run = run_app(server, tmp_path, alone(python, str(APPS / "two_services.py")))
+    assert run.code == 0, run.errors
+    found = {one.name: sorted(call.response_id or "" for call in one.calls) for one in run.trajectories}
+    assert found == {name: sorted(ids) for name, ids in run.printed.items()}
+    assert all(one.complete for one in run.trajectories), [one.incomplete_reasons for one in run.trajectories]

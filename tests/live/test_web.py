@@ -66,7 +66,17 @@ def check(server, folder: Path, told: list[str]) -> None:
 def test_gunicorn_pre_fork(server, tmp_path, way: Way, preload):
     python, port = live_python("openllmetry"), free_port()
     program = str(python.parent / "gunicorn")
-    options = ["--workers", "2", "--bind", f"127.0.0.1:{port}", "--no-control-socket", "--graceful-timeout", "3", *preload, "web:application"]
+    options = [
+        "--workers",
+        "2",
+        "--bind",
+        f"127.0.0.1:{port}",
+        "--no-control-socket",
+        "--graceful-timeout",
+        "3",
+        *preload,
+        "web:application",
+    ]
     command = way(python, program, *options)
     with serving(server, tmp_path, command, port):
         told = [get(port, f"/{number}") for number in range(REQUESTS)]

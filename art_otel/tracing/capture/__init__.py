@@ -5,9 +5,10 @@ nor an instrumentor; what goes wrong in it is logged and never raised into the a
 """
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
-from types import ModuleType
+from functools import partial
 from typing import Any, Final
 
 from art_otel.tracing.capture.asking import Asking
@@ -15,9 +16,9 @@ from art_otel.tracing.capture.call import CapturedCall, asks_for_completion, ask
 from art_otel.tracing.capture.client import Asks, Method, hook
 from art_otel.tracing.capture.exchange import Options, Response
 from art_otel.tracing.capture.faults import NOT_CAPTURED, Guarded
-from art_otel.tracing.capture.imports import when_imported
-from art_otel.tracing.capture.openllmetry import REPAIRS, remember
+from art_otel.tracing.capture.openllmetry import REPAIRS, Repair, remember
 from art_otel.tracing.capture.patches import Patches
+from art_otel.tracing.import_hooks import after_import
 
 __all__ = ["Capture", "install", "uninstall"]
 
@@ -74,9 +75,9 @@ class Capture:
 
     def place(self) -> None:
         """Hook what is imported, and what will be as soon as it is."""
-        when_imported("openai", self._hook_client)
-        for name in REPAIRS:
-            when_imported(name, self._repair)
+        after_import("openai", self._hook_client)
+        for name, repair in REPAIRS.items():
+            after_import(name, partial(self._repair, name, repair))
 
     def remove(self) -> None:
         """Undo everything."""
@@ -85,9 +86,10 @@ class Capture:
         if self._asking is not None:
             self._asking.is_on = False
 
-    def _hook_client(self, openai: ModuleType) -> None:
+    def _hook_client(self) -> None:
         if self._is_removed:
             return
+        openai = sys.modules["openai"]
         asking = self._asking
         asks = None if asking is None else Asks(build=asking.build, send=asking.send, async_send=asking.async_send)
         found = hook(openai, self._patches, process=self._process, asks=asks)
@@ -95,9 +97,9 @@ class Capture:
         for problem in found:
             logger.warning("art-otel: %s", problem)
 
-    def _repair(self, module: ModuleType) -> None:
+    def _repair(self, name: str, repair: Repair) -> None:
         if not self._is_removed:
-            REPAIRS[module.__name__](module, self._patches)
+            repair(sys.modules[name], self._patches)
 
     def _process(self, method: Method) -> Method:
         """`_process_response` of a client, sync or async: its coroutine is handed on as it is."""

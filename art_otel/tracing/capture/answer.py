@@ -67,7 +67,7 @@ def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:
 def _prompt_ids(body: dict[str, Value], choices: list[dict[str, Value]]) -> Value:
     """The `prompt_token_ids` of vLLM: of the body (Chat Completions), or of all choices if equal (Completions)."""
     found = [ids for place in (body, *choices) if (ids := place.get("prompt_token_ids")) is not None]
-    return found[0] if found and all(ids == found[0] for ids in found) else None
+    return found[0] if found and all(ids == found[0] for ids in found[1:]) else None
 
 
 def _parsed(parse: Callable[[Value], _Tokens], numbers: Value) -> _Tokens | None:

@@ -46,7 +46,7 @@ class Asking:
                 return method(client, options, *given, **named)
             request: Request = method(client, extended, *given, **named)
             with Guarded("a server that refuses to be asked for token ids will be seen by the app"):
-                self._plain[request] = lambda: _prepared(client, method(client, options, *given, **named))
+                self._plain[request] = lambda: method(client, options, *given, **named)
             return request
 
         return build
@@ -59,6 +59,7 @@ class Asking:
             plain = self._plain_of(request, response)
             if plain is None:
                 return response
+            client._prepare_request(plain)  # noqa: SLF001 # where providers sign
             response.close()
             return self._judged(client, response, method(client, plain, **named))
 
@@ -72,6 +73,7 @@ class Asking:
             plain = self._plain_of(request, response)
             if plain is None:
                 return response
+            await client._prepare_request(plain)  # noqa: SLF001 # as above
             await response.aclose()
             return self._judged(client, response, await method(client, plain, **named))
 
@@ -118,9 +120,3 @@ class Asking:
                 refused.status_code,
             )
         return response
-
-
-def _prepared(client: Any, request: Request) -> Request:  # noqa: ANN401 # as openai
-    """A request as the client would send it."""
-    client._prepare_request(request)  # noqa: SLF001 # where providers sign
-    return request

@@ -6,10 +6,16 @@ Source of the format: https://platform.openai.com/docs/api-reference/chat-stream
 are vLLM's.
 """
 
+from typing import Final
+
 from art_otel.conventions import values
 from art_otel.conventions.tokens import choice_tokens
 from art_otel.spans import Value
 from art_otel.tracing.capture.joining import join, place_of, whole
+
+_HEAD: Final = frozenset({"id", "model", "prompt_token_ids"})
+_APART: Final = frozenset({"index", "delta", "token_ids", "logprobs"})
+_SAMPLED: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "text")
 
 
 class JoinedChunks:
@@ -21,9 +27,9 @@ class JoinedChunks:
 
     def add(self, chunk: dict[str, Value]) -> None:
         """Take the next chunk."""
-        for name in ("id", "model", "prompt_token_ids"):
+        for name in _HEAD - self._head.keys():
             if chunk.get(name) is not None:
-                self._head.setdefault(name, chunk[name])
+                self._head[name] = chunk[name]
         for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
             fields = values.mapping(entry) or {}
             index = place_of(fields, position)
@@ -41,7 +47,7 @@ class JoinedChunks:
 class _JoinedChoice:
     def __init__(self) -> None:
         self._fields: dict[str, Value] = {}
-        self._finish_reason: Value = None
+        self._message: dict[str, Value] = {}
         self._ids: list[Value] = []
         self._logprobs: list[Value] = []
         self._has_gap = False
@@ -50,26 +56,22 @@ class _JoinedChoice:
         ids, logprobs = choice_tokens(fields)
         self._ids += values.items(ids) or ()
         self._logprobs += values.items(logprobs) or ()
-        delta = values.mapping(fields.get("delta"))
-        if delta is not None:
-            fields = {**fields, "message": delta}
-        self._finish_reason = fields.get("finish_reason") or self._finish_reason
-        join(self._fields, {name: value for name, value in fields.items() if name not in _APART})
-        self._has_gap |= not ids and _says(fields)
+        message = values.mapping(fields.get("delta"))
+        if message:
+            join(self._message, message)
+        for name, value in fields.items():
+            if value is not None and name not in _APART:
+                join(self._fields, {name: value})
+        if not ids and not self._has_gap:
+            said = message or fields
+            self._has_gap = any(said.get(name) for name in _SAMPLED)
 
     def fields(self) -> dict[str, Value]:
-        known: dict[str, Value] = {**whole(self._fields), "finish_reason": self._finish_reason}
+        known: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}
+        if self._message:
+            known["message"] = whole(self._message)
         if self._logprobs:
             known["logprobs"] = {"token_logprobs": self._logprobs}
         if self._ids and not self._has_gap:
             known["token_ids"] = self._ids
         return known
-
-
-_APART = frozenset({"index", "delta", "token_ids", "logprobs", "finish_reason"})
-
-
-def _says(choice: dict[str, Value]) -> bool:
-    """Whether a chunk's choice has something that was sampled."""
-    said = values.mapping(choice.get("message")) or {"text": choice.get("text")}
-    return any(value for name, value in said.items() if name != "role")

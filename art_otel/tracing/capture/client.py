@@ -20,7 +20,13 @@ _CLIENTS: Final = ("OpenAI", "AsyncOpenAI")
 _PROCESS: Final = "_process_response"
 _BUILD: Final = "_build_request"
 _SEND: Final = "_send_request"
-_PARAMETERS: Final = {_PROCESS: {"options", "response"}, _BUILD: {"options"}, _SEND: {"request", "stream"}}
+_PREPARE: Final = "_prepare_request"
+_PARAMETERS: Final = {
+    _PROCESS: {"options", "response"},
+    _BUILD: {"options"},
+    _SEND: {"request", "stream"},
+    _PREPARE: {"request"},
+}
 
 Method: TypeAlias = Callable[..., Any]
 Wrap: TypeAlias = Callable[[Method], Method]
@@ -50,7 +56,7 @@ def hook(openai: ModuleType, patches: Patches, *, process: Wrap, asks: Asks | No
             _place(client, _PROCESS, process, patches)
         if asks is None:
             continue
-        if changed := _changed(client, _BUILD) or _changed(client, _SEND):
+        if changed := _changed(client, _BUILD) or _changed(client, _SEND) or _changed(client, _PREPARE):
             problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
         else:
             is_async = inspect.iscoroutinefunction(getattr(client, _SEND))

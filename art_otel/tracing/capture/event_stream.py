@@ -40,17 +40,23 @@ class EventStream:
     def __init__(self, *, responses: bool) -> None:
         self.error: str | None = None
         self._joined = JoinedEvents() if responses else JoinedChunks()
-        self._rest = b""
+        self._rest: list[bytes] = []
         self._data: list[bytes] = []
 
     def read(self, piece: bytes) -> None:
         """Take the bytes that pass next."""
-        lines = (self._rest + piece).splitlines(keepends=True)
-        self._rest = b"" if not lines or lines[-1].endswith((b"\n", b"\r")) else lines.pop()
+        if not self._rest and not self._data and _is_one_event(piece):
+            self._take(piece[len(_DATA) :])
+            return
+        self._rest.append(piece)
+        if b"\n" not in piece and b"\r" not in piece:
+            return
+        lines = b"".join(self._rest).splitlines(keepends=True)
+        self._rest = [] if lines[-1].endswith((b"\n", b"\r")) else [lines.pop()]
         for line in lines:
             line = line.rstrip(b"\r\n")  # noqa: PLW2901 # the same line
             if line.startswith(_DATA):
-                self._data.append(line[len(_DATA) :].removeprefix(b" "))
+                self._data.append(line[len(_DATA) :])
             elif not line and self._data:
                 data, self._data = b"\n".join(self._data), []
                 self._take(data)
@@ -60,12 +66,17 @@ class EventStream:
         return self._joined.body()
 
     def _take(self, data: bytes) -> None:
-        event = None if data.startswith(_DONE) else decode(data)
+        event = None if data.lstrip().startswith(_DONE) else decode(data)
         if event is None:
             return
         if (event.get("error") and "choices" not in event) or event.get("type") in _FAILED:
             self.error = _failure(event)
         self._joined.add(event)
+
+
+def _is_one_event(piece: bytes) -> bool:
+    """Whether the bytes are an event of one line, as nearly all are."""
+    return piece.startswith(_DATA) and piece.endswith(_END) and piece.count(b"\n") == len(_END) and b"\r" not in piece
 
 
 def _failure(event: dict[str, Value]) -> str:

@@ -30,10 +30,10 @@ class _Calls(dict[int, dict[str, Value]]):
 def join(known: dict[str, Value], piece: dict[str, Value]) -> None:
     """Add a piece of an object to what is known of it."""
     for name, value in piece.items():
-        if value is None:
-            known.setdefault(name, None)
-        elif isinstance(value, str):
+        if isinstance(value, str):
             _join_text(known, name, value)
+        elif value is None:
+            known.setdefault(name, None)
         elif name == _CALLS:
             _join_calls(known, values.items(value) or [])
         elif (fields := values.mapping(value)) is not None:

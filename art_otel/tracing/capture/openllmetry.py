@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from types import ModuleType
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
@@ -71,7 +71,9 @@ def _repair_responses(module: ModuleType, patches: Patches) -> None:
     end_when_left(module, "ResponseStream", "_process_complete_response", patches)
 
 
-REPAIRS: Final[dict[str, Callable[[ModuleType, Patches], None]]] = {
+Repair: TypeAlias = Callable[[ModuleType, Patches], None]
+
+REPAIRS: Final[dict[str, Repair]] = {
     f"{_PACKAGE}.shared.chat_wrappers": _repair_chat,
     f"{_PACKAGE}.shared.completion_wrappers": _repair_completions,
     f"{_PACKAGE}.v1.responses_wrappers": _repair_responses,

@@ -57,9 +57,10 @@ def _credentials(*quotes: str) -> str:
     value = rf"{_SCHEME}(?!\[redacted:){_VALUE}"
     for quote in quotes:
         value = rf"(?({quote})(?:(?!(?P={quote}))(?:\\++.|[^\r\n\\])){{6,1024}}+|{value})"
-    return rf"(?!\[redacted:)(?P<secret>{value})"
+    return rf"(?!\[redacted:|-----BEGIN)(?P<secret>{value})"
 
 
+_BEGIN_KEY: Final = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 _BASE64_LINES: Final = r"(?:(?:\s|\\+[nr])*+[A-Za-z0-9+/=]{16,}+)++(?:(?:\s|\\+[nr])++[A-Za-z0-9+/=]++)?+"
 _ONE_OF: Final = "|".join
 
@@ -71,10 +72,7 @@ def _words(*words: str) -> str:
 BUILTIN_PATTERNS: Final[tuple[SecretPattern, ...]] = (
     SecretPattern(
         kind="private key",
-        regex=re.compile(
-            r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-            rf"(?:[^-]*+(?:-(?!----)[^-]*+)*+-----END [A-Z0-9 ]{{0,60}}-----|{_BASE64_LINES}|)"
-        ),
+        regex=re.compile(_BEGIN_KEY + r"[^-]*+(?:-(?!----)[^-]*+)*+-----END [A-Z0-9 ]{0,60}-----"),
         marks=("PRIVATE KEY",),
     ),
     _key("anthropic key", ["sk-ant-"], _LONG),
@@ -138,6 +136,8 @@ BUILTIN_PATTERNS: Final[tuple[SecretPattern, ...]] = (
         ),
         marks=("@",),
     ),
+    # Cut off: last, because its lines would take the beginning of a key that follows.
+    SecretPattern(kind="private key", regex=re.compile(f"{_BEGIN_KEY}(?:{_BASE64_LINES})?+"), marks=("PRIVATE KEY",)),
 )
 """Keys of vendors and clouds, headers, private keys, tokens, passwords in URLs. The first that matches wins."""
 

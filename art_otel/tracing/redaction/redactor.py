@@ -6,20 +6,19 @@ span. If anything goes wrong the span loses its contents; they never leave unrea
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from art_otel.attributes import REDACTED, ROLLOUT_ID
-from art_otel.spans import Attributes, Value
+from art_otel.attributes import REDACTED
+from art_otel.tracing.redaction.clean_spans import CleanSpans
 from art_otel.tracing.redaction.patterns import BUILTIN_PATTERNS, EMAIL, SecretPattern
-from art_otel.tracing.redaction.secret_names import kind_of_attribute
-from art_otel.tracing.redaction.span_redaction import LEFT_ALONE, SpanRedaction
+from art_otel.tracing.redaction.span_redaction import SpanRedaction
 from art_otel.tracing.redaction.texts import Tally, Texts, replacement
-from art_otel.tracing.span_parts import SpanParts, as_dict, can_put
+from art_otel.tracing.span_parts import SpanParts, can_put
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +26,6 @@ _OWN_KIND: Final = "pattern"
 _FAILED: Final = "failed"
 _ONCE: Final = 256
 """Resources and scopes that are remembered; a process has a few."""
-
-_NAMES: Final = 4096
-"""Names of attributes that are remembered."""
-
-_TEXTLESS: Final = frozenset({str, bool, int, float, type(None)})
-"""Types of values in which no text is, besides texts themselves."""
 
 
 class Redactor:
@@ -52,7 +45,8 @@ class Redactor:
     ) -> None:
         records = [_record(pattern) for pattern in patterns]
         self._texts = Texts([*records, EMAIL] if emails else records, hook)
-        self._clean_names: set[str] = set()
+        self._clean = CleanSpans(self._texts)
+        self.failures = 0
         self._shared: dict[int, tuple[object, Any]] = {}
         self.in_place = can_put()
         if not self.in_place:
@@ -74,7 +68,7 @@ class Redactor:
                 return 0
             parts.put(span)
         except Exception:  # noqa: BLE001 # whatever it was, the app must not notice and nothing may leak
-            parts = _left_out(span)
+            parts = self._left_out(span)
             parts.put(span)
         return cast(int, parts.attributes.get(REDACTED, 0))
 
@@ -84,7 +78,7 @@ class Redactor:
             parts = self._parts(span)
             return span if parts is None else parts.copy(span)
         except Exception:  # noqa: BLE001 # as in redact
-            return _left_out(span).copy(span)
+            return self._left_out(span).copy(span)
 
     def redact_text(self, text: str) -> str:
         """A text without secrets."""
@@ -94,34 +88,14 @@ class Redactor:
         """What the span may say; None where that is all it says."""
         resource, scope = self._resource(span.resource), self._scope(span.instrumentation_scope)
         shared = resource is not span.resource or scope is not span.instrumentation_scope
-        if not shared and not self._may_hold(span):
+        if not shared and not self._clean.may_hold(span):
             return None
-        parts = SpanParts.of(span)
-        SpanRedaction(self._texts).apply(parts)
+        parts, redaction = SpanParts.of(span), SpanRedaction(self._texts)
+        redaction.apply(parts)
+        if not shared and not redaction.tally.count:
+            return None
         parts.resource, parts.scope = resource, scope
         return parts
-
-    def _may_hold(self, span: ReadableSpan) -> bool:
-        if self._texts.reads_all:
-            return True
-        texts = [span.name, span.status.description or ""]
-        for attributes in (span.attributes, *(part.attributes for part in (*span.events, *span.links))):
-            given = as_dict(attributes)
-            if not given.keys() <= self._clean_names and not self._are_clean(given):
-                return True
-            _collect(given, texts)
-        texts += [event.name for event in span.events]
-        return self._texts.may_hold(texts)
-
-    def _are_clean(self, names: Iterable[str]) -> bool:
-        """Whether names of attributes tell of no secret; those that do not are remembered."""
-        new = [name for name in names if name not in self._clean_names]
-        if any(kind_of_attribute(name) is not None for name in new) or self._texts.may_hold(new):
-            return False
-        if len(self._clean_names) >= _NAMES:
-            self._clean_names = set()
-        self._clean_names |= set(new)
-        return True
 
     def _resource(self, resource: Resource) -> Resource:
         return self._once(resource, lambda: self._without_secrets(resource))
@@ -146,44 +120,22 @@ class Redactor:
 
     def _scope_without_secrets(self, scope: InstrumentationScope) -> InstrumentationScope:
         redaction = SpanRedaction(self._texts)
-        name, version = redaction.text(scope.name), redaction.text(scope.version or "")
+        name, version = redaction.name(scope.name), redaction.name(scope.version or "")
         kept = redaction.attributes(scope.attributes or {})
         if not redaction.tally.count:
             return scope
         return InstrumentationScope(name, version or None, scope.schema_url, kept)
+
+    def _left_out(self, span: ReadableSpan) -> SpanParts:
+        self.failures += 1
+        if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8, …
+            logger.warning(
+                "art-otel: %d spans could not be redacted; they are left empty", self.failures, exc_info=True
+            )
+        return SpanParts.emptied(span, replacement(_FAILED), {REDACTED: 1})
 
 
 def _record(pattern: SecretPattern | re.Pattern[str] | str) -> SecretPattern:
     if isinstance(pattern, SecretPattern):
         return pattern
     return SecretPattern(kind=_OWN_KIND, regex=re.compile(pattern))
-
-
-def _collect(given: Attributes, texts: list[str]) -> None:
-    """Add every text of the attributes, however deep."""
-    texts += [text for name, text in given.items() if type(text) is str and not name.startswith(LEFT_ALONE)]
-    values: list[Value] = [value for value in given.values() if type(value) not in _TEXTLESS]
-    while values:
-        value = values.pop()
-        if isinstance(value, str):
-            texts.append(value)
-        elif isinstance(value, bytes):
-            texts.append(value.decode("latin-1"))
-        elif isinstance(value, Mapping):
-            texts += map(str, cast(Mapping[Any, Value], value))
-            values += cast(Mapping[Any, Value], value).values()
-        elif isinstance(value, Sequence):
-            values += cast(Sequence[Value], value)
-
-
-def _left_out(span: ReadableSpan) -> SpanParts:
-    """A span that could not be redacted, without its contents."""
-    logger.warning("art-otel: a span could not be redacted, so its contents are left out", exc_info=True)
-    kept: dict[str, Value] = {REDACTED: 1}
-    rollout_id = (span.attributes or {}).get(ROLLOUT_ID)
-    if rollout_id is not None:
-        kept[ROLLOUT_ID] = rollout_id
-    name = replacement(_FAILED)
-    return SpanParts(
-        name=name, attributes=kept, events=[], links=[], description=None, resource=Resource({}), scope=None
-    )

@@ -48,8 +48,12 @@ class SpanRedaction:
         parts.attributes = kept
 
     def text(self, text: str) -> str:
-        """A name or message."""
+        """A text that people read."""
         return self._texts.redact(text, self.tally)
+
+    def name(self, name: str) -> str:
+        """A name that programs go by, for which the app's hook is not asked."""
+        return self._texts.redact(name, self.tally, hooked=False)
 
     def attributes(self, given: Attributes) -> dict[str, Value]:
         """Attributes of a span, event, link, resource or scope."""
@@ -62,7 +66,7 @@ class SpanRedaction:
             kind = kind_of_attribute(name)
             read = self._value(value, _MAX_DEPTH) if kind is None else self._secret(value, kind)
             self.content = self.content or (self.tally.count > before and names_content(name))
-            kept[self._name(name)] = read
+            kept[self.name(name)] = read
         return kept
 
     def _event(self, event: Any) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
@@ -70,9 +74,6 @@ class SpanRedaction:
         name, kept = self.text(event.name), self.attributes(as_dict(event.attributes))
         self.content = self.content or (self.tally.count > before and name != _EXCEPTION)
         return event_with(event, name=name, attributes=kept)
-
-    def _name(self, name: str) -> str:
-        return self._texts.redact(name, self.tally, hooked=False)
 
     def _value(self, value: Value, depth: int) -> Value:
         if isinstance(value, str):
@@ -93,7 +94,7 @@ class SpanRedaction:
 
     def _entry(self, key: str, value: Value, depth: int) -> tuple[str, Value]:
         kind = kind_of_key(key) if isinstance(value, str) else None
-        return self._name(key), self._value(value, depth) if kind is None else self._secret(value, kind)
+        return self.name(key), self._value(value, depth) if kind is None else self._secret(value, kind)
 
     def _secret(self, value: Value, kind: str) -> Value:
         """What is left of the value of an attribute whose name says that it is a secret. Counts of tokens are none."""

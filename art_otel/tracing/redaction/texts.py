@@ -5,10 +5,10 @@ whole. JSON stays JSON: it is changed string by string, also JSON inside of JSON
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from re import Match
 from typing import Final
 
 from art_otel.conventions.repeats import Repeats
@@ -20,6 +20,7 @@ from art_otel.tracing.redaction.secret_names import kind_of_key
 logger = logging.getLogger(__name__)
 
 HOOK_FAILED: Final = "hook failed"
+_REPLACED: Final = re.compile(r"\[redacted:[a-z ]+\]")
 
 _LONG: Final = 4096
 _OVERLAP: Final = 1024
@@ -50,7 +51,8 @@ class Texts:
         self._told = False
         self._clean: Repeats[str, None] = Repeats()
         self._marks = Marks([pattern for pattern in patterns if pattern.marks])
-        self.reads_all = hook is not None or not all(pattern.marks for pattern in patterns)
+        self._unmarked = tuple(pattern for pattern in patterns if not pattern.marks)
+        self.reads_all = hook is not None or bool(self._unmarked)
 
     def may_hold(self, texts: Iterable[str]) -> bool:
         """Whether one of the texts has to be looked at."""
@@ -78,7 +80,7 @@ class Texts:
     def redact(self, text: str, tally: Tally, *, hooked: bool = True) -> str:
         """The text without secrets. The hook is asked where there is one, unless `hooked` is False."""
         positions = None if self.reads_all else self._marks.positions(text)
-        if positions is not None and not positions:
+        if not text or (positions is not None and not positions):
             return text
         if json_text.is_json(text):
             return json_text.rewrite(text, positions, _Change(self, tally, hooked=hooked))
@@ -86,13 +88,13 @@ class Texts:
 
     def replace(self, text: str, kind: str, tally: Tally) -> str:
         """A text that is a secret whatever it looks like; nothing and what was replaced already stay."""
-        if not text or text.startswith("[redacted:"):
+        if not text or _REPLACED.fullmatch(text) is not None:
             return text
         tally.count += 1
         return replacement(kind)
 
     def _plain(self, text: str, tally: Tally, *, hooked: bool) -> str:
-        for pattern in self._patterns:
+        for pattern in self._patterns if self._marks.found(text) else self._unmarked:
             text = pattern.regex.sub(partial(_replaced, pattern, tally), text)
         return self._asked(text, tally) if hooked and self._hook is not None else text
 
@@ -139,7 +141,7 @@ class _Change:
         return self.texts.number(value, self.tally)
 
 
-def _replaced(pattern: SecretPattern, tally: Tally, match: Match[str]) -> str:
+def _replaced(pattern: SecretPattern, tally: Tally, match: re.Match[str]) -> str:
     """The match with its secret replaced; as it is where the group `secret` took no part."""
     start, end = match.span("secret" if "secret" in pattern.regex.groupindex else 0)
     if start == end:

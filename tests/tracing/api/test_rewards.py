@@ -139,6 +139,18 @@ def test_given_while_it_runs_from_outside_of_it(app):
     assert (found.reward, found.complete) == (0.5, True)
 
 
+def test_a_reward_given_later_hides_no_lost_span(app, tmp_path):
+    with rollout(name="agent") as running:
+        app.ask("lost")
+    reward(0.5, rollout_id=running.rollout_id)
+    app.processor.shutdown()
+    (spool,) = (tmp_path / "spool").iterdir()
+    lines = spool.read_bytes().splitlines(keepends=True)
+    spool.write_bytes(b"".join(line for line in lines if b"openai.chat" not in line))
+    (found,), _ = convert_files(tmp_path / "out", tmp_path / "spool")
+    assert (found.reward, found.incomplete_reasons) == (0.5, {"spans missing": 1})
+
+
 ANOTHER_PROCESS = """
 import sys
 from pathlib import Path

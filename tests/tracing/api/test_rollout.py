@@ -8,11 +8,13 @@ from functools import partial, wraps
 import pytest
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
+from opentelemetry.sdk.trace import SpanProcessor
 
-from art_otel import get_current_trajectory, rollout
+from art_otel import get_current_trajectory, reward, rollout, step
 from art_otel.errors import UsageError
 from art_otel.tracing.context import current_rollout_id, running_trajectory
 from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.run import About, begin
 from tests.tracing.api.app import questions
 
 
@@ -402,3 +404,44 @@ def test_without_set_up_nothing_changes():
 def test_outside_of_every_rollout():
     with pytest.raises(UsageError, match=r"@art_otel.rollout"):
         get_current_trajectory()
+
+
+class Broken(SpanProcessor):
+    """A processor of the app that raises."""
+
+    def __init__(self, *where: str) -> None:
+        self.where = where
+
+    def on_start(self, _span, **_):
+        if "start" in self.where:
+            raise RuntimeError("broken start")
+
+    def on_end(self, _span):
+        if "end" in self.where:
+            raise RuntimeError("broken end")
+
+
+@pytest.mark.parametrize("where", ["start", "end"])
+def test_a_broken_processor_of_the_app_stops_no_rollout(app, where, caplog):
+    app.provider.add_span_processor(Broken(where))
+    before = AS_GUEST.faults
+
+    @rollout(name="agent")
+    def agent():
+        with step():
+            return get_current_trajectory().name
+
+    assert agent() == "agent"
+    reward(0.5, rollout_id="another")
+    assert AS_GUEST.faults == before + 3
+    assert f"broken {where}" in caplog.text
+    AS_GUEST.faults = before
+    if where == "end":
+        assert app.stored()["agent"].status == "ok"
+
+
+def test_a_run_ends_once(app):
+    run = begin(About(name="agent"))
+    run.end()
+    run.end(ValueError("again"))
+    assert app.stored()["agent"].status == "ok"

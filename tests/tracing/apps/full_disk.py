@@ -8,7 +8,6 @@ import json
 import shutil
 import sys
 import time
-from pathlib import Path
 
 from opentelemetry import trace
 

@@ -24,13 +24,13 @@ def _content(monkeypatch):
 
 
 @pytest.fixture
-def _uninstalled():
+def uninstalled():
     yield
     uninstall()
 
 
 @pytest.fixture
-def app(server, instrumentor, _uninstalled):
+def app(server, instrumentor, uninstalled):  # noqa: ARG001 # undoes at the end
     """An app whose calls are captured, with tokens asked for."""
     found = Instrumented(server.url)
     install(request_tokens=True, policy_version_header="x-policy-version")

@@ -1,22 +1,27 @@
 """Instrumented: an app's openai clients under one instrumentor, in a rollout, with token capture."""
 
 import importlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import openai
+from openinference.instrumentation.openai import OpenAIInstrumentor as OpenInference
 from opentelemetry import trace
 from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor as GenAI
 from opentelemetry.instrumentation.openai import OpenAIInstrumentor as OpenLLMetry
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from openinference.instrumentation.openai import OpenAIInstrumentor as OpenInference
 
 from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
 from art_otel.tracing.processor import RolloutSpanProcessor
 from art_otel.tracing.span_lines import SpanLines
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of pydantic, in OpenLLMetry
+    importlib.import_module("opentelemetry.instrumentation.openai.v1")
 
 MODEL = "Qwen/Qwen3-8B"
 
@@ -36,11 +41,12 @@ _WRAPPED = {
 class Instrumented:
     """Clients of a server, and the calls that were recorded of them."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, rollouts: bool = True) -> None:
         self.url = url
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.exporter = InMemorySpanExporter()
-        self.provider.add_span_processor(RolloutSpanProcessor())
+        if rollouts:
+            self.provider.add_span_processor(RolloutSpanProcessor())
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = self.provider.get_tracer("app")
 
@@ -79,9 +85,7 @@ def parsed(span: ReadableSpan):
 @contextmanager
 def instrumented(name: str | None, provider: TracerProvider) -> Iterator[None]:
     """openai's classes under an instrumentor, and afterwards as they were: not every instrumentor undoes all it did."""
-    classes = [
-        getattr(importlib.import_module(module), each) for module, found in _WRAPPED.items() for each in found
-    ]
+    classes = [getattr(importlib.import_module(module), each) for module, found in _WRAPPED.items() for each in found]
     before = [dict(vars(each)) for each in classes]
     instrumentor = INSTRUMENTORS[name]() if name else None
     if instrumentor is not None:

@@ -152,3 +152,13 @@ def test_a_fault_of_ours_does_not_stop_the_program(tmp_path):
     found = run_command(tmp_path, sys.executable, "-c", "import art_otel; print('runs')", **ON)
     assert (found.code, found.output) == (0, "runs\n")
     assert "the app runs on" in found.errors
+
+
+@pytest.mark.parametrize(
+    ("instrumentor", "name"),
+    [("openllmetry", "openai.chat"), ("genai-openai", "chat m"), ("openinference", "ChatCompletion")],
+)
+def test_each_instrumentor_can_be_chosen(tmp_path, server, instrumentor, name):
+    found = run_code(tmp_path, f"import art_otel{ASK}", **ON, **asking(server), ART_OTEL_INSTRUMENTOR=instrumentor)
+    assert (found.ended, found.errors) == (sorted([name, "rollout app.py"]), "")
+    assert "hello" in str(found.spans)

@@ -7,7 +7,7 @@ import pytest
 from art_otel.tracing.redaction import Redactor
 from tests.tracing.redaction.secrets import SECRETS, canaries
 
-LENGTH = 400_000
+LENGTH = 200_000
 
 redact = Redactor(emails=True).redact_text
 
@@ -68,8 +68,7 @@ PIECES = [
 def test_a_long_run_of(piece):
     secret = SECRETS["openai"][1]
     text = piece * (LENGTH // len(piece))
-    for long in (text, f" {text}", json.dumps({"a": text})):
-        redact(long)
+    redact(json.dumps({"a": text}))
     assert secret not in redact(f"{text}\n\n\n{secret}\n")
 
 

@@ -1,0 +1,177 @@
+"""`art-otel doctor`: what it finds in an environment, and in sources."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from art_otel.cli import main
+from art_otel.tracing.checks import Surroundings, look_around, run_checks
+from art_otel.tracing.instrument import Installed
+from art_otel.tracing.probe import Probe, probe
+from art_otel.tracing.settings import read_settings
+from tests.conversions import RECORDINGS
+from tests.dumps import chat_span, make_span, request_of, write_lines
+from tests.tracing.enabling.programs import clean_environment
+
+ON = {"ART_OTEL_ENABLED": "1", "ART_OTEL_DIR": "/tmp/art", "ART_OTEL_INSTRUMENTOR": "openllmetry"}
+
+
+@pytest.fixture(scope="module")
+def here() -> Surroundings:
+    """This environment."""
+    return look_around(clean_environment(**ON))
+
+
+def checks(here: Surroundings, environ=None, **seen) -> list[tuple[str, str, str]]:
+    """What is found here under other variables, or where other things were seen."""
+    settings, problems = read_settings(environ or ON, {})
+    about = replace(here, **{"environ": environ or ON, "settings": settings, "problems": problems, **seen})
+    return [(check.name, check.level, check.text) for check in run_checks(about)]
+
+
+def doctor(capsys, *arguments) -> tuple[int, str]:
+    code = main(["doctor", *(str(argument) for argument in arguments)])
+    return code, capsys.readouterr().out
+
+
+def lines_of(out: str, name: str) -> list[str]:
+    return [line for line in out.splitlines() if line.split()[1] == f"{name}:"]
+
+
+def test_an_environment_that_is_fine(here):
+    found = checks(here)
+    fine = {name for name, level, _ in found if level == "ok"}
+    assert {"enabled", "client", "instrumentor", "content", "spool", "probe"} <= fine
+    assert not [text for _, level, text in found if level == "problem"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "level", "text"),
+    [
+        ({}, "enabled", "note", "ART_OTEL_ENABLED is not set"),
+        ({"ART_OTEL_ENABLED": "0"}, "enabled", "problem", "turns tracing off"),
+        ({"OTEL_SDK_DISABLED": "true"}, "enabled", "problem", "OTEL_SDK_DISABLED"),
+        ({"ART_OTEL_GRACE_SECONDS": "x"}, "settings", "warning", "2.0 is used"),
+        ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai"}, "instrumentor", "problem", "no LLM call is recorded"),
+        ({"ART_OTEL_INSTRUMENTOR": "none"}, "instrumentor", "warning", "only if the app does it"),
+        ({"ART_OTEL_INSTRUMENTOR": "openai-v2"}, "instrumentor", "problem", "openai-v2 is not installed"),
+        ({"ART_OTEL_CAPTURE_CONTENT": "0"}, "content", "warning", "nothing can be learnt"),
+        ({"TRACELOOP_TRACE_CONTENT": "false"}, "content", "warning", "TRACELOOP_TRACE_CONTENT=false"),
+        ({"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100"}, "limits", "problem", "cuts messages"),
+        ({"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "20"}, "limits", "warning", "keep 20 attributes"),
+        ({"OTEL_TRACES_EXPORTER": "nowhere"}, "exporters", "warning", "nowhere is asked for and not installed"),
+        ({"OTEL_TRACES_EXPORTER": "console"}, "exporters", "ok", "spans go to console"),
+        ({"ART_OTEL_SPOOL": "0"}, "spool", "warning", "lost when the program is killed"),
+        ({"ART_OTEL_SPOOL": "/proc/nobody/here"}, "spool", "problem", "cannot be written"),
+    ],
+)
+def test_variables_that_turn_something_off_or_cost_something(here, settings, name, level, text):
+    found = checks(here, settings or {"UNSET": ""})
+    assert [told for known, at, told in found if (known, at) == (name, level) and text in told], found
+
+
+def test_which_instrumentors_there_are(here):
+    one = here.instrumentors[0]
+    assert ("instrumentor", "warning") in [check[:2] for check in checks(here, instrumentors=[one, one])]
+    missing = [text for name, _, text in checks(here, instrumentors=[]) if name == "instrumentor"]
+    assert missing == ["none is installed: pip install opentelemetry-instrumentation-openai"]
+
+
+def test_openinference_needs_a_higher_limit(here):
+    one = Installed(kind="openinference", entry_point=here.instrumentors[0].entry_point)
+    environ = {**ON, "ART_OTEL_INSTRUMENTOR": "auto"}
+    assert [text for name, _, text in checks(here, environ, instrumentors=[one]) if name == "limits"]
+
+
+def test_no_client_is_a_problem(here):
+    assert ("client", "problem", "openai is not installed in this environment") in checks(here, client=None)
+
+
+def test_a_distro_without_its_exporter_starts_nothing(here):
+    found = checks(here, has_distro=True, exporters=frozenset())
+    assert "start nothing at all" in [text for name, _, text in found if name == "exporters"][-1]
+
+
+@pytest.mark.parametrize(
+    ("seen", "level", "text"),
+    [
+        (Probe(lines=0, active=["openllmetry"], said=[]), "problem", "not in the spool"),
+        (Probe(lines=3, active=[], said=[]), "warning", "nothing instruments"),
+        (Probe(lines=3, active=["openllmetry"], said=["openai has no OpenAI"]), "warning", "no OpenAI"),
+    ],
+)
+def test_what_a_new_process_meets(here, seen, level, text):
+    found = checks(here, probe=seen)
+    assert [told for name, at, told in found if (name, at) == ("probe", level) and text in told]
+
+
+def test_the_probe_is_a_real_process():
+    found = probe(clean_environment(ART_OTEL_SPOOL="0", ART_OTEL_INSTRUMENTOR="openllmetry"))
+    assert found == Probe(lines=found.lines, active=["openllmetry"], said=[])
+    assert found.lines > 1
+
+
+def test_a_probe_that_cannot_run_says_so():
+    found = probe(clean_environment(PYTHONHOME="/nowhere"))
+    assert (found.lines, found.active) == (0, [])
+    assert found.said
+
+
+def test_findings_as_text_and_as_json(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ART_OTEL_ENABLED", "0")
+    code, out = doctor(capsys)
+    assert (code, "FAIL  enabled: ART_OTEL_ENABLED=0 turns tracing off" in out) == (1, True)
+    code, out = doctor(capsys, "--json")
+    told = json.loads(out)
+    assert (code, told["ok"]) == (1, False)
+    assert {"enabled", "client", "probe", "autoload"} <= {finding["name"] for finding in told["findings"]}
+
+
+def test_sources_that_are_fine(capsys):
+    code, out = doctor(capsys, RECORDINGS / "genai_span" / "sync_tools.jsonl")
+    assert code == 0
+    assert "1 rollouts (1 complete)" in out
+
+
+def test_why_a_rollout_is_incomplete_or_empty(tmp_path, capsys):
+    spans = [
+        make_span(1, name="rollout empty", attributes={"art.rollout.id": "empty"}),
+        {**make_span(2, name="rollout killed", attributes={"art.rollout.id": "killed"}), "traceId": f"{2:032x}"},
+        {**chat_span(3, 2, ["a"], "b"), "traceId": f"{2:032x}"},
+    ]
+    del spans[1]["endTimeUnixNano"]
+    dump = write_lines(tmp_path / "dump.jsonl", [request_of(span) for span in spans])
+    code, out = doctor(capsys, dump)
+    assert code == 0
+    assert any("empty (empty): no LLM call is in it" in line for line in lines_of(out, "rollout"))
+    assert any("killed (killed): not ended (1)" in line for line in lines_of(out, "rollout"))
+
+
+def test_sources_without_any_call_are_a_problem_with_a_hint(tmp_path, capsys):
+    dump = write_lines(tmp_path / "dump.jsonl", [request_of(make_span(1, name="GET /"))])
+    code, out = doctor(capsys, dump)
+    assert code == 1
+    assert "was one installed and active?" in lines_of(out, "hint")[0]
+
+
+def test_damaged_and_unreadable_sources_are_named(tmp_path, capsys):
+    dump = write_lines(tmp_path / "dump.jsonl", [request_of(chat_span(1, None, ["a"], "b"))])
+    with dump.open("a") as file:
+        file.write('{"resourceSpans": [{"sco')
+    (tmp_path / "other.txt").write_text("nothing of ours")
+    code, out = doctor(capsys, dump, tmp_path / "other.txt")
+    assert code == 1
+    assert "torn" in lines_of(out, "quarantined")[0]
+    assert "other.txt" in lines_of(out, "unread")[0]
+
+
+def test_a_long_list_is_cut(tmp_path, capsys):
+    spans = [
+        {**make_span(n, name="rollout x", attributes={"art.rollout.id": f"r{n}"}), "traceId": f"{n:032x}"}
+        for n in range(1, 31)
+    ]
+    _, out = doctor(capsys, write_lines(tmp_path / "dump.jsonl", [request_of(span) for span in spans]))
+    assert len(lines_of(out, "rollout")) == 21
+    assert "10 more" in lines_of(out, "rollout")[-1]

@@ -1,0 +1,116 @@
+"""Our processor on whatever provider there is, and a provider with the exporters that variables ask for."""
+
+import pytest
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import NoOpTracerProvider
+
+from art_otel.tracing.attach import attach
+from art_otel.tracing.exporters import entry_points_of, exporter_names
+from art_otel.tracing.ids import SystemIdGenerator
+from art_otel.tracing.own_provider import make_provider
+from art_otel.tracing.processor import RolloutSpanProcessor
+from art_otel.tracing.recording import make_recording
+from art_otel.tracing.settings import Settings
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+
+
+class OwnIds(RandomIdGenerator):
+    """An app's own, as for X-Ray."""
+
+
+class Wrapper(NoOpTracerProvider):
+    """As those that wrap the SDK's."""
+
+    def __init__(self) -> None:
+        self.processors: list[SpanProcessor] = []
+
+    def add_span_processor(self, processor: SpanProcessor) -> None:
+        self.processors.append(processor)
+
+
+def test_ids_of_the_app_s_own_stay():
+    provider = TracerProvider(id_generator=OwnIds(), shutdown_on_exit=False)
+    attachment = attach(provider, RolloutSpanProcessor())
+    assert isinstance(provider.id_generator, OwnIds)
+    plain = TracerProvider(shutdown_on_exit=False)
+    other = attach(plain, RolloutSpanProcessor())
+    assert isinstance(plain.id_generator, SystemIdGenerator)
+    attachment.detach()
+    other.detach()
+    assert type(plain.id_generator) is RandomIdGenerator
+
+
+def test_processors_that_run_side_by_side_are_warned_of(caplog):
+    several = ConcurrentMultiSpanProcessor(1)
+    provider = TracerProvider(active_span_processor=several, shutdown_on_exit=False)
+    attachment = attach(provider, RolloutSpanProcessor())
+    assert "side by side" in caplog.text
+    attachment.detach()
+    several._executor.shutdown()
+
+
+def test_a_provider_that_wraps_the_sdk_s_gets_the_processor_last_and_a_warning(caplog):
+    provider, processor = Wrapper(), RolloutSpanProcessor()
+    attachment = attach(provider, processor)
+    assert provider.processors == [processor]
+    assert "before they are redacted" in caplog.text
+    attachment.detach()
+
+
+def test_a_provider_without_processors_is_not_recorded_and_may_be_tried_again(caplog, tmp_path):
+    recording = make_recording(Settings(dir=tmp_path))
+    recording.attach(NoOpTracerProvider())
+    assert recording.attachments == []
+    assert "nothing is recorded" in caplog.text
+    provider = TracerProvider(shutdown_on_exit=False)
+    recording.attach(provider)
+    recording.attach(provider)
+    assert recording.end() == [provider]
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "names"),
+    [
+        (None, {}, ()),
+        (None, ENDPOINT, ("otlp",)),
+        (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, ("otlp",)),
+        ((), ENDPOINT, ()),
+        (("console",), ENDPOINT, ("console",)),
+    ],
+)
+def test_exporters_are_those_that_somebody_asked_for(given, environ, names):
+    assert exporter_names(given, environ) == names
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, ("otlp_proto_grpc", "otlp_proto_http")),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ("otlp_proto_grpc",)),
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+            ("otlp_proto_http",),
+        ),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, ("otlp (http/json)",)),
+    ],
+)
+def test_the_protocol_says_which_otlp(environ, found):
+    assert entry_points_of("otlp", environ) == found
+
+
+def test_an_exporter_that_is_installed_is_used_and_one_that_is_missing_costs_only_itself(caplog):
+    provider = make_provider(Settings(exporters=("no-such", "console")), {})
+    (processor,) = provider._active_span_processor._span_processors
+    assert isinstance(processor, BatchSpanProcessor)
+    assert "not exported to no-such" in caplog.text
+    provider.shutdown()
+
+
+def test_an_exporter_that_fails_costs_only_itself(caplog, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.EntryPoint.load", lambda _: 1 / 0)
+    provider = make_provider(Settings(exporters=("console",)), {})
+    assert "console: ZeroDivisionError" in caplog.text
+    provider.shutdown()
