@@ -20,6 +20,9 @@ from art_otel.spans import DamageReason
 PARQUET_MAGIC: Final = b"PAR1"
 UNREADABLE: Final = "unreadable"
 _PROGRAM: Final = "art_otel.sources.parquet_lines"
+_OUT_OF_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate memory")
+"""What a process says in which C++ or Python found no way to go on without memory."""
+
 _MAX_PROBLEMS: Final = 1 << 20
 _COPY_BYTES: Final = 1 << 20
 
@@ -83,7 +86,9 @@ class ParquetProcess(io.RawIOBase):
             if reason in ("over a limit", "torn"):
                 self._fail(Failure(cast(DamageReason, reason), _advised(reason, detail), place))
         if code:
-            self._fail(Failure("torn", f"the process that read the Parquet file ended with {code}: {lines[-1:]}"))
+            reason = "over a limit" if any(mark in line for line in lines for mark in _OUT_OF_MEMORY) else "torn"
+            detail = f"the process that read the Parquet file ended with {code}: {lines[-1:]}"
+            self._fail(Failure(reason, _advised(reason, detail)))
 
 
 def _advised(reason: str, detail: str) -> str:

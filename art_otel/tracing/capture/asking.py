@@ -11,7 +11,7 @@ import copy
 import logging
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from art_otel.tracing.capture.call import current_call_span
 from art_otel.tracing.capture.client import Method
@@ -34,7 +34,7 @@ class Asking:
 
     def __init__(self) -> None:
         self.is_on = True
-        self._plain: weakref.WeakKeyDictionary[Request, Callable[[], Request]] = weakref.WeakKeyDictionary()
+        self._plain: weakref.WeakKeyDictionary[Request, _Plain] = weakref.WeakKeyDictionary()
         self._refusing: set[str] = set()
 
     def build(self, method: Method) -> Method:
@@ -46,36 +46,38 @@ class Asking:
                 return method(client, options, *given, **named)
             request: Request = method(client, extended, *given, **named)
             with Guarded("a server that refuses to be asked for token ids will be seen by the app"):
-                self._plain[request] = lambda: method(client, options, *given, **named)
+                self._plain[request] = _Plain(client, lambda: method(client, options, *given, **named))
             return request
 
         return build
 
     def send(self, method: Method) -> Method:
-        """`_send_request` of a client."""
+        """The method that sends a request, of a client."""
 
-        def send(client: Any, request: Request, **named: Any) -> Response:  # noqa: ANN401 # as openai
-            response: Response = method(client, request, **named)
+        def send(sender: Any, request: Request, **named: Any) -> Response:  # noqa: ANN401 # as openai and httpx
+            response: Response = method(sender, request, **named)
             plain = self._plain_of(request, response)
             if plain is None:
                 return response
-            client._prepare_request(plain)  # noqa: SLF001 # where providers sign
+            again = plain.make()
+            plain.client._prepare_request(again)  # noqa: SLF001 # where providers sign
             response.close()
-            return self._judged(client, response, method(client, plain, **named))
+            return self._judged(plain.client, response, method(sender, again, **named))
 
         return send
 
     def async_send(self, method: Method) -> Method:
-        """`_send_request` of an async client."""
+        """The method that sends a request, of an async client."""
 
-        async def send(client: Any, request: Request, **named: Any) -> Response:  # noqa: ANN401 # as openai
-            response: Response = await method(client, request, **named)
+        async def send(sender: Any, request: Request, **named: Any) -> Response:  # noqa: ANN401 # as above
+            response: Response = await method(sender, request, **named)
             plain = self._plain_of(request, response)
             if plain is None:
                 return response
-            await client._prepare_request(plain)  # noqa: SLF001 # as above
+            again = plain.make()
+            await plain.client._prepare_request(again)  # noqa: SLF001 # as above
             await response.aclose()
-            return self._judged(client, response, await method(client, plain, **named))
+            return self._judged(plain.client, response, await method(sender, again, **named))
 
         return send
 
@@ -100,14 +102,10 @@ class Asking:
         said = {**cast(Mapping[str, object], given), **(options.extra_json or {})}
         return {name: value for name, value in _FIELDS[path].items() if name not in said}
 
-    def _plain_of(self, request: Request, response: Response) -> Request | None:
+    def _plain_of(self, request: Request, response: Response) -> "_Plain | None":
         """The request without our fields, if they may be why it was refused."""
         plain = self._plain.pop(request, None)
-        if plain is None or response.status_code not in _REFUSALS:
-            return None
-        with Guarded("a refused request could not be made again without asking for token ids"):
-            return plain()
-        return None
+        return plain if plain is not None and response.status_code in _REFUSALS else None
 
     def _judged(self, client: Any, refused: Response, response: Response) -> Response:  # noqa: ANN401 # as openai
         """The second answer. Where it is no refusal, the fields were the reason for the first."""
@@ -120,3 +118,10 @@ class Asking:
                 refused.status_code,
             )
         return response
+
+
+class _Plain(NamedTuple):
+    """A request as the app made it: `make` makes it again with its client."""
+
+    client: Any
+    make: Callable[[], Request]

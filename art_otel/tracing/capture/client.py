@@ -4,7 +4,7 @@ Invariant: the places are private to openai, so their parameters are looked at f
 stays as it is and a problem says what cannot be had. They are reached whoever else wraps the client, in any order,
 because everybody else wraps what stands around them.
 
-Source of the places: openai/_base_client.py of openai 3.52.
+Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52.
 """
 
 import functools
@@ -25,6 +25,7 @@ _PARAMETERS: Final = {
     _PROCESS: {"options", "response"},
     _BUILD: {"options"},
     _SEND: {"request", "stream"},
+    "send": {"request", "stream"},
     _PREPARE: {"request"},
 }
 
@@ -54,15 +55,27 @@ def hook(openai: ModuleType, patches: Patches, *, process: Wrap, asks: Asks | No
             problems.append(f"openai {version}: {changed}: calls of {name} get no exact tokens")
         else:
             _place(client, _PROCESS, process, patches)
-        if asks is None:
-            continue
-        if changed := _changed(client, _BUILD) or _changed(client, _SEND) or _changed(client, _PREPARE):
+        if asks is not None and (changed := _hook_asking(openai, client, patches, asks)):
             problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
-        else:
-            is_async = inspect.iscoroutinefunction(getattr(client, _SEND))
-            _place(client, _BUILD, asks.build, patches)
-            _place(client, _SEND, asks.async_send if is_async else asks.send, patches)
     return problems
+
+
+def _hook_asking(openai: ModuleType, client: type, patches: Patches, asks: Asks) -> str | None:
+    sender, send = _sender(openai, client)
+    changed = _changed(client, _BUILD) or _changed(client, _PREPARE) or _changed(sender, send)
+    if changed is None:
+        is_async = inspect.iscoroutinefunction(getattr(sender, send))
+        _place(client, _BUILD, asks.build, patches)
+        _place(sender, send, asks.async_send if is_async else asks.send, patches)
+    return changed
+
+
+def _sender(openai: ModuleType, client: type) -> tuple[type, str]:
+    """Who sends requests by which method: the client itself, before openai 3 that of httpx."""
+    httpx = getattr(getattr(openai, "_base_client", None), "httpx", None)
+    if hasattr(client, _SEND) or httpx is None:
+        return client, _SEND
+    return (httpx.AsyncClient if client.__name__.startswith("Async") else httpx.Client), "send"
 
 
 def _place(client: type, name: str, wrap: Wrap, patches: Patches) -> None:
