@@ -7,6 +7,7 @@ and what the app itself told us (`art.metadata.*`, `art.extra.*`, `art.log`) sta
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from art_otel import attributes
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.content_names import MESSAGE_LISTS, is_text, names_content
-from art_otel.tracing.span_parts import SpanParts, as_dict, event_with, link_with
+from art_otel.tracing.span_parts import SpanParts, as_dict, can_put, event_with, link_with
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,22 @@ def without_content(span: ReadableSpan) -> None:
 def content_free(span: ReadableSpan) -> ReadableSpan:
     """A copy of a span, which may still run, without content."""
     return _structure(span).copy(span)
+
+
+def leave_content_out() -> Callable[[ReadableSpan], ReadableSpan]:
+    """What takes content out of finished spans, in place where the SDK lets one; gives what may be written."""
+    if can_put():
+        return _emptied
+    logger.warning(
+        "art-otel: this version of the OpenTelemetry SDK does not let finished spans be changed; what art-otel writes"
+        " is without content, what other exporters of this app send is NOT"
+    )
+    return content_free
+
+
+def _emptied(span: ReadableSpan) -> ReadableSpan:
+    without_content(span)
+    return span
 
 
 def _structure(span: ReadableSpan) -> SpanParts:

@@ -7,7 +7,7 @@ process that began it. A forked child's calls carry its id; the child does not e
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from opentelemetry.context import Context
@@ -19,18 +19,16 @@ from art_otel.tracing.recorder import Counts
 
 
 class OwnRollout:
-    """`tracer` makes its span, `counts` knows how many spans it has, `about` are further attributes of it."""
+    """`tracer` makes its span, `counts` knows how many spans it has."""
 
     def __init__(
         self,
         tracer: Callable[[], Tracer],
         counts: Callable[[str], Counts | None],
-        about: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
         self._tracer = tracer
         self._counts = counts
-        self._about = dict(about or {})
         self._name = name or Path(sys.argv[0] if sys.argv else "").name or "python"
         self._lock = threading.RLock()
         self._span: Span | None = None
@@ -44,7 +42,7 @@ class OwnRollout:
         with self._lock:
             if self._id is None:
                 self._id = os.urandom(16).hex()
-                named = {attributes.ROLLOUT_ID: self._id, attributes.ROLLOUT_NAME: self._name, **self._about}
+                named = {attributes.ROLLOUT_ID: self._id, attributes.ROLLOUT_NAME: self._name}
                 self._span = self._tracer().start_span(
                     f"{attributes.ROLLOUT_SPAN_PREFIX}{self._name}", context=Context(), attributes=named
                 )

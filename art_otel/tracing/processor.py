@@ -6,8 +6,8 @@ logged once. What `on_end` took is in the spool when it returns. Spans outside r
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -27,18 +27,15 @@ logger = logging.getLogger(__name__)
 _ADVICE: Final = "please report it; the app is not affected, but its trace may miss something"
 
 
-class Rewrite(Protocol):
-    """Changes a span that ended before anybody else sees it: redaction, or leaving content out."""
-
-    def __call__(self, span: ReadableSpan) -> object:
-        """Change it in place."""
-        ...
+Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
+"""Changes a span before anybody else sees it (redaction, leaving content out) and gives what may be written."""
 
 
 class RolloutSpanProcessor(SpanProcessor):
     """Give it to a TracerProvider, before its other processors.
 
-    `rewrites` change each span of a rollout in place. `spool` None keeps nothing on disk. `rollout_spans` are globs of
+    `rewrites` change each span of a rollout. `about` is put on each rollout's own span that does not say it itself.
+    `spool` None keeps nothing on disk. `rollout_spans` are globs of
     span names that begin a rollout. `own_rollout` gathers calls that nothing is around.
     """
 
@@ -50,6 +47,7 @@ class RolloutSpanProcessor(SpanProcessor):
         rewrites: Sequence[Rewrite] = (),
         rollout_spans: Sequence[str] = (),
         own_rollout: OwnRollout | None = None,
+        about: Mapping[str, str] | None = None,
     ) -> None:
         self.faults = 0
         self.rollouts = OpenRollouts() if rollouts is None else rollouts
@@ -57,6 +55,7 @@ class RolloutSpanProcessor(SpanProcessor):
         self.membership = Membership(rollout_spans)
         self._rewrites = tuple(rewrites)
         self._own = own_rollout
+        self._about = dict(about or {})
         self._lines = SpanLines()
         self._waiting = Waiting()
         if hasattr(os, "register_at_fork"):
@@ -127,21 +126,21 @@ class RolloutSpanProcessor(SpanProcessor):
         for ended in self._waiting.pop(key_of(known.span)[0]):
             late = Running(span=known.span, above=known.above, rollout=known.rollout)
             self._record_start(late, calls=False)
-            self._record_end(ended, late)
+            self._record_end(self._line(ended), late)
 
     def _record_start(self, known: Running, *, calls: bool) -> None:
         """Mark and count a start; that of a root and of a call is written, so that a crash leaves them unfinished."""
         if known.rollout is None:
             return
-        if not known.is_root:
+        if known.is_root:
+            said = known.span.attributes or {}
+            known.span.set_attributes({name: value for name, value in self._about.items() if name not in said})
+        else:
             known.span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
         self.rollouts.started(known.rollout, is_root=known.is_root, parent=known.outer)
         known.counted = True
         if known.is_root or calls:
-            line = self._line(start_of(known.span))
-            self.rollouts.add(known.rollout, line)
-            if self.spool is not None:
-                self.spool.write(line)
+            self.rollouts.add(known.rollout, self._write(self._line(start_of(known.span))))
 
     def _record_surroundings(self, known: Running, rollout: str) -> None:
         """Tell the assembler of the running spans around a nested rollout, which the spool will hold when they end."""
@@ -150,32 +149,35 @@ class RolloutSpanProcessor(SpanProcessor):
                 self.rollouts.add(rollout, self._line(start_of(above.span)))
 
     def _end(self, span: ReadableSpan) -> None:
+        if attributes.ROLLOUT_ID in (span.attributes or {}):
+            span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
         known = self.membership.end(span)
         if known is None:
             return
         if known.is_aside:
-            self.rollouts.add(known.rollout or "", self._write(span))
+            self.rollouts.add(known.rollout or "", self._write(self._lines.line(span)))
             return
         if known.rollout is None:
             self._waiting.add(span)
             return
-        self._record_end(span, known)
+        self._record_end(self._lines.line(span), known)
 
-    def _record_end(self, span: ReadableSpan, known: Running) -> None:
-        if known.rollout is None:
-            return
-        self.rollouts.ended(known.rollout, self._write(span), is_root=known.is_root)
+    def _record_end(self, line: bytes, known: Running) -> None:
+        if known.rollout is not None:
+            self.rollouts.ended(known.rollout, self._write(line), is_root=known.is_root)
 
-    def _write(self, span: ReadableSpan) -> bytes:
-        line = self._line(span)
+    def _write(self, line: bytes) -> bytes:
         if self.spool is not None:
             self.spool.write(line)
         return line
 
     def _line(self, span: ReadableSpan) -> bytes:
+        return self._lines.line(self._rewritten(span))
+
+    def _rewritten(self, span: ReadableSpan) -> ReadableSpan:
         for rewrite in self._rewrites:
-            rewrite(span)
-        return self._lines.line(span)
+            span = rewrite(span)
+        return span
 
     def _flush(self, timeout: float) -> bool:
         return self.spool is None or (self.spool.flush(timeout) and not self.faults)

@@ -12,7 +12,7 @@ from opentelemetry.trace import TracerProvider
 
 from art_otel import attributes
 from art_otel.tracing.attach import Attachment, attach
-from art_otel.tracing.content import without_content
+from art_otel.tracing.content import leave_content_out
 from art_otel.tracing.open_rollouts import OpenRollouts
 from art_otel.tracing.own_rollout import OwnRollout
 from art_otel.tracing.processor import Rewrite, RolloutSpanProcessor
@@ -61,13 +61,14 @@ class Recording:
 def make_recording(settings: Settings) -> Recording:
     """What the settings ask for."""
     rollouts = OpenRollouts(grace=settings.grace_seconds)
-    own = OwnRollout(tracer, rollouts.counts, about=_about(settings))
+    own = OwnRollout(tracer, rollouts.counts)
     processor = RolloutSpanProcessor(
         spool=_spool(settings),
         rollouts=rollouts,
         rewrites=list(_rewrites(settings)),
         rollout_spans=settings.rollout_spans,
         own_rollout=own,
+        about=_about(settings),
     )
     use_recorder(rollouts)
     return Recording(processor=processor, own=own)
@@ -86,9 +87,9 @@ def _about(settings: Settings) -> dict[str, str]:
 
 def _rewrites(settings: Settings) -> Iterator[Rewrite]:
     if not settings.capture_content:
-        yield without_content
+        yield leave_content_out()
     hook = settings.redact_hook
     if settings.redact:
-        yield Redactor(emails=settings.redact == "email", hook=hook).redact
+        yield Redactor(emails=settings.redact == "email", hook=hook).rewrite
     elif hook is not None:
-        yield Redactor(patterns=(), hook=hook).redact
+        yield Redactor(patterns=(), hook=hook).rewrite

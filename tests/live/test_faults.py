@@ -62,8 +62,9 @@ class Faulty:
 
         return call
 
-    def __call__(self, _span: object) -> None:
+    def __call__(self, span: object) -> object:
         self._faults.maybe("rewrite")
+        return span
 
     def __len__(self) -> int:
         return len(self._part)

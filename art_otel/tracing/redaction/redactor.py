@@ -72,6 +72,13 @@ class Redactor:
             parts.put(span)
         return cast(int, parts.attributes.get(REDACTED, 0))
 
+    def rewrite(self, span: ReadableSpan) -> ReadableSpan:
+        """Redact a finished span in place where the SDK lets one, else a copy of it; gives what may be written."""
+        if not self.in_place:
+            return self.redacted(span)
+        self.redact(span)
+        return span
+
     def redacted(self, span: ReadableSpan) -> ReadableSpan:
         """A redacted copy of a span, which may still run; the span itself where there is nothing to redact."""
         try:

@@ -108,6 +108,32 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
     assert OpenAI()._process_response(everything=1) == 1
 
 
+def test_before_openai_3_requests_are_sent_by_httpx():
+    class Client:
+        def _process_response(self, *, options, response): ...
+        def _build_request(self, options): ...
+        def _prepare_request(self, request): ...
+
+    class Http:
+        def send(self, request, *, stream): ...
+
+    class AsyncHttp:
+        async def send(self, request, *, stream): ...
+
+    older = types.ModuleType("openai")
+    older.OpenAI, older.AsyncOpenAI = type("OpenAI", (Client,), {}), type("AsyncOpenAI", (Client,), {})
+    older._base_client = types.SimpleNamespace(httpx=types.SimpleNamespace(Client=Http, AsyncClient=AsyncHttp))
+    patches = Patches()
+    before = Http.send, AsyncHttp.send
+    asks = capture.Asks(
+        build=lambda method: method, send=lambda _: lambda: "sync", async_send=lambda _: lambda: "async"
+    )
+    assert hook(older, patches, process=lambda method: method, asks=asks) == []
+    assert (Http.send(), AsyncHttp.send()) == ("sync", "async")
+    patches.undo()
+    assert (Http.send, AsyncHttp.send) == before
+
+
 def test_what_is_missing_is_logged(caplog, monkeypatch):
     monkeypatch.delattr(openai, "AsyncOpenAI")
     with caplog.at_level(logging.WARNING, "art_otel"):
