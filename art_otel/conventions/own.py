@@ -50,6 +50,8 @@ def read(span: Span, _logs: Sequence[LogRecord], _known: CallFacts) -> CallFacts
 
 def lost_input(attributes: Attributes) -> bool:
     """Whether instrumentors recorded a call's answer and not what was asked: they do record content, and lost it."""
+    if genai.INPUT_MESSAGES in attributes or openinference.INPUT_VALUE in attributes:
+        return False
     answered = any(name.startswith(_ANSWERS) for name in attributes)
     return answered and not any(name.startswith(_QUESTIONS) for name in attributes)
 

@@ -7,6 +7,7 @@ because backends lose bytes attributes and an int list costs four times as much.
 
 import base64
 import math
+import struct
 from typing import Final, cast
 
 import msgspec
@@ -63,12 +64,12 @@ def decode_logprobs(value: Value) -> Logprobs:
 
 def parse_ids(value: Value) -> TokenIds:
     """Token ids from a list of whole numbers. Raises ParseError for anything else."""
-    numbers = values.items(value)
-    if numbers is None or not set(map(type, numbers)) <= {int}:
-        raise ParseError("", "is no list of token ids")
     try:
-        return _checked_ids(cast(TokenIds, TokenIds.of(numbers)))
-    except OverflowError:
+        numbers = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
+        return _checked_ids(TokenIds(struct.pack(f"<{len(numbers)}i", *numbers)))
+    except msgspec.ValidationError:
+        raise ParseError("", "is no list of token ids") from None
+    except struct.error:
         raise ParseError("", "has a token id that is no int32") from None
 
 

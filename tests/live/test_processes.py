@@ -58,6 +58,7 @@ def test_signals(server, tmp_path, python, number, way: Way):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None,  # noqa: PLW1509 # whoever runs the tests may ignore it
     )
     assert process.stdout is not None
     told = [process.stdout.readline().strip() for _ in range(4)]

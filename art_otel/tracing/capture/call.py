@@ -14,6 +14,7 @@ from opentelemetry.trace import Span, StatusCode
 
 from art_otel import attributes as names
 from art_otel.conventions import may_be_call
+from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.conventions.own import lost_input
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.capture.answer import answer_attributes
@@ -25,6 +26,10 @@ from art_otel.tracing.capture.request import messages, parameters
 _RESPONSES: Final = "/responses"
 _COMPLETIONS: Final = ("/completions", _RESPONSES)
 """Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
+
+
+_OTHERS: Final = frozenset({RESPONSE_ID, names.POLICY_VERSION})
+"""What the app or the instrumentor may have written before us."""
 
 
 def asks_for_completion(options: Options) -> bool:
@@ -63,13 +68,12 @@ class CapturedCall:
         self.response = response
         self._policy_version = policy_version
         self._is_chat = options.url.endswith("/chat/completions")
-        self._holds = RAW_HEADER in response.request.headers
         self._passing = Passing(response, responses=asks_responses(options))
 
     @property
     def is_to_come(self) -> bool:
         """Whether the app got the response before its body, and has not begun to read that."""
-        return self._holds and self._passing.is_to_come
+        return self._passing.is_to_come and RAW_HEADER in self.response.request.headers
 
     def response_id(self) -> Value:
         """The id of the answer, None while it is unknown."""
@@ -92,7 +96,10 @@ class CapturedCall:
             added[names.POLICY_VERSION] = self._policy_version
         if self._is_chat and lost_input(known):
             added |= messages(request)
-        span.set_attributes({name: value for name, value in added.items() if name not in known})
+        for name in _OTHERS & added.keys():
+            if name in known:
+                del added[name]
+        span.set_attributes(added)
         error = self._passing.error
         if error is not None and ERROR_TYPE not in known:
             span.set_attribute(ERROR_TYPE, error)

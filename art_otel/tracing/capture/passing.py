@@ -25,11 +25,14 @@ class Passing:
         self._broke: str | None = None
         self._has_begun = False
         self._is_blind = False
-        streams = str(response.headers.get("content-type", "")).startswith(_EVENTS)
-        self._events = EventStream(responses=responses) if streams else None
-        self._splits = streams and response.request.headers.get(RAW_HEADER) != "stream"
-        if not response.is_closed:
-            self._watch()
+        self._events: EventStream | None = None
+        self._splits = False
+        if response.is_closed:
+            return
+        if str(response.headers.get("content-type", "")).startswith(_EVENTS):
+            self._events = EventStream(responses=responses)
+            self._splits = response.request.headers.get(RAW_HEADER) != "stream"
+        self._watch()
 
     @property
     def error(self) -> str | None:
@@ -60,7 +63,7 @@ class Passing:
             if self._events is None:
                 self._parts.append(piece)
             else:
-                self._events.read(piece)
+                self._events.take(piece)
             self._is_blind = False
 
     def break_off(self, error: BaseException) -> None:

@@ -259,12 +259,12 @@ EVENTS = [
 def test_a_stream_may_be_cut_anywhere(cut):
     data, parts = cut
     one, other = EventStream(responses=False), EventStream(responses=False)
-    one.read(data)
+    one.take(data)
     handed = []
     for part in parts:
         for piece in split(part):
             handed.append(piece)
-            other.read(piece)
+            other.take(piece)
     assert b"".join(handed) == data
     assert one.body() == other.body()
 
@@ -275,7 +275,7 @@ def test_no_stream_is_too_strange(parts):
         stream = EventStream(responses=responses)
         for part in parts:
             assert b"".join(split(part)) == part
-            stream.read(part)
+            stream.take(part)
         stream.body()
 
 
@@ -292,5 +292,5 @@ def test_no_stream_is_too_strange(parts):
 )
 def test_an_error_in_the_stream_is_told(event, error):
     stream = EventStream(responses="type" in event)
-    stream.read(b"data: " + json.dumps(event).encode() + b"\n\n")
+    stream.take(b"data: " + json.dumps(event).encode() + b"\n\n")
     assert stream.error == error

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import types
+from functools import partial
 
 import openai
 import pytest
@@ -109,7 +110,7 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
 
 
 def test_before_openai_3_requests_are_sent_by_httpx():
-    class Client:
+    class OpenAI:
         def _process_response(self, *, options, response): ...
         def _build_request(self, options): ...
         def _prepare_request(self, request): ...
@@ -121,14 +122,12 @@ def test_before_openai_3_requests_are_sent_by_httpx():
         async def send(self, request, *, stream): ...
 
     older = types.ModuleType("openai")
-    older.OpenAI, older.AsyncOpenAI = type("OpenAI", (Client,), {}), type("AsyncOpenAI", (Client,), {})
+    older.OpenAI, older.AsyncOpenAI = OpenAI, type("AsyncOpenAI", (OpenAI,), {})
     older._base_client = types.SimpleNamespace(httpx=types.SimpleNamespace(Client=Http, AsyncClient=AsyncHttp))
     patches = Patches()
     before = Http.send, AsyncHttp.send
-    asks = capture.Asks(
-        build=lambda method: method, send=lambda _: lambda: "sync", async_send=lambda _: lambda: "async"
-    )
-    assert hook(older, patches, process=lambda method: method, asks=asks) == []
+    asks = capture.Asks(build=partial, send=lambda _: lambda: "sync", async_send=lambda _: lambda: "async")
+    assert hook(older, patches, process=partial, asks=asks) == []
     assert (Http.send(), AsyncHttp.send()) == ("sync", "async")
     patches.undo()
     assert (Http.send, AsyncHttp.send) == before
