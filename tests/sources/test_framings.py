@@ -1,5 +1,6 @@
 """The collector's framings: zstd a message at a time and as one stream, and an object a message."""
 
+import contextlib
 import gzip
 import json
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_otel.errors import SourceError
 from art_otel.sources import Limits
 from tests.sources.requests import (
     damages_of,
@@ -124,7 +126,10 @@ def test_nothing_but_broken_frames(tmp_path):
 @laws
 @given(data=st.data())
 def test_mutated_frames(name, data, tmp_path):
-    read(tmp_path, data.draw(mutated(framed(*MESSAGES[name]))))
+    frames = data.draw(mutated(framed(*MESSAGES[name])))
+    is_taken_for_parquet = frames.startswith(b"PAR1")  # which a named file then has to be
+    with contextlib.suppress(SourceError) if is_taken_for_parquet else contextlib.nullcontext():
+        read(tmp_path, frames)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
