@@ -72,7 +72,7 @@ def convert(conversion: Conversion) -> ConversionReport:
         account = Account()
         for part in workers.run(_assemble, tasks):
             account.add(part)
-        merge_runs([task.run for task in tasks], conversion.out)
+        merge_runs([task.run for task in tasks], conversion.out, encode=workers.run_few)
     report = describe_conversion(joined.counts, account)
     write_report(report, conversion.out)
     return report

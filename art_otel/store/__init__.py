@@ -1,5 +1,6 @@
 """The store: trajectories in Parquet, and the report of a conversion. docs/spec/parquet.md owns the format."""
 
+from art_otel.store.grouping import FileLimits
 from art_otel.store.prompts import Prompt, rebuild_prompts
 from art_otel.store.read import RowGroup, Wanted, read_row_group, read_trajectories, row_groups
 from art_otel.store.report import (
@@ -14,8 +15,9 @@ from art_otel.store.report import (
     write_report,
 )
 from art_otel.store.run_log import LogEntry, RunLog
+from art_otel.store.runs import merge_runs, write_run
 from art_otel.store.schema import SCHEMA_VERSION
-from art_otel.store.write import FileLimits, WriteSummary, merge_runs, write_run, write_trajectories
+from art_otel.store.write import WriteSummary, write_trajectories
 
 __all__ = [
     "REPORT_NAME",

@@ -4,21 +4,15 @@ Invariant: a file under its final name is whole and on the disk. Until `commit` 
 the final ones; a crash leaves only those, and the next writing to the same place removes them. One writer at a time.
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 import glob
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import BinaryIO, Final, Self
 
 from art_otel.errors import UsageError
-from art_otel.store.schema import DICTIONARY_LEAVES, SCHEMA
+from art_otel.store.encoded_group import MAGIC, EncodedGroup, file_frame
+from art_otel.store.parquet_footer import GroupFooter, join_footers
 
 SUFFIX: Final = ".parquet"
 _PARTS: Final = f"part-{'[0-9]' * 5}{SUFFIX}"  # narrow: what matches may be removed
@@ -30,22 +24,29 @@ class _Part:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self.file: BinaryIO = self.temporary.open("wb")
-        self.writer = pq.ParquetWriter(self.file, SCHEMA, **_writer_options())
-        self.writer.add_key_value_metadata(SCHEMA.metadata)
+        self._footers: list[GroupFooter] = []
+        self._starts: list[int] = []
+        self._file: BinaryIO = self.temporary.open("wb")
+        self._file.write(MAGIC)
+
+    def append(self, group: EncodedGroup) -> None:
+        """Write a row group behind the others."""
+        self._starts.append(self._file.tell())
+        self._footers.append(group.footer)
+        group.move_to(self._file)
 
     def finish(self) -> None:
         """Write the footer and wait until the disk has everything."""
-        self.writer.close()
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
+        footer = join_footers(file_frame(), self._footers, [start - len(MAGIC) for start in self._starts])
+        self._file.writelines((footer, len(footer).to_bytes(4, "little"), MAGIC))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
 
     def abandon(self) -> None:
         """Remove the temporary file, if commit has not renamed it."""
-        self.writer.is_open = False  # else its finaliser writes a footer to the closed file
         with suppress(OSError):  # a full disk refuses what is still buffered, and nobody needs it
-            self.file.close()
+            self._file.close()
         self.temporary.unlink(missing_ok=True)
 
 
@@ -78,9 +79,9 @@ class Dataset:
         for part in self._parts:
             part.abandon()
 
-    def write(self, row_group: pa.Table) -> None:
+    def write(self, group: EncodedGroup) -> None:
         """Append a row group to the current part."""
-        self._current().writer.write_table(row_group, row_group_size=max(1, row_group.num_rows))
+        self._current().append(group)
 
     def end_part(self) -> None:
         """Let the next row group begin a new part; a single file has only one."""
@@ -107,34 +108,6 @@ class Dataset:
             self._parts.append(_Part(name))
             self._open = True
         return self._parts[-1]
-
-
-def _writer_options() -> dict[str, Any]:
-    return {
-        "compression": "zstd",
-        "compression_level": 3,
-        "use_dictionary": _dictionary_columns(),
-        "write_statistics": [field.name for field in SCHEMA if not pa.types.is_nested(field.type)],
-        "store_schema": False,
-    }
-
-
-def _dictionary_columns() -> list[str]:
-    return [
-        path
-        for field in SCHEMA
-        for path in _leaf_paths(field.name, field.type)
-        if path.removesuffix(".list.element").split(".")[-1] in DICTIONARY_LEAVES
-    ]
-
-
-def _leaf_paths(path: str, kind: pa.DataType) -> list[str]:
-    """Parquet's paths of the leaf columns below one column."""
-    if pa.types.is_list(kind):
-        return _leaf_paths(f"{path}.list.element", kind.value_type)
-    if pa.types.is_struct(kind):
-        return [leaf for field in kind for leaf in _leaf_paths(f"{path}.{field.name}", field.type)]
-    return [path]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """One run of art-otel for the benchmark of batches, in a process of its own; prints JSON.
 
-python -m tests.benchmarks.batches_runs memory|bytes|parquet SOURCE
+python -m tests.benchmarks.batches_runs spans|through-parquet|parquet SOURCE
 """
 
 import json
@@ -26,22 +26,25 @@ def read_rollouts(dump: str) -> Iterator[list[Span]]:
         yield list(spans)
 
 
-def from_memory(dump: str) -> dict:
-    """Spans in memory to numpy batches."""
+def from_spans(dump: str) -> dict:
+    """OTLP bytes to spans in memory to numpy batches."""
     warm_up(dump)
     trajectories: list[Trajectory] = []
-    count, assembling = 0, 0.0
-    for spans in read_rollouts(dump):
-        count += len(spans)
-        begin = time.process_time()
-        trajectories.extend(build_trajectories(SpanGroup(spans=spans)).trajectories)
-        assembling += time.process_time() - begin
+    count, reading, assembling = 0, 0.0, 0.0
     begin = time.process_time()
+    for spans in read_rollouts(dump):
+        read = time.process_time()
+        trajectories.extend(build_trajectories(SpanGroup(spans=spans)).trajectories)
+        count += len(spans)
+        reading += read - begin
+        begin = time.process_time()
+        assembling += begin - read
     report = read_batches(trajectories)
-    return {"spans": count, "assembling": assembling, "batching": time.process_time() - begin, **report}
+    batching = time.process_time() - begin
+    return {"spans": count, "reading": reading, "assembling": assembling, "batching": batching, **report}
 
 
-def from_bytes(dump: str) -> dict:
+def through_parquet(dump: str) -> dict:
     """OTLP bytes to Parquet to numpy batches."""
     warm_up(dump)
     with tempfile.TemporaryDirectory(dir=Path(dump).parent) as folder:
@@ -80,7 +83,7 @@ def read_batches(source: str | Path | Iterable[Trajectory]) -> dict:
     return {"completions": report.completions, "tokens": report.tokens, "trained_tokens": report.trained_tokens}
 
 
-RUNS = {"memory": from_memory, "bytes": from_bytes, "parquet": from_parquet}
+RUNS = {"spans": from_spans, "through-parquet": through_parquet, "parquet": from_parquet}
 
 if __name__ == "__main__":
     print(json.dumps(RUNS[sys.argv[1]](sys.argv[2])))

@@ -1,0 +1,142 @@
+"""Grouping: which rows make up a row group, and the table of those.
+
+Invariant: only the rows and their order decide where a group ends and what number ART knows a rollout's group by; in
+which batches the rows stand does not matter. A batch is anything that can be told from others and is loaded when its
+rows are gathered.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from art_otel.errors import UsageError
+from art_otel.store.encode import WEIGHT
+from art_otel.store.schema import SCHEMA
+
+KEYS: Final = ("rollout_id", "attempt", "trace_id", "group_id", WEIGHT)
+"""The columns that grouping needs."""
+
+Order: TypeAlias = tuple[str, int, str]
+BatchT = TypeVar("BatchT", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileLimits:
+    """The most rows and bytes (in memory, about) of a row group and of a part. One row may be larger."""
+
+    group_rows: int = 1024
+    group_bytes: int = 16 * 1024 * 1024
+    part_rows: int = 64 * 1024
+    part_bytes: int = 1024 * 1024 * 1024
+
+
+class Row(NamedTuple, Generic[BatchT]):
+    """One row of a batch. `order` is its `Trajectory.order`."""
+
+    order: Order
+    group_id: str | None
+    weight: int
+    batch: BatchT
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slice(Generic[BatchT]):
+    """`count` neighbours of a batch, from row `first` on."""
+
+    batch: BatchT
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowGroupPlan(Generic[BatchT]):
+    """A row group to be: the rows of `slices`, in the order of their places there, with ART's `group_indexes`.
+
+    `order` and `group_indexes` have shape (rows,); `order` is None where the slices are in order already.
+    """
+
+    slices: tuple[Slice[BatchT], ...]
+    order: tuple[int, ...] | None
+    group_indexes: tuple[int, ...]
+    weight: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return len(self.group_indexes)
+
+
+def rows_of(keys: pa.RecordBatch, batch: BatchT) -> Iterator[Row[BatchT]]:
+    """The rows of a batch, of which `keys` has the columns KEYS at least."""
+    ids, attempts, traces, groups, weights = (keys.column(name).to_pylist() for name in KEYS)
+    for position, rollout_id in enumerate(ids):
+        order = (rollout_id, attempts[position] or 0, traces[position])
+        yield Row(order, groups[position], weights[position], batch, position)
+
+
+def plan_groups(rows: Iterable[Row[BatchT]], limits: FileLimits) -> Iterator[RowGroupPlan[BatchT]]:
+    """The row groups of rows in order. Raises UsageError where the order breaks."""
+    group_indexes = _GroupIndexes()
+    group: list[Row[BatchT]] = []
+    weight = 0
+    before: Order | None = None
+    for row in rows:
+        if before is not None and row.order < before:
+            raise UsageError(
+                f"rollout {row.order[0]!r} comes after {before[0]!r}: sort trajectories by their `order` before writing"
+            )
+        before = row.order
+        if group and (len(group) == limits.group_rows or weight + row.weight > limits.group_bytes):
+            yield _plan(group, weight, group_indexes)
+            group, weight = [], 0
+        group.append(row)
+        weight += row.weight
+    if group:
+        yield _plan(group, weight, group_indexes)
+
+
+def gather(plan: RowGroupPlan[BatchT], load: Callable[[BatchT], pa.RecordBatch]) -> pa.Table:
+    """The rows of a group as one table in the file's schema."""
+    table = pa.Table.from_batches([load(piece.batch).slice(piece.first, piece.count) for piece in plan.slices])
+    if plan.order is not None:
+        table = table.take(pa.array(plan.order, pa.int64()))
+    indexes = pa.array(plan.group_indexes, pa.int64())
+    table = table.drop_columns([WEIGHT]).combine_chunks()
+    return table.add_column(0, "group_index", indexes).replace_schema_metadata(SCHEMA.metadata)
+
+
+class _GroupIndexes:
+    """ART's number of each group, by first appearance. A rollout without a group is a group of its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self._count = 0
+
+    def of(self, group_id: str | None) -> int:
+        index = self._count if group_id is None else self._known.setdefault(group_id, self._count)
+        self._count = max(self._count, index + 1)
+        return index
+
+
+def _plan(group: Sequence[Row[BatchT]], weight: int, group_indexes: _GroupIndexes) -> RowGroupPlan[BatchT]:
+    """One slice of each batch, for its rows here are neighbours in it, then put in order."""
+    places: dict[BatchT, list[int]] = {}  # where in the group the rows of each batch stand
+    for place, row in enumerate(group):
+        places.setdefault(row.batch, []).append(place)
+    sliced = list(chain.from_iterable(places.values()))
+    return RowGroupPlan(
+        slices=tuple(
+            Slice(batch=batch, first=group[taken[0]].position, count=len(taken)) for batch, taken in places.items()
+        ),
+        order=None if sliced == sorted(sliced) else tuple(sorted(range(len(sliced)), key=sliced.__getitem__)),
+        group_indexes=tuple(group_indexes.of(row.group_id) for row in group),
+        weight=weight,
+    )

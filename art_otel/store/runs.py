@@ -1,0 +1,102 @@
+"""Runs: sorted trajectories in scratch files, and the dataset that is merged from them.
+
+Invariant: a dataset has the same bytes whatever runs its trajectories stood in and whichever processes encoded it.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+import heapq
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from art_otel.errors import StoreError
+from art_otel.store.encode import BATCH_SCHEMA, encode_batches
+from art_otel.store.encoded_group import EncodedGroup, encode_group_into
+from art_otel.store.grouping import KEYS, FileLimits, Row, RowGroupPlan, gather, plan_groups, rows_of
+from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
+from art_otel.trajectories.trajectory import Trajectory
+
+_PIECE_BYTES: Final = 2 * 1024 * 1024
+_KEY_FIELDS: Final = [BATCH_SCHEMA.get_field_index(name) for name in KEYS]
+
+
+class Piece(NamedTuple):
+    """A batch of a run: the run's file and the number of the batch in it."""
+
+    run: str
+    number: int
+
+
+PiecePlan: TypeAlias = RowGroupPlan[Piece]
+Encoder: TypeAlias = Callable[[Callable[[PiecePlan], EncodedGroup], Iterable[PiecePlan]], Iterable[EncodedGroup]]
+"""`map`, or what does the same with several processes. The results come in the order of the plans."""
+
+
+def write_run(trajectories: Iterable[Trajectory], path: str | Path) -> None:
+    """Write trajectories, sorted by `Trajectory.order`, as a run for merge_runs: a scratch file in Arrow IPC.
+
+    It is not compressed: that would take as long as all the rest of it.
+    """
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, BATCH_SCHEMA) as writer:
+        for batch in encode_batches(trajectories):
+            for piece in _pieces(batch):
+                writer.write_batch(piece)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of about 2 MiB, because encoding a group loads a piece of every run."""
+    count = ceil(batch.nbytes / _PIECE_BYTES)
+    rows = ceil(batch.num_rows / count)
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+
+def merge_runs(
+    runs: Sequence[str | Path], out: str | Path, *, limits: FileLimits = FILE_LIMITS, encode: Encoder = map
+) -> WriteSummary:
+    """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
+
+    Memory is that of about one row group in each process, and the keys of 2 MiB of each run. Raises StoreError for a
+    file that is no run.
+    """
+    rows = heapq.merge(*(_keys(str(run)) for run in runs), key=attrgetter("order"))
+    return write_groups(plan_groups(rows, limits), lambda plans: encode(_encode, plans), out, limits)
+
+
+def _keys(run: str) -> Iterator[Row[Piece]]:
+    with (
+        _opened(run) as file,
+        pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=_KEY_FIELDS)) as reader,
+    ):
+        for number in range(reader.num_record_batches):
+            yield from rows_of(reader.get_batch(number), Piece(run, number))
+
+
+def _encode(plan: PiecePlan) -> EncodedGroup:
+    """Encode a group into a file beside the runs."""
+    first = plan.slices[0]
+    name = f"{first.batch.run}-{first.batch.number}-{first.first}.group"  # no other group begins there
+    return encode_group_into(name, gather(plan, _load))
+
+
+def _load(piece: Piece) -> pa.RecordBatch:
+    with _opened(piece.run) as file, pa.ipc.open_file(file) as reader:
+        return reader.get_batch(piece.number)
+
+
+@contextmanager
+def _opened(run: str) -> Generator[pa.MemoryMappedFile]:
+    try:
+        with pa.memory_map(run) as file:
+            if not pa.ipc.open_file(file).schema.equals(BATCH_SCHEMA):
+                raise StoreError(f"{run}: not a run of this version; convert again")
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{run}: cannot be read as a run: {error}") from error
