@@ -5,8 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from art_otel.engines import buckets as buckets_module
 from art_otel.engines import condense
-from art_otel.engines.buckets import Buckets, read_bucket, size_of, weigh_traces
+from art_otel.engines.buckets import Buckets, Held, read_bucket, size_of, weigh_traces
 from art_otel.spans import Span
 
 LONG, MEMORY = 24, 400
@@ -102,3 +103,19 @@ def test_a_conversation_takes_what_is_new_of_it(monkeypatch):
     found = condensed(spans)
     assert sum(len(msgspec.msgpack.encode((span, echoes))) for span, echoes, _ in found) < 50 * 200
     assert all(echoes[0].place == 0 for _, echoes, _ in found[2:])
+
+
+# As above.
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(many_spans(), st.sampled_from([0, 300, 1 << 20]), st.sampled_from([2, 500, 1 << 20]))
+def test_buckets_keep_their_order_whatever_goes_to_disk_when(monkeypatch, tmp_path_factory, spans, budget, piece):
+    monkeypatch.setattr(buckets_module, "_PIECE", piece)
+    buckets = Buckets(tmp_path_factory.mktemp("buckets"), 3, budget)
+    for span in spans:
+        buckets.add(int(span.trace_id[0]) % 3, span)
+    if budget == 0 or buckets.spilled:
+        buckets.flush()
+    for bucket in range(3):
+        content = buckets.content(bucket)
+        assert list(read_bucket(content)) == [span for span in spans if int(span.trace_id[0]) % 3 == bucket]
+        assert not (buckets.spilled and any(isinstance(part, Held) for part in content))

@@ -61,6 +61,7 @@ def lay_out(rows: Items[Items[Sequence]], *, width: int | None = None, pad_token
     input_ids = np.full(shape, pad_token_id, np.int32)
     loss_mask, logprobs = np.zeros(shape, np.bool_), np.zeros(shape, np.float32)
     segment_ids, position_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    positions = np.arange(max(map(len, sequences), default=0), dtype=np.int32)
     advantages = None if any(one.advantages is None for one in sequences) else np.zeros(shape, np.float32)
     token_rewards = None if any(one.token_rewards is None for one in sequences) else np.zeros(shape, np.float32)
     number = 0
@@ -68,13 +69,14 @@ def lay_out(rows: Items[Items[Sequence]], *, width: int | None = None, pad_token
         end = 0
         for sequence in members:
             number += 1
-            place = (row, slice(end, end + len(sequence)))
-            end += len(sequence)
+            size = len(sequence)
+            place = (row, slice(end, end + size))
+            end += size
             input_ids[place] = sequence.input_ids
             loss_mask[place] = sequence.loss_mask
             logprobs[place] = sequence.logprobs
             segment_ids[place] = number
-            position_ids[place] = np.arange(len(sequence))
+            position_ids[place] = positions[:size]
             if advantages is not None and sequence.advantages is not None:
                 advantages[place] = sequence.advantages
             if token_rewards is not None and sequence.token_rewards is not None:

@@ -41,7 +41,9 @@ class Chunk:
         Raises StoreError, also where the file is not the one that was listed: what was found out about it would be
         taken for something else.
         """
-        rows = None if numbers is None else [number - self.first for number in numbers]
+        rows: list[int] | None = None
+        if numbers is not None and list(numbers) != list(self.numbers):  # taking every row costs more than reading all
+            rows = [number - self.first for number in numbers]
         if not isinstance(self.stored, RowGroup):
             return iter(self.stored if rows is None else [self.stored[row] for row in rows])
         if _version(self.stored.file) != self.version:

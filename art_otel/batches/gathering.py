@@ -6,7 +6,7 @@ why it is not.
 
 from collections import Counter
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from art_otel.batches.chat_template import ChatTemplate
@@ -16,7 +16,7 @@ from art_otel.batches.retokenised import RetokenisedHistories, RetokenisedHistor
 from art_otel.batches.sequences import Sequence, build_sequence
 from art_otel.batches.token_rewards import Weights, token_rewards
 from art_otel.errors import UsageError
-from art_otel.trajectories import TokenHistories, TokenHistory, Trajectory, token_histories
+from art_otel.trajectories import MessageDrift, TokenHistories, TokenHistory, Trajectory, token_histories
 
 TooLong: TypeAlias = Literal["leave_out", "cut", "raise"]
 
@@ -26,6 +26,7 @@ NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
 
 _NAMED: Final = 100  # rollouts with such rewards
+_NOTHING_TOKENISED: Final = RetokenisedHistories(histories=(), left_out=())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +42,7 @@ class Gatherer:
     """Makes sequences of trajectories, and counts in `report`.
 
     With a `template`, what has no token ids is tokenised by it; the trajectories then need their messages.
+    `unconfirmed` gets an entry a trajectory: what is drift or not by messages that were not recorded, or not read.
     """
 
     report: BatchReport
@@ -48,12 +50,14 @@ class Gatherer:
     lengths: Lengths
     weights: Weights | None = None
     template: ChatTemplate | None = None
+    unconfirmed: list[tuple[MessageDrift, ...]] = field(default_factory=list[tuple[MessageDrift, ...]])
 
     def sequences(self, trajectory: Trajectory, worth: Items[Worth]) -> list[Sequence]:
         """The sequences of a trajectory that is selected. `worth` has shape (turns,)."""
         found = token_histories(trajectory)
         own = _tokenised_here(trajectory, found, self.template)
         left_out = _untold(trajectory, found.known, own)
+        self.unconfirmed.append(found.unconfirmed)
         extras = None if self.weights is None else token_rewards(trajectory, self.weights)
         sequences: list[Sequence] = []
         for history in (*found.known, *own.histories):
@@ -69,17 +73,22 @@ class Gatherer:
             fitting = None if sequence is None else self._fitted(sequence, left_out)
             if fitting is not None:
                 sequences.append(fitting)
+        self._count(trajectory, found, left_out, used=bool(sequences))
+        return sequences
+
+    def _count(self, trajectory: Trajectory, found: TokenHistories, left_out: Counter[str], *, used: bool) -> None:
         report = self.report
         report.drifts += len(found.drifts)
-        report.completions += sum(turn.choice is not None for turn in trajectory.turns)
-        report.completions_left_out.update(left_out)
-        if left_out[UNUSABLE] and len(report.unusable_rewards) < _NAMED:
+        report.message_drifts += len(found.message_drifts)
+        report.completions += sum([turn.choice is not None for turn in trajectory.turns])
+        if left_out:
+            report.completions_left_out.update(left_out)
+        if UNUSABLE in left_out and len(report.unusable_rewards) < _NAMED:
             report.unusable_rewards.append(trajectory.rollout_id)
-        if sequences:
+        if used:
             report.trajectories_used += 1
         else:
             report.trajectories_left_out[_why(left_out)] += 1
-        return sequences
 
     def _fitted(self, sequence: Sequence, left_out: Counter[str]) -> Sequence | None:
         """The sequence, or what may be of it."""
@@ -108,20 +117,22 @@ def _tokenised_here(
 ) -> RetokenisedHistories:
     """What no server gave ids for, tokenised with the template if there is one."""
     if template is None or not found.unknown:
-        return RetokenisedHistories(histories=(), left_out=())
+        return _NOTHING_TOKENISED
     return retokenise(trajectory, template, found.unknown)
 
 
 def _untold(trajectory: Trajectory, known: Items[TokenHistory], own: RetokenisedHistories) -> Counter[str]:
     """The completions that no sequence trains, whatever they are worth, by reason."""
-    told = {turn for history in known for turn in history.turns}
-    told |= {span.turn for history in own.histories for span in history.spans}
+    told = set[int]().union(*[history.turns for history in known], *[history.turns for history in own.histories])
     reasons = {turn: each.reason for each in own.left_out for turn in each.turns}
     left_out = Counter[str]()
+    calls = trajectory.calls
     for position, turn in enumerate(trajectory.turns):
-        if turn.choice is not None and trajectory.calls[turn.call].failed:
+        if turn.choice is None:
+            continue
+        if calls[turn.call].failed:
             left_out[FAILED] += 1
-        elif turn.choice is not None and position not in told:
+        elif position not in told:
             left_out[reasons.get(position, NO_IDS)] += 1
     return left_out
 

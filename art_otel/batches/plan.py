@@ -35,6 +35,8 @@ LARGEST: Final = 1e37
 
 UNUSABLE: Final = "unusable reward"
 
+_WHOLE: Final = 0  # the unit that is a whole rollout
+
 
 class Worth(NamedTuple):
     """What a turn is trained with, or why it is not.
@@ -80,6 +82,8 @@ class Plan:
             self.units.keys[unit]: self._unit(unit) for unit in range(start, self.units.ends[number])
         }
         unknown = Worth(left_out=None if self.advantages is None else "no reward")
+        if self.credit.per == "rollout":
+            return (of_unit.get(_WHOLE, unknown),) * len(trajectory.turns)
         return tuple(
             of_unit.get(_key(self.credit, place, turn, trajectory), unknown)
             for place, turn in enumerate(trajectory.turns)
@@ -129,7 +133,7 @@ def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> N
         turns = len(trajectory.turns)
         raise UsageError(f"credit: gave {len(rewards)} rewards to {turns} turns of rollout {trajectory.rollout_id}")
     if credit.per == "rollout":
-        found = {0: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
+        found = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
     else:
         found = {
             key: (turn.call if credit.per == "call" else key, reward)
@@ -145,8 +149,6 @@ def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> N
 
 def _key(credit: Credit, place: int, turn: Turn, trajectory: Trajectory) -> int | None:
     """Which unit of the trajectory the turn belongs to; None for a turn outside of every step."""
-    if credit.per == "rollout":
-        return 0
     return place if credit.per == "call" else trajectory.calls[turn.call].step
 
 

@@ -5,12 +5,10 @@ state. Memory is that of a window of row groups, a batch and the plan.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypedDict
-
-import numpy as np
 
 from art_otel.batches.batch import Batch, lay_out
 from art_otel.batches.chat_template import ChatTemplate
@@ -21,11 +19,13 @@ from art_otel.batches.order import Order
 from art_otel.batches.plan import Advantage, Plan, Refusal, Worth, make_plan
 from art_otel.batches.report import BatchReport
 from art_otel.batches.rows import Rows
+from art_otel.batches.selection import MESSAGES
 from art_otel.batches.sequences import Sequence
 from art_otel.batches.token_rewards import Weights
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import MessageDrift, Trajectory
+from art_otel.trajectories.token_drift import messages_differ
 
 Packer: TypeAlias = Callable[[Iterable[Sequence]], Iterator[Rows]]
 
@@ -97,7 +97,7 @@ class Batches:
             window, sequence = [places.popleft() for row in rows for _ in row][-1]
             self.state = self._state((window, sequence + 1))
             report.batches += 1
-            report.padding += int(np.count_nonzero(batch.segment_ids == 0))
+            report.padding += batch.input_ids.size - sum([len(sequence) for row in rows for sequence in row])
             report.give(sequence for row in rows for sequence in row)
             yield batch
 
@@ -113,9 +113,9 @@ class Batches:
         report = self.report = BatchReport()
         for window in self._recipe.order.windows(self._chunks):
             for chunk in window:
-                for selected in self._selected(chunk, wanted, report):
+                for number, trajectory in self._selected(chunk, wanted, report):
                     report.trajectories_used += 1
-                    yield selected
+                    yield trajectory, self.plan().worth(number, trajectory)
 
     def plan(self) -> Plan:
         """What every trajectory is worth: read at the first need, and kept."""
@@ -155,21 +155,23 @@ class Batches:
             template=self._recipe.template,
         )
         wanted = _TOKENS if self._recipe.template is None else _TURNS
-        for trajectory, worth in self._selected(chunk, wanted, report):
-            yield from gatherer.sequences(trajectory, worth)
+        numbers: list[int] = []
+        for number, trajectory in self._selected(chunk, wanted, report):
+            numbers.append(number)
+            yield from gatherer.sequences(trajectory, plan.worth(number, trajectory))
+        if not wanted.messages:
+            unconfirmed = zip(numbers, gatherer.unconfirmed, strict=True)
+            report.message_drifts += _count_drifts(chunk, {number: drifts for number, drifts in unconfirmed if drifts})
 
-    def _selected(
-        self, chunk: Chunk, wanted: Wanted, report: BatchReport
-    ) -> Iterator[tuple[Trajectory, tuple[Worth, ...]]]:
-        """This reader's trajectories of a chunk that are not refused, with what their turns are worth."""
+    def _selected(self, chunk: Chunk, wanted: Wanted, report: BatchReport) -> Iterator[tuple[int, Trajectory]]:
+        """This reader's trajectories of a chunk that are not refused, with their numbers."""
         plan = self.plan()
         own = self._recipe.order.own(chunk.numbers)
         selected = [number for number in own if number not in plan.refusals]
         report.trajectories += len(own)
         report.trajectories_left_out.update(plan.refusals[number] for number in own if number in plan.refusals)
         if selected:
-            for number, trajectory in zip(selected, chunk.read(wanted, selected), strict=True):
-                yield trajectory, plan.worth(number, trajectory)
+            yield from zip(selected, chunk.read(wanted, selected), strict=True)
 
     def _state(self, place: _Place) -> State:
         recipe = self._recipe
@@ -184,3 +186,11 @@ class Batches:
             if state.get(name) != expected[name]:
                 raise UsageError(f"resume: its {name} is {state.get(name)!r}, that of these batches {expected[name]!r}")
         return (state["window"], state["sequence"])
+
+
+def _count_drifts(chunk: Chunk, unconfirmed: Mapping[int, Items[MessageDrift]]) -> int:
+    """How many of these are drift. Messages are read only here, and only of the trajectories that need them."""
+    if not unconfirmed:
+        return 0
+    found = zip(unconfirmed.values(), chunk.read(MESSAGES, list(unconfirmed)), strict=True)
+    return sum(messages_differ(trajectory.turns, drift) is True for drifts, trajectory in found for drift in drifts)

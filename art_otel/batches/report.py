@@ -31,8 +31,9 @@ class BatchReport:
     `tokens` and `trained_tokens` are those given, `padding` the places without a token; `cut_tokens` and
     `cut_trained_tokens` were dropped from the ends of `cut_sequences`. `without_logprobs` counts trained tokens of
     which nobody recorded a logprob, `zero_advantage_tokens` those from which nothing is learnt, as of a rollout that is
-    alone in its group; `drifts` prompts that a server tokenised anew, `retokenised` sequences whose ids are not the
-    server's.
+    alone in its group; `drifts` prompts that a server tokenised anew, `message_drifts` prompts that continue an earlier
+    path by their ids while their messages do not (counted when a row group is through), `retokenised` sequences whose
+    ids are not the server's.
     """
 
     trajectories: int = 0
@@ -54,27 +55,24 @@ class BatchReport:
     without_logprobs: int = 0
     zero_advantage_tokens: int = 0
     drifts: int = 0
+    message_drifts: int = 0
     retokenised: int = 0
     unusable_rewards: list[str] = field(default_factory=list[str])
 
     def give(self, sequences: Iterable[Sequence]) -> None:
         """Count sequences that are given."""
         for sequence in sequences:
+            trained = sequence.trained_tokens
             self.sequences += 1
             self.tokens += len(sequence)
-            self.trained_tokens += sequence.trained_tokens
+            self.trained_tokens += trained
             self.trained_completions += len(sequence.completions)
             self.without_logprobs += sequence.without_logprobs
-            self.zero_advantage_tokens += _zero_advantages(sequence)
             self.retokenised += sequence.retokenised
+            if sequence.advantages is not None:  # they are 0.0 outside of the mask
+                self.zero_advantage_tokens += trained - int(np.count_nonzero(sequence.advantages))
 
     def leave_out(self, sequence: Sequence, reason: str) -> None:
         """Count a sequence that was made and is not given."""
         self.sequences_left_out[reason] += 1
         self.left_out_trained_tokens += sequence.trained_tokens
-
-
-def _zero_advantages(sequence: Sequence) -> int:
-    if sequence.advantages is None:
-        return 0
-    return sequence.trained_tokens - int(np.count_nonzero(sequence.advantages[sequence.loss_mask]))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from art_otel.batches.plan import UNUSABLE, Worth
 from art_otel.batches.token_rewards import TokenRewards
-from art_otel.calls import TokenIds
+from art_otel.calls import Logprobs, TokenIds
 from art_otel.trajectories import CompletionSpan, Trajectory
 
 EMPTY: Final = "no tokens sampled"
@@ -36,6 +36,16 @@ class History(Protocol):
     @property
     def spans(self) -> tuple[CompletionSpan, ...]:
         """Where the completions of the turns stand."""
+        ...
+
+    @property
+    def loss_mask(self) -> bytes:
+        """A byte a token, 1 in the completions that are trained here."""
+        ...
+
+    @property
+    def logprobs(self) -> Logprobs | None:
+        """Shape: (tokens,), 0.0 where nothing was sampled; None where those of a trained completion are unknown."""
         ...
 
 
@@ -114,6 +124,7 @@ def build_sequence(
     for their worth, by reason.
     """
     trained: list[CompletionSpan] = []
+    refused = False
     for span in history.spans:
         if span.trained:
             reason = _reason_against(span, worth[span.turn], token_rewards)
@@ -121,23 +132,15 @@ def build_sequence(
                 trained.append(span)
             else:
                 left_out[reason] += 1
+                refused = True
     if not trained:
         return None
-    size = len(history.token_ids)
-    mask = np.zeros(size, np.bool_)
-    gains = np.zeros(size, np.float32) if advantages else None
-    extras = None if token_rewards is None else np.zeros(size, np.float32)
-    logprobs = np.zeros(size, np.float32)
-    for span in history.spans:
-        known = None if retokenised else _logprobs(trajectory, span)
-        logprobs[span.start : span.end] = np.nan if known is None else known
-    for span in trained:
-        mask[span.start : span.end] = True
-        if gains is not None:
+    mask = _mask(history, trained) if refused else np.frombuffer(history.loss_mask, np.bool_)
+    gains = None
+    if advantages:
+        gains = np.zeros(len(mask), np.float32)
+        for span in trained:
             gains[span.start : span.end] = worth[span.turn].advantage or 0.0
-        if extras is not None and token_rewards is not None:
-            extras[span.start : span.end] = token_rewards.get(span.turn, 0.0)
-    logprobs[~mask & np.isnan(logprobs)] = 0.0
     return Sequence(
         rollout_id=trajectory.rollout_id,
         group_id=trajectory.group_id,
@@ -145,12 +148,12 @@ def build_sequence(
         policy_version=_policy_version(trajectory, trained),
         turns=history.turns,
         completions=tuple(trained),
-        rewards=tuple(worth[span.turn].reward for span in trained),
+        rewards=tuple([worth[span.turn].reward for span in trained]),
         input_ids=np.frombuffer(history.token_ids.data, "<i4"),
         loss_mask=mask,
-        logprobs=logprobs,
+        logprobs=_logprobs(trajectory, history, mask, retokenised=retokenised),
         advantages=gains,
-        token_rewards=extras,
+        token_rewards=None if token_rewards is None else _extras(token_rewards, trained, len(mask)),
         retokenised=retokenised,
     )
 
@@ -163,12 +166,42 @@ def _reason_against(span: CompletionSpan, worth: Worth, token_rewards: TokenRewa
     return worth.left_out or (UNUSABLE if unusable else None)
 
 
-def _logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
+def _mask(history: History, trained: Items[CompletionSpan]) -> NDArray[np.bool_]:
+    """The loss mask of these completions alone."""
+    mask = np.zeros(len(history.token_ids), np.bool_)
+    for span in trained:
+        mask[span.start : span.end] = True
+    return mask
+
+
+def _logprobs(
+    trajectory: Trajectory, history: History, mask: NDArray[np.bool_], *, retokenised: bool
+) -> NDArray[np.float32]:
+    """The history's logprobs, NaN in trained completions that have none."""
+    if history.logprobs is not None:
+        logprobs = np.frombuffer(history.logprobs.data, "<f4")
+    else:
+        logprobs = np.zeros(len(mask), np.float32)
+        for span in history.spans:
+            known = None if retokenised else _given_logprobs(trajectory, span)
+            logprobs[span.start : span.end] = np.nan if known is None else known
+    unknown = np.isnan(logprobs)
+    return np.where(unknown & ~mask, np.float32(0), logprobs) if unknown.any() else logprobs
+
+
+def _given_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
     """The logprobs of a completion, None where they are unknown."""
     given = trajectory.turns[span.turn].logprobs
     if given is None or len(given) != span.end - span.start:
         return None
     return np.frombuffer(given.data, "<f4")
+
+
+def _extras(token_rewards: TokenRewards, trained: Items[CompletionSpan], size: int) -> NDArray[np.float32]:
+    extras = np.zeros(size, np.float32)
+    for span in trained:
+        extras[span.start : span.end] = token_rewards.get(span.turn, 0.0)
+    return extras
 
 
 def _policy_version(trajectory: Trajectory, trained: Items[CompletionSpan]) -> str | None:

@@ -10,6 +10,7 @@ Needs torch, which art-otel itself does not depend on: `pip install 'art-otel[to
 # torch is not installed where the types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+# pyright: reportMissingTypeArgument=false
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

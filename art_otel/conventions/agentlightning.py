@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Logprobs, Message, TokenIds
+from art_otel.calls import Choice, Logprobs, TokenIds
 from art_otel.conventions import values
-from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.facts import UNSAID, CallFacts
 from art_otel.conventions.payload import read_tokens
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.recorded import Recorded
@@ -25,14 +26,16 @@ RESPONSE_IDS: Final = "response_token_ids"
 LOGPROBS: Final = "logprobs.content"
 
 
-_FIRST: Final = Choice(index=0, message=Message(role="assistant"))
+_FIRST: Final = Choice(index=0, message=UNSAID)
+
+
+def may_tell(names: AttributeNames) -> bool:
+    """Whether any of the names is one that is read here."""
+    return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
 
 
 def read(recorded: Recorded, known: CallFacts) -> CallFacts | None:
     """What the attributes tell of tokens that is not known yet; None when that is nothing."""
-    attributes = recorded.span.attributes
-    if PROMPT_IDS not in attributes and RESPONSE_IDS not in attributes and LOGPROBS not in attributes:
-        return None
     reading = recorded.reading()
     prompt = _ids(reading, PROMPT_IDS) if known.prompt_token_ids is None else None
     first = next((choice for choice in known.choices or () if choice.index == 0), _FIRST)

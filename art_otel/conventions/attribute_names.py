@@ -5,9 +5,9 @@ memory holds at most `REMEMBERED` sets, each of at most `REMEMBERED_LENGTH` char
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 REMEMBERED: Final = 256
 REMEMBERED_LENGTH: Final = 16_384
@@ -24,17 +24,34 @@ MAX_STEPS: Final = 64
 _FIRST_INDEX: Final = re.compile(r"\.(?=[0-9]+(?:\.|$))")
 
 _Tree: TypeAlias = dict[str, "str | _Tree"]
+_Found = TypeVar("_Found")
 
 
 class AttributeNames:
     """Names in their order."""
 
-    __slots__ = ("_lists", "_names", "_starting")
+    __slots__ = ("_lists", "_names", "_starting", "_told")
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
+        self._names = dict.fromkeys(names)
         self._starting: dict[str | tuple[str, ...], tuple[str, ...]] = {}
         self._lists: dict[str, Shape] | None = None
+        self._told: dict[object, Any] = {}
+
+    def told(self, find: Callable[["AttributeNames"], _Found]) -> _Found:
+        """What a function finds out about these names; it stands in a module, sees only them, and is asked once."""
+        try:
+            return self._told[find]
+        except KeyError:
+            found = self._told[find] = find(self)
+            return found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def among(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of `names` that are here, in the order of `names`."""
+        return tuple([name for name in names if name in self._names])
 
     def starting(self, prefix: str | tuple[str, ...]) -> tuple[str, ...]:
         """The names that start with a prefix, or with one of several."""

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.calls import Choice, InferenceCall
 from art_otel.conventions import agentlightning, genai, genai_messages, litellm, openinference, openllmetry, own
-from art_otel.conventions.attribute_names import names_of
+from art_otel.conventions.attribute_names import AttributeNames, names_of
 from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
 from art_otel.conventions.failure import failure_of
 from art_otel.conventions.finish import BROKEN
@@ -19,27 +19,40 @@ from art_otel.conventions.operations import TEXT_COMPLETION, operation_of_name
 from art_otel.conventions.recorded import Recorded
 from art_otel.spans import LogRecord, Span
 
-Convention: TypeAlias = Callable[[Recorded, CallFacts], CallFacts | None]
+Read: TypeAlias = Callable[[Recorded, CallFacts], CallFacts | None]
+MayTell: TypeAlias = Callable[[AttributeNames], bool]
+
+
+class Convention(msgspec.Struct, frozen=True):
+    """How a convention is read, and which spans it is read of: by the names of their attributes.
+
+    One without `may_tell` reads events and log records only.
+    """
+
+    read: Read
+    may_tell: MayTell | None = None
+
 
 CONVENTIONS: Final[dict[str, Convention]] = {
-    own.CONVENTION: own.read,
-    agentlightning.CONVENTION: agentlightning.read,
-    openinference.RAW: openinference.read_raw,
-    litellm.CONVENTION: litellm.read,
-    genai.ATTRIBUTES: genai.read,
-    genai.DETAILS: genai.read_details,
-    genai_messages.CONVENTION: genai_messages.read,
-    openinference.FLATTENED: openinference.read_flattened,
-    openllmetry.CONVENTION: openllmetry.read,
+    own.CONVENTION: Convention(own.read, own.may_tell),
+    agentlightning.CONVENTION: Convention(agentlightning.read, agentlightning.may_tell),
+    openinference.RAW: Convention(openinference.read_raw, openinference.may_have_bodies),
+    litellm.CONVENTION: Convention(litellm.read, litellm.may_tell),
+    genai.ATTRIBUTES: Convention(genai.read, genai.may_tell),
+    genai.DETAILS: Convention(genai.read_details),
+    genai_messages.CONVENTION: Convention(genai_messages.read),
+    openinference.FLATTENED: Convention(openinference.read_flattened, openinference.may_be_flattened),
+    openllmetry.CONVENTION: Convention(openllmetry.read, openllmetry.may_tell),
 }
 """Who may describe a call, the most trusted first. Each is told what the more trusted ones know already."""
 
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """The call that an inference span and its log records describe. `agent` and `step` are left to the span tree."""
-    recorded = Recorded(span, logs, names_of(span.attributes))
+    names = names_of(span.attributes)
+    recorded = Recorded(span, logs, names)
     known = NOTHING
-    for read in CONVENTIONS.values():
+    for read in names.told(_readers_with_events if span.events or logs else _readers):
         found = read(recorded, known)
         if found is not None:
             known = found if known is NOTHING else merge_facts(known, found)
@@ -48,8 +61,11 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         known = _with_prompts_apart(known)
     reasons = genai.finish_reasons(span)
     error_type, error = failure_of(span)
-    if error_type is None and error is None and _broke(known.choices, reasons):
+    broke = _broke(known.choices, reasons)
+    if broke and error_type is None and error is None:
         error_type = BROKEN
+    dropped = sum([log.dropped_attributes_count for log in logs]) if logs else 0
+    says_more = names.told(own.says_more)
     return InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
@@ -64,19 +80,28 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         parameters=known.parameters,
         tools=known.tools,
         input_messages=known.input_messages,
-        choices=None if known.choices is None else _finished(known.choices, reasons),
+        choices=_finished(known.choices, reasons) if known.choices and (reasons or broke) else known.choices,
         prompt_token_ids=known.prompt_token_ids,
         usage=known.usage,
         policy_version=known.policy_version,
         error_type=error_type,
         error=error,
         stream=known.stream,
-        dropped_attributes=span.dropped_attributes_count + sum(log.dropped_attributes_count for log in logs),
+        dropped_attributes=span.dropped_attributes_count + dropped,
         cut=known.cut,
         conventions=known.conventions,
-        env_state=own.read_env_state(recorded.reading()),
-        extra=own.read_extra(recorded.reading()),
+        env_state=own.read_env_state(recorded.reading()) if says_more else {},
+        extra=own.read_extra(recorded.reading()) if says_more else {},
     )
+
+
+def _readers(names: AttributeNames) -> tuple[Read, ...]:
+    """The conventions that may tell something where there are no events."""
+    return tuple(one.read for one in CONVENTIONS.values() if one.may_tell is not None and one.may_tell(names))
+
+
+def _readers_with_events(names: AttributeNames) -> tuple[Read, ...]:
+    return tuple(one.read for one in CONVENTIONS.values() if one.may_tell is None or one.may_tell(names))
 
 
 def _with_prompts_apart(facts: CallFacts) -> CallFacts:
@@ -93,13 +118,16 @@ def _with_prompts_apart(facts: CallFacts) -> CallFacts:
 
 def _broke(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
     """Whether a choice ended in an error, which some instrumentors say in place of its finish reason."""
-    return BROKEN in reasons or any(choice.finish_reason == BROKEN for choice in choices or ())
+    if BROKEN in reasons:
+        return True
+    for choice in choices or ():  # noqa: SIM110 # any() costs twice as much, and this is asked of every call
+        if choice.finish_reason == BROKEN:
+            return True
+    return False
 
 
 def _finished(choices: Sequence[Choice], reasons: Sequence[str | None]) -> tuple[Choice, ...]:
     """The choices with the span's finish reasons where the messages had none; an error is no reason to finish."""
-    if not reasons and not any(choice.finish_reason == BROKEN for choice in choices):
-        return tuple(choices)
     found = [_reason(choice, reasons) for choice in choices]
     kept = [None if reason == BROKEN else reason for reason in found]
     return tuple(

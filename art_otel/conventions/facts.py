@@ -37,9 +37,13 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING: Final = CallFacts()
 
+UNSAID: Final = Message(role="assistant")
+"""The message of a choice that is known by its tokens only."""
+
 
 def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
-    """The facts of both."""
+    """The facts of both. What only one of them knows needs no merging, which is so of most facts."""
+    asked, said, used, cut = trusted.input_messages, trusted.choices, trusted.usage, other.cut
     return CallFacts(
         conventions=united(trusted.conventions, other.conventions),
         operation_name=trusted.operation_name or other.operation_name,
@@ -50,13 +54,13 @@ def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
         response_model=trusted.response_model or other.response_model,
         parameters={**other.parameters, **trusted.parameters},
         tools=other.tools if trusted.tools is None else trusted.tools,
-        input_messages=_merge_inputs(trusted.input_messages, other.input_messages),
-        choices=_merge_choices(trusted.choices, other.choices),
+        input_messages=other.input_messages if asked is None else _merge_inputs(asked, other.input_messages),
+        choices=other.choices if said is None else _merge_choices(said, other.choices),
         prompt_token_ids=other.prompt_token_ids if trusted.prompt_token_ids is None else trusted.prompt_token_ids,
-        usage=_merge_usage(trusted.usage, other.usage),
+        usage=other.usage if used is None else _merge_usage(used, other.usage),
         policy_version=trusted.policy_version or other.policy_version,
         stream=other.stream if trusted.stream is None else trusted.stream,
-        cut=united(trusted.cut, other.cut),
+        cut=united(trusted.cut, cut) if cut else trusted.cut,
     )
 
 
@@ -91,6 +95,8 @@ def _merge_message(trusted: Message, other: Message) -> Message | None:
     """What both recorded as one message; None for two that cannot be one."""
     if trusted is other:
         return trusted
+    if trusted is UNSAID and other.content and other.role == UNSAID.role:  # as below, without comparing each field
+        return other
     if trusted == Message(role=other.role) and _says(other):  # as where only ids are known exactly
         return other
     if not compatible(trusted, other):
@@ -126,18 +132,18 @@ def _merge_tool_call(trusted: ToolCall, other: ToolCall) -> ToolCall:
     return ToolCall(id=trusted.id or other.id, name=trusted.name, arguments=spelled.arguments, exact=spelled.exact)
 
 
-def _merge_inputs(trusted: tuple[Message, ...] | None, other: tuple[Message, ...] | None) -> tuple[Message, ...] | None:
+def _merge_inputs(trusted: tuple[Message, ...], other: tuple[Message, ...] | None) -> tuple[Message, ...]:
     """Message by message when both recorded the same prompt, else the trusted one."""
     if not trusted or not other:
-        return trusted or (other if trusted is None else other or trusted)
+        return trusted or other or trusted
     if len(trusted) != len(other) or not all(map(compatible, trusted, other)):
         return trusted
     return tuple(_merge_message(*pair) or pair[0] for pair in zip(trusted, other, strict=True))
 
 
-def _merge_choices(trusted: tuple[Choice, ...] | None, other: tuple[Choice, ...] | None) -> tuple[Choice, ...] | None:
-    if trusted is None or other is None:
-        return other if trusted is None else trusted
+def _merge_choices(trusted: tuple[Choice, ...], other: tuple[Choice, ...] | None) -> tuple[Choice, ...]:
+    if other is None:
+        return trusted
     if len(trusted) == len(other) == 1 and trusted[0].index == other[0].index:
         return (_merge_choice(trusted[0], other[0]),)
     merged = {choice.index: choice for choice in other}
@@ -158,13 +164,13 @@ def _merge_choice(trusted: Choice, other: Choice) -> Choice:
         message=message,
         finish_reason=trusted.finish_reason or other.finish_reason,
         token_ids=ids,
-        logprobs=None if ids is not None and logprobs is not None and len(logprobs) != len(ids) else logprobs,
+        logprobs=logprobs if ids is None or logprobs is None or len(logprobs.data) == len(ids.data) else None,
     )
 
 
-def _merge_usage(trusted: Usage | None, other: Usage | None) -> Usage | None:
-    if trusted is None or other is None:
-        return trusted or other
+def _merge_usage(trusted: Usage, other: Usage | None) -> Usage:
+    if other is None:
+        return trusted
     counts = msgspec.structs.asdict(other)
     counts |= {name: count for name, count in msgspec.structs.asdict(trusted).items() if count is not None}
     return Usage(**counts)

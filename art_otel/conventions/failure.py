@@ -14,6 +14,8 @@ def failure_of(span: Span) -> tuple[str | None, str | None]:
     It failed when its status is an error or it has `error.type`. An exception event alone is no failure: it may have
     been handled.
     """
+    if span.status != "error" and ERROR_TYPE not in span.attributes:
+        return None, None
     error_type = Reading(span.attributes).text(ERROR_TYPE)
     if span.status != "error" and error_type is None:
         return None, None

@@ -5,14 +5,16 @@ structured values on events). Invariant: both places are read by the same functi
 arguments into objects, so most arguments here are not exact.
 """
 
+from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
-from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.finish import finish_reason
 from art_otel.conventions.message import messages_of
 from art_otel.conventions.messages import coalesce, with_instructions
@@ -24,9 +26,6 @@ from art_otel.conventions.recorded import Recorded
 from art_otel.conventions.tools import parse_tools
 from art_otel.errors import ParseError
 from art_otel.spans import LogRecord, Span, Value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ATTRIBUTES: Final = "gen_ai"
 DETAILS: Final = "gen_ai.details"
@@ -58,12 +57,41 @@ _STREAM: Final = (
 _NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
 _WHOLE: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
-_NO_USAGE: Final = Usage()
 _OPENAI_WORDS: Final = {"stop_sequences": "stop", "choice.count": "n"}
+_USAGE: Final = {
+    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    "total_tokens": ("gen_ai.usage.total_tokens", "llm.usage.total_tokens"),
+    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+}
+"""The attributes of each count of `Usage`."""
+
+
+class _Parameter(msgspec.Struct, frozen=True):
+    """The attribute of a parameter, OpenAI's word for it, and what narrows its value (None: any value will do)."""
+
+    name: str
+    word: str
+    narrow: Callable[[Value], Value] | None
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """Which attributes there are of those that have many names."""
+
+    parameters: tuple[_Parameter, ...]
+    usage: tuple[tuple[str, str], ...]
+    """The counts of `Usage` and their attributes, of which the first of a count wins."""
+    stream: tuple[str, ...]
+
+
+def may_tell(names: AttributeNames) -> bool:
+    """Whether any of the names is one that is read here."""
+    return bool(names.starting("gen_ai.") or names.told(_layout).usage or names.told(_layout).stream)
 
 
 def read(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
-    """What the span's attributes tell; None when none is GenAI's."""
+    """What the span's attributes tell; None when that is nothing."""
     return _facts(recorded.reading(), ATTRIBUTES, responses=is_responses(recorded.span))
 
 
@@ -97,32 +125,53 @@ def is_responses(span: Span) -> bool:
 
 
 def _facts(reading: Reading, convention: str, *, responses: bool) -> CallFacts | None:
-    messages = reading.messages(INPUT_MESSAGES)
+    attributes, layout = reading.attributes, reading.names.told(_layout)
+    get, text = attributes.get, values.text
+    messages = reading.messages(INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
     if messages is not None and responses:
         messages = coalesce(messages)
+    named = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
+    operation_name = None if named is None else operation(named)
     facts = CallFacts(
-        response_id=reading.text(RESPONSE_ID),
-        provider=reading.text(*PROVIDERS),
-        request_model=reading.text(REQUEST_MODEL),
-        response_model=reading.text("gen_ai.response.model"),
-        parameters=_parameters(reading),
-        tools=_tools(reading),
-        input_messages=with_instructions(_instructions(reading), messages),
-        choices=_choices(reading, responses=responses),
-        usage=_usage(reading),
-        stream=reading.flag(*_STREAM),
+        conventions=(convention,),
+        operation_name=operation_name,
+        response_id=text(get(RESPONSE_ID)),
+        provider=text(get(PROVIDERS[0])) or text(get(PROVIDERS[1])),
+        request_model=text(get(REQUEST_MODEL)),
+        response_model=text(get("gen_ai.response.model")),
+        parameters=_parameters(reading, layout.parameters),
+        tools=_tools(reading) if _TOOLS in attributes else None,
+        input_messages=with_instructions(_instructions(reading), messages) if _INSTRUCTIONS in attributes else messages,
+        choices=_choices(reading, responses=responses) if OUTPUT_MESSAGES in attributes else None,
+        usage=_usage(reading, layout.usage) if layout.usage else None,
+        stream=reading.flag(*layout.stream) if layout.stream else None,
+        cut=reading.cut,
     )
-    if facts == NOTHING and not reading.cut:
+    if facts.request_model is None and facts == CallFacts(conventions=(convention,), operation_name=operation_name):
         return None
-    named = reading.text(OPERATION_NAME, REQUEST_TYPE)
-    return msgspec.structs.replace(
-        facts, conventions=(convention,), operation_name=None if named is None else operation(named), cut=reading.cut
+    return facts
+
+
+def _layout(names: AttributeNames) -> _Layout:
+    return _Layout(
+        parameters=tuple(
+            _parameter(name)
+            for name in names.starting(_REQUEST)
+            if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS)
+        ),
+        usage=tuple((count, name) for count, several in _USAGE.items() for name in names.among(several)),
+        stream=names.among(_STREAM),
     )
+
+
+def _parameter(name: str) -> _Parameter:
+    recorded = name.removeprefix(_REQUEST)
+    word = _OPENAI_WORDS.get(recorded, recorded)
+    narrow = values.integer if word in _WHOLE else values.number if word in _NUMBERS else None
+    return _Parameter(name=name, word=word, narrow=narrow)
 
 
 def _instructions(reading: Reading) -> tuple[Message, ...]:
-    if _INSTRUCTIONS not in reading.attributes:
-        return ()
     value = reading.structured(_INSTRUCTIONS)
     return system_messages(reading.text(_INSTRUCTIONS) if value is None else value)
 
@@ -132,9 +181,14 @@ def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
 
     An empty list means that nobody recorded a choice: a call that ended well has one.
     """
-    text = reading.text(OUTPUT_MESSAGES)
-    if text is not None and not responses and (plain := _plain_choices(text)) is not None:
-        return plain
+    text = reading.attributes.get(OUTPUT_MESSAGES)
+    if isinstance(text, str) and not responses and (plain := decode_plain(text)):
+        return tuple(
+            [
+                Choice(index=index, message=message, finish_reason=finish_reason(reason))
+                for index, (message, reason) in enumerate(plain)
+            ]
+        )
     value = reading.structured(OUTPUT_MESSAGES)
     if value is None:
         return None
@@ -157,17 +211,6 @@ def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
     )
 
 
-def _plain_choices(json_text: str) -> tuple[Choice, ...] | None:
-    """The choices where all of them are plain messages."""
-    found: list[Choice] = []
-    for index, plain in enumerate(decode_plain(json_text) or ()):
-        message = plain.message
-        if message is None:
-            return None
-        found.append(Choice(index=index, message=message, finish_reason=finish_reason(plain.finish_reason)))
-    return tuple(found) or None
-
-
 def _tools(reading: Reading) -> tuple[Value, ...] | None:
     value = reading.attributes.get(_TOOLS)
     if value is None:
@@ -179,40 +222,25 @@ def _tools(reading: Reading) -> tuple[Value, ...] | None:
         return None
 
 
-def _parameters(reading: Reading) -> dict[str, Value]:
+def _parameters(reading: Reading, recorded: tuple[_Parameter, ...]) -> dict[str, Value]:
     """`gen_ai.request.*` in OpenAI's words."""
     found: dict[str, Value] = {}
-    for name in reading.names.starting(_REQUEST):
-        if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS):
-            recorded = name.removeprefix(_REQUEST)
-            word = _OPENAI_WORDS.get(recorded, recorded)
-            found[word] = _parameter(reading, name, word)
-    if user := reading.text("gen_ai.user"):
+    for one in recorded:
+        narrow = one.narrow
+        found[one.word] = reading.sound(one.name) if narrow is None else narrow(reading.attributes[one.name])
+    if user := values.text(reading.attributes.get("gen_ai.user")):
         found["user"] = user
     schema = found.pop("structured_output_schema", None)
     if schema is not None:
         found["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
-    return {word: value for word, value in found.items() if value is not None}
+    if None in found.values():
+        return {word: value for word, value in found.items() if value is not None}
+    return found
 
 
-def _parameter(reading: Reading, name: str, word: str) -> Value:
-    value = reading.attributes[name]
-    narrow: Callable[[Value], Value] | None = None
-    if word in _WHOLE:
-        narrow = values.integer
-    elif word in _NUMBERS:
-        narrow = values.number
-    if narrow is not None:
-        return narrow(value)
-    return reading.sound(name)
-
-
-def _usage(reading: Reading) -> Usage | None:
-    found = Usage(
-        input_tokens=reading.integer("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-        output_tokens=reading.integer("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-        total_tokens=reading.integer("gen_ai.usage.total_tokens", "llm.usage.total_tokens"),
-        cached_tokens=reading.integer("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
-        reasoning_tokens=reading.integer("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
-    )
-    return None if found == _NO_USAGE else found
+def _usage(reading: Reading, recorded: tuple[tuple[str, str], ...]) -> Usage | None:
+    found: dict[str, int] = {}
+    for count, name in recorded:
+        if count not in found and (number := values.integer(reading.attributes[name])) is not None:
+            found[count] = number
+    return Usage(**found) if found else None

@@ -3,7 +3,11 @@
 Invariant: a list that lost entries (the SDK drops the oldest attributes of a span beyond 128) is unknown, not shorter.
 """
 
-from art_otel.conventions.attribute_names import Shape
+from itertools import accumulate, chain
+
+import msgspec
+
+from art_otel.conventions.attribute_names import AttributeNames, Shape
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.values import mapping
 from art_otel.spans import Attributes, Value
@@ -19,6 +23,51 @@ def indexed(reading: Reading, prefix: str) -> list[Value] | None:
     return [_filled(entry, reading.attributes) for entry in shape]
 
 
+class FlatList(msgspec.Struct, frozen=True):
+    """A list of objects by the names of its attributes: `names` has them entry by entry.
+
+    `counts` says how many entries the first so many names make up; other numbers of names end within an entry.
+    """
+
+    shapes: tuple[dict[str, Shape], ...]
+    names: tuple[str, ...]
+    counts: dict[int, int]
+
+    def values(self, attributes: Attributes) -> list[tuple[str, Value]]:
+        """Each name with its value."""
+        return list(zip(self.names, map(attributes.__getitem__, self.names), strict=True))
+
+    def entries(self, attributes: Attributes, start: int) -> list[dict[str, Value]]:
+        """The entries from position `start` on."""
+        return [_object(shape, attributes) for shape in self.shapes[start:]]
+
+
+def flat_list(names: AttributeNames, prefix: str) -> FlatList | None:
+    """The list below `prefix` if all its entries are objects."""
+    listed = names.lists.get(prefix)
+    shapes = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, tuple) else []
+    if not shapes or len(shapes) != len(listed or ()):
+        return None
+    several = [_leaves(shape) for shape in shapes]
+    ends = accumulate(map(len, several))
+    return FlatList(
+        shapes=tuple(shapes),
+        names=tuple(chain.from_iterable(several)),
+        counts={end: position for position, end in enumerate((0, *ends))},
+    )
+
+
+def _leaves(shape: Shape) -> list[str]:
+    """The names of a shape."""
+    if isinstance(shape, str):
+        return [shape]
+    return [name for inner in (shape if isinstance(shape, tuple) else shape.values()) for name in _leaves(inner)]
+
+
+def _object(shape: dict[str, Shape], attributes: Attributes) -> dict[str, Value]:
+    return {step: _filled(inner, attributes) for step, inner in shape.items()}
+
+
 def _filled(shape: Shape, attributes: Attributes) -> Value:
     """The value of a shape."""
     if isinstance(shape, str):
@@ -26,7 +75,7 @@ def _filled(shape: Shape, attributes: Attributes) -> Value:
         return _lists(value) if isinstance(value, dict) else value
     if isinstance(shape, tuple):
         return [_filled(entry, attributes) for entry in shape]
-    return {step: _filled(inner, attributes) for step, inner in shape.items()}
+    return _object(shape, attributes)
 
 
 def _lists(value: Value) -> Value:

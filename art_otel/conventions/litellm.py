@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
+from art_otel.conventions.attribute_names import AttributeNames
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.payload import read_response
 from art_otel.conventions.reading import Reading
@@ -32,14 +33,21 @@ def is_response(attributes: Iterable[str]) -> bool:
     return any(name.startswith("llm.") and name.endswith(".choices") and _FIELD.fullmatch(name) for name in attributes)
 
 
+def may_tell(names: AttributeNames) -> bool:
+    """Whether any of the names is that of a response's choices."""
+    return "choices" in names.told(_fields)
+
+
+def _fields(names: AttributeNames) -> dict[str, str]:
+    """The fields of a response body and their attributes."""
+    return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
+
+
 def read(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
-    """What the response body tells; None on other spans, and when there is none."""
+    """What the response body tells; None on other spans."""
     if recorded.span.name != RAW_SPAN:
         return None
-    reading = recorded.reading()
-    fields = {match[2]: match[0] for name in recorded.names.starting("llm.") if (match := _FIELD.fullmatch(name))}
-    if "choices" not in fields:
-        return None
+    reading, fields = recorded.reading(), recorded.names.told(_fields)
     body = {field: _value(reading, name) for field, name in fields.items()}
     found = read_response(reading, fields["choices"], body) or CallFacts()
     return msgspec.structs.replace(found, conventions=(CONVENTION,), cut=reading.cut)

@@ -16,6 +16,7 @@ from art_otel.conventions import parts, values
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
+_NOTHING_SAID: Final = (None,) * 4
 ROLES: Final = {"human": "user", "ai": "assistant", "model": "assistant"}
 _PLAIN_FIELDS: Final = frozenset({"role", "parts", "content", "finish_reason"})
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
@@ -59,7 +60,7 @@ def _plain(fields: dict[str, Value]) -> Message | None:
     if not fields.keys() <= _PLAIN_FIELDS:
         return None
     role, said = fields.get("role"), fields.get("parts") or fields.get("content")
-    if isinstance(said, list) and len(only := cast(list[Value], said)) == 1:
+    if isinstance(said, list) and len(only := cast("list[Value]", said)) == 1:
         part = values.mapping(only[0]) or {}
         said = part.get("content") if part.get("type") == "text" else None
     if not isinstance(said, str) or not isinstance(role, str) or not role:
@@ -96,7 +97,7 @@ def unwrapped(content: str) -> Value:
 def is_blank(message: Message) -> bool:
     """Whether only its role was recorded, as of content that the recorder could not write."""
     said = (message.content, message.refusal, message.reasoning, message.parts)
-    return not message.tool_calls and all(field is None for field in said)
+    return said == _NOTHING_SAID and not message.tool_calls
 
 
 def join(first: Message, second: Message) -> Message:

@@ -4,7 +4,6 @@ Invariant: a list is read whole or not at all (ParseError), because a prompt wit
 thing. A prompt that goes on with an earlier one shares its messages, and each message's JSON is parsed once.
 """
 
-import re
 from functools import lru_cache, reduce
 from itertools import chain
 from typing import Final
@@ -24,7 +23,7 @@ REMEMBERED_BYTES: Final = 16_384
 """Longer messages are parsed anew: they are few, and remembering them would hold too much memory."""
 
 _RAW_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_NEXT_ENTRY: Final = re.compile(r"[ \t\r\n]*,")
+_BLANKS: Final = " \t\r\n"
 _LISTS: Final[Repeats[str, tuple[Message, ...]]] = Repeats()
 """JSON lists without their closing bracket."""
 
@@ -42,9 +41,10 @@ def from_json(json_text: str) -> tuple[Message, ...] | None:
     known = _LISTS.find(json_text)
     if known is not None:
         length, earlier = known
-        if json_text[length:] == "]":
+        rest = json_text[length:].lstrip(_BLANKS)
+        if rest == "]":
             return earlier
-        added = _added(json_text, length)
+        added = _added(rest)
         if added:
             return _kept(json_text, earlier + added)
     found = _entries(json_text)
@@ -57,13 +57,12 @@ def _kept(json_text: str, found: tuple[Message, ...]) -> tuple[Message, ...]:
     return found
 
 
-def _added(json_text: str, length: int) -> tuple[Message, ...] | None:
-    """The messages behind the first `length` characters, which are a list without its closing bracket."""
-    comma = _NEXT_ENTRY.match(json_text, length)
-    if comma is None:
+def _added(rest: str) -> tuple[Message, ...] | None:
+    """The messages of the rest of a list, which begins behind one of its entries."""
+    if not rest.startswith(","):
         return None
-    rest = f"[{json_text[comma.end() :]}"
-    return plain_messages(rest) or _entries(rest)
+    added = f"[{rest[1:]}"
+    return plain_messages(added) or _entries(added)
 
 
 def _entries(json_text: str) -> tuple[Message, ...] | None:

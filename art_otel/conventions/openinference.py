@@ -11,6 +11,7 @@ import msgspec
 
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import messages, values
+from art_otel.conventions.attribute_names import AttributeNames
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.finish import finish_reason
 from art_otel.conventions.indexed import indexed
@@ -28,6 +29,7 @@ FLATTENED: Final = "openinference.flattened"
 
 INPUT_VALUE: Final = "input.value"
 OUTPUT_VALUE: Final = "output.value"
+AGENT_NAME: Final = "agent.name"
 SPAN_KIND: Final = "openinference.span.kind"
 RESPONSES_SPAN: Final = "Response"
 
@@ -36,11 +38,18 @@ _INPUT: Final = "llm.input_messages"
 _OUTPUT: Final = "llm.output_messages"
 
 
+def may_have_bodies(names: AttributeNames) -> bool:
+    """Whether any of the names is one that `read_raw` reads."""
+    return INPUT_VALUE in names or OUTPUT_VALUE in names
+
+
+def may_be_flattened(names: AttributeNames) -> bool:
+    """Whether any of the names is one that `read_flattened` reads."""
+    return bool(names.starting("llm."))
+
+
 def read_raw(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
-    """What the request and response bodies tell; None when there are none."""
-    attributes = recorded.span.attributes
-    if INPUT_VALUE not in attributes and OUTPUT_VALUE not in attributes:
-        return None
+    """What the request and response bodies tell; None when they are none."""
     reading = recorded.reading()
     request = reading.body(INPUT_VALUE)
     response = values.mapping(reading.structured(OUTPUT_VALUE))
@@ -53,9 +62,7 @@ def read_raw(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
 
 
 def read_flattened(recorded: Recorded, known: CallFacts) -> CallFacts | None:
-    """What the `llm.*` attributes tell; None when there are none."""
-    if not recorded.names.starting("llm."):
-        return None
+    """What the `llm.*` attributes tell; None when that is nothing."""
     reading = recorded.reading()
     parameters = values.mapping(reading.structured(_PARAMETERS)) or {}
     responses = recorded.span.name == RESPONSES_SPAN

@@ -14,9 +14,10 @@ import msgspec
 
 from art_otel.calls import Choice, Message
 from art_otel.conventions import genai, values
+from art_otel.conventions.attribute_names import AttributeNames
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.finish import finish_reason
-from art_otel.conventions.indexed import indexed
+from art_otel.conventions.indexed import FlatList, flat_list, indexed
 from art_otel.conventions.message import is_blank, messages_of, tool_call, unwrapped
 from art_otel.conventions.operations import operation
 from art_otel.conventions.reading import Reading
@@ -44,26 +45,47 @@ _PARAMETERS: Final = {
     "llm.request.reasoning_effort": "reasoning_effort",
 }
 
+_NO_NUMBERS: Final = ("stop", "user", "reasoning_effort")
+
 _READ: Final = RepeatedPrompts()
 
 
+class _Layout(msgspec.Struct, frozen=True):
+    """What the names of a call's attributes tell.
+
+    `parameters` are those there are, each with its word. `chat` is a prompt of which the names alone show that it is
+    whole and of Chat.
+    """
+
+    parameters: tuple[tuple[str, str], ...]
+    has_tools: bool
+    chat: FlatList | None
+
+
+def may_tell(names: AttributeNames) -> bool:
+    """Whether any of the names is one that is read here."""
+    return bool(names.starting(_PREFIXES))
+
+
 def read(recorded: Recorded, known: CallFacts) -> CallFacts | None:
-    """What the flattened attributes tell; None when there are none."""
-    if not recorded.names.starting(_PREFIXES):
-        return None
-    span, reading = recorded.span, recorded.reading()
-    dropped = span.dropped_attributes_count > 0
+    """What the flattened attributes tell; None when that is nothing."""
+    reading, layout = recorded.reading(), recorded.names.told(_layout)
+    dropped = recorded.span.dropped_attributes_count > 0
     parameters = {
-        word: values.number(value) if word not in ("stop", "user", "reasoning_effort") else reading.sound(name)
-        for name, word in _PARAMETERS.items()
-        if (value := span.attributes.get(name)) is not None
+        word: reading.sound(name) if word in _NO_NUMBERS else values.number(reading.attributes[name])
+        for name, word in layout.parameters
+        if reading.attributes[name] is not None
     }
-    tools = _tools(reading)
-    prompts, completions = _entries(reading, _PROMPTS), _entries(reading, _COMPLETIONS)
+    tools = _tools(reading) if layout.has_tools else None
+    chat = None if dropped else layout.chat
+    prompts = _entries(reading, _PROMPTS) if chat is None else None
+    completions = _entries(reading, _COMPLETIONS)
     facts = CallFacts(
         parameters={word: value for word, value in parameters.items() if value is not None},
         tools=tools,
-        input_messages=_input_messages(reading, prompts, len(completions or ()), dropped=dropped),
+        input_messages=_input_messages(reading, prompts, len(completions or ()), dropped=dropped)
+        if chat is None
+        else _chat_messages(reading, chat),
         choices=_choices(reading, completions, known.choices or (), dropped=dropped),
     )
     if facts == CallFacts() and not reading.cut:
@@ -72,6 +94,20 @@ def read(recorded: Recorded, known: CallFacts) -> CallFacts | None:
     return msgspec.structs.replace(
         facts, conventions=(CONVENTION,), operation_name=None if asked is None else operation(asked), cut=reading.cut
     )
+
+
+def _layout(names: AttributeNames) -> _Layout:
+    return _Layout(
+        parameters=tuple((name, _PARAMETERS[name]) for name in names.among(_PARAMETERS)),
+        has_tools=bool(names.starting(tuple(f"{prefix}." for prefix in _FUNCTIONS))),
+        chat=_chat_prompt(names),
+    )
+
+
+def _chat_prompt(names: AttributeNames) -> FlatList | None:
+    prefix = next((one for one in _PROMPTS if names.starting(f"{one}.")), None)
+    found = None if prefix is None else flat_list(names, prefix)
+    return None if found is None or any("user" in shape for shape in found.shapes) else found
 
 
 def _entries(reading: Reading, prefixes: Sequence[str]) -> list[dict[str, Value]] | None:
@@ -88,18 +124,33 @@ def _input_messages(
     """The prompt. An entry without a role may have lost it when attributes were dropped, else it is the user's."""
     if entries is None or not _is_whole(entries, completions):
         return None
-    count, known, length = (0, (), 0) if dropped else _READ.find(entries)
-    added = entries[count:]
+    return _parsed(reading, entries, role=None if dropped else "user")
+
+
+def _chat_messages(reading: Reading, prompt: FlatList) -> tuple[Message, ...] | None:
+    """The prompt of Chat, of which only what is new is read."""
+    recorded = prompt.values(reading.attributes)
+    count, known, length = _READ.find(recorded)
+    if count not in prompt.counts:
+        count, known, length = 0, (), 0
+    added = prompt.entries(reading.attributes, prompt.counts[count])
+    if not added:
+        return known
+    new = _parsed(reading, added, role="user")
+    if new is None:
+        return None
+    _READ.keep(recorded, known + new, length + sum([length_of(value) for _, value in recorded[count:]]))
+    return known + new
+
+
+def _parsed(reading: Reading, entries: Sequence[dict[str, Value]], role: str | None) -> tuple[Message, ...] | None:
+    """The messages of a prompt; None when one cannot be read, or of one only its role is left."""
     try:
-        new = tuple(chain.from_iterable(messages_of(_message(one), role=None if dropped else "user") for one in added))
+        found = tuple(chain.from_iterable(messages_of(_message(one), role=role) for one in entries))
     except ParseError:
         reading.unreadable(_PROMPTS[0])
         return None
-    if any(map(is_blank, new)):
-        return None
-    if added and not dropped:
-        _READ.keep(entries, known + new, length + length_of(added))
-    return known + new
+    return None if any(map(is_blank, found)) else found
 
 
 def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
@@ -118,9 +169,9 @@ def _choices(
     if entries is None:
         return None
     try:
-        if entries and all(entry.keys() == {"function_call"} for entry in entries):
+        if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
             return _called(entries) if len(known) < 2 else None
-        found = tuple(
+        found = [
             Choice(
                 index=index,
                 message=messages_of(_message(entry), role=None if dropped and "content" not in entry else "assistant")[
@@ -129,12 +180,13 @@ def _choices(
                 finish_reason=finish_reason(entry.get("finish_reason")),
             )
             for index, entry in enumerate(entries)
-        )
+        ]
     except ParseError:
         reading.unreadable(_COMPLETIONS[0])
         return None
-    sampled = {choice.index for choice in known if choice.token_ids is not None}
-    return None if any(is_blank(choice.message) and choice.index not in sampled for choice in found) else found
+    blank = [choice.index for choice in found if is_blank(choice.message)]
+    sampled = [choice.index for choice in known if choice.token_ids is not None] if blank else ()
+    return tuple(found) if set(blank).issubset(sampled) else None
 
 
 def _called(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]:

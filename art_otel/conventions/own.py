@@ -6,10 +6,13 @@ Invariant: what stands here came from the server's response and is exact. docs/s
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+import msgspec
+
 from art_otel import attributes as names
-from art_otel.calls import Choice, Message
+from art_otel.calls import Choice
 from art_otel.conventions import genai, openinference, values
-from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.facts import UNSAID, CallFacts
 from art_otel.conventions.payload import read_choices, read_parameters, read_response, read_tools
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.recorded import Recorded
@@ -27,26 +30,46 @@ _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.outpu
 _Tokens = TypeVar("_Tokens")
 
 
+class _Completion(msgspec.Struct, frozen=True):
+    """An attribute that says which choice has ids, and the attributes of that choice's ids and logprobs."""
+
+    name: str
+    index: int | None
+    ids: str
+    logprobs: str
+
+
+def may_tell(present: AttributeNames) -> bool:
+    """Whether there are attributes of ours that tell of a call."""
+    return bool(present.starting(_PREFIXES))
+
+
 def read(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
-    """What our own attributes tell; None when there are none."""
-    if not recorded.names.starting(_PREFIXES):
-        return None
+    """What our own attributes tell."""
     reading = recorded.reading()
-    asked = names.REQUEST_PARAMETERS in reading.attributes
-    request = (values.mapping(reading.structured(names.REQUEST_PARAMETERS)) if asked else None) or {}
-    version = reading.attributes.get(names.POLICY_VERSION)
-    return CallFacts(
+    attributes = reading.attributes
+    asked = _asked(reading) if names.REQUEST_PARAMETERS in attributes else CallFacts()
+    version = attributes.get(names.POLICY_VERSION)
+    return msgspec.structs.replace(
+        asked,
         conventions=(CONVENTION,),
-        previous_response_id=values.text(request.get("previous_response_id")),
-        request_model=values.text(request.get("model")),
-        parameters=read_parameters(reading, names.REQUEST_PARAMETERS, request) if asked else {},
-        tools=read_tools(reading, names.REQUEST_PARAMETERS, request) if asked else None,
-        input_messages=reading.messages(names.REQUEST_MESSAGES),
-        stream=values.flag(request.get("stream")),
-        choices=_with_tokens(reading, _choices(reading)),
+        input_messages=reading.messages(names.REQUEST_MESSAGES) if names.REQUEST_MESSAGES in attributes else None,
+        choices=_with_tokens(reading, _choices(reading) if names.RESPONSE_CHOICES in attributes else {}),
         prompt_token_ids=_decoded(reading, names.PROMPT_TOKENS, decode_prompt_ids),
         policy_version=None if version is None else str(version),
         cut=reading.cut,
+    )
+
+
+def _asked(reading: Reading) -> CallFacts:
+    """What the request body without its messages tells."""
+    request = values.mapping(reading.structured(names.REQUEST_PARAMETERS)) or {}
+    return CallFacts(
+        previous_response_id=values.text(request.get("previous_response_id")),
+        request_model=values.text(request.get("model")),
+        parameters=read_parameters(reading, names.REQUEST_PARAMETERS, request),
+        tools=read_tools(reading, names.REQUEST_PARAMETERS, request),
+        stream=values.flag(request.get("stream")),
     )
 
 
@@ -66,6 +89,11 @@ def env_state_of(span: Span) -> dict[str, Value]:
 def extra_of(span: Span) -> dict[str, Value]:
     """What else the application put on a call's or step's span; JSON values."""
     return _named_values(Reading(span.attributes), names.EXTRA)
+
+
+def says_more(present: AttributeNames) -> bool:
+    """Whether a call has anything for `read_env_state` and `read_extra`."""
+    return bool(present.starting((names.ENV_STATE, names.EXTRA, names.REDACTED)))
 
 
 def read_env_state(reading: Reading) -> dict[str, Value]:
@@ -92,7 +120,7 @@ def _named_values(reading: Reading, name: str) -> dict[str, Value]:
 def _choices(reading: Reading) -> dict[int, Choice]:
     """`art.response.choices`: the choices of a chat response, or the output items of a Responses API response."""
     name = names.RESPONSE_CHOICES
-    entries = values.items(reading.structured(name)) if name in reading.attributes else None
+    entries = values.items(reading.structured(name))
     if entries is None:
         return {}
     try:
@@ -109,25 +137,38 @@ def _choices(reading: Reading) -> dict[int, Choice]:
 
 def _with_tokens(reading: Reading, choices: dict[int, Choice]) -> tuple[Choice, ...] | None:
     """The choices with their ids and logprobs. One known by its tokens only has a message without content."""
-    for name in reading.names.starting(names.COMPLETION_TOKENS_PREFIX):
-        index = values.integer(name.removeprefix(names.COMPLETION_TOKENS_PREFIX))
-        if index is None or index < 0:
-            reading.unreadable(name)
+    for sampled in reading.names.told(_completions):
+        index = sampled.index
+        if index is None:
+            reading.unreadable(sampled.name)
             continue
-        choices[index] = _choice(reading, index, choices.get(index))
-    return tuple(choices[index] for index in sorted(choices)) or None
+        choices[index] = _choice(reading, sampled, index, choices.get(index))
+    return tuple([choices[index] for index in sorted(choices)]) or None
 
 
-def _choice(reading: Reading, index: int, known: Choice | None) -> Choice:
-    logprobs_name = f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"
-    ids = _decoded(reading, f"{names.COMPLETION_TOKENS_PREFIX}{index}", decode_ids)
-    logprobs = _decoded(reading, logprobs_name, decode_logprobs)
-    if ids is not None and logprobs is not None and len(ids) != len(logprobs):
-        reading.unreadable(logprobs_name)
+def _completions(present: AttributeNames) -> tuple[_Completion, ...]:
+    return tuple(map(_completion, present.starting(names.COMPLETION_TOKENS_PREFIX)))
+
+
+def _completion(name: str) -> _Completion:
+    index = values.integer(name.removeprefix(names.COMPLETION_TOKENS_PREFIX))
+    return _Completion(
+        name=name,
+        index=None if index is None or index < 0 else index,
+        ids=f"{names.COMPLETION_TOKENS_PREFIX}{index}",  # the index may be written otherwise in `name`
+        logprobs=f"{names.COMPLETION_LOGPROBS_PREFIX}{index}",
+    )
+
+
+def _choice(reading: Reading, sampled: _Completion, index: int, known: Choice | None) -> Choice:
+    ids = _decoded(reading, sampled.ids, decode_ids)
+    logprobs = _decoded(reading, sampled.logprobs, decode_logprobs)
+    if ids is not None and logprobs is not None and len(ids.data) != len(logprobs.data):
+        reading.unreadable(sampled.logprobs)
         logprobs = None
     return Choice(
         index=index,
-        message=Message(role="assistant") if known is None else known.message,
+        message=UNSAID if known is None else known.message,
         finish_reason=None if known is None else known.finish_reason,
         token_ids=ids,
         logprobs=logprobs,

@@ -26,26 +26,30 @@ class PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: str | None = None
     finish_reason: Value = None
 
-    @property
-    def message(self) -> Message | None:
-        """The message; None where nothing was said, which may be no plain message."""
-        said = self.parts[0].content if self.parts else self.content
-        return None if said is None else Message(role=ROLES.get(self.role, self.role), content=said)
-
 
 _LIST: Final = msgspec.json.Decoder(tuple[PlainMessage, ...])
 
 
-def decode_plain(json_text: str) -> tuple[PlainMessage, ...] | None:
-    """The messages of a JSON list; None when it is none, or has others than plain ones."""
+def decode_plain(json_text: str) -> list[tuple[Message, Value]] | None:
+    """The messages of a JSON list and their finish reasons; None when it is none, or has others than plain ones.
+
+    One in which nothing was said may be no plain message.
+    """
     try:
-        return _LIST.decode(json_text)
+        recorded = _LIST.decode(json_text)
     except (ValueError, RecursionError):
         return None
+    found: list[tuple[Message, Value]] = []
+    for plain in recorded:
+        parts, role = plain.parts, plain.role
+        said = parts[0].content if parts else plain.content
+        if said is None:
+            return None
+        found.append((Message(role=ROLES.get(role, role), content=said), plain.finish_reason))
+    return found
 
 
 def plain_messages(json_text: str) -> tuple[Message, ...] | None:
-    """As `decode_plain`; None also when nothing was said in one of them."""
-    found = [plain.message for plain in decode_plain(json_text) or ()]
-    said = tuple(message for message in found if message is not None)
-    return said if said and len(said) == len(found) else None
+    """As `decode_plain`, without finish reasons; None also for an empty list."""
+    found = decode_plain(json_text)
+    return tuple([message for message, _ in found]) if found else None

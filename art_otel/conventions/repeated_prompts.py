@@ -11,29 +11,32 @@ from art_otel.conventions import values
 from art_otel.conventions.repeats import REMEMBERED, REMEMBERED_LENGTH
 from art_otel.spans import Value
 
-_Entries = list[dict[str, Value]]
+_Entries = list[tuple[str, Value]]
 
 
 class RepeatedPrompts:
-    """Prompts as entries and as messages, with how many characters they have, the last first."""
+    """Prompts as so many entries (names and values) and as messages, with how many characters they have.
+
+    The last stands first.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[_Entries, tuple[Message, ...], int], ...] = ()
+        self._last: tuple[tuple[int, _Entries, tuple[Message, ...], int], ...] = ()
 
     def find(self, entries: _Entries) -> tuple[int, tuple[Message, ...], int]:
         """How many entries the longest known beginning has, its messages, and its characters."""
-        best: tuple[_Entries, tuple[Message, ...], int] = ([], (), 0)
+        best: tuple[int, _Entries, tuple[Message, ...], int] | None = None
+        longest = 0
         for known in self._last:
-            count = len(known[0])
-            if count > len(best[0]) and entries[:count] == known[0]:
-                best = known
-        return len(best[0]), best[1], best[2]
+            if known[0] > longest and entries[: known[0]] == known[1]:
+                best, longest = known, known[0]
+        return (0, (), 0) if best is None else (longest, best[2], best[3])
 
     def keep(self, entries: _Entries, messages: tuple[Message, ...], length: int) -> None:
         """Remember what a prompt was read as."""
         if length <= REMEMBERED_LENGTH:
             # Replaced as a whole, so that threads of a live app need no lock.
-            self._last = ((entries, messages, length), *self._last[: REMEMBERED - 1])
+            self._last = ((len(entries), entries, messages, length), *self._last[: REMEMBERED - 1])
 
 
 OTHER: Final = REMEMBERED_LENGTH + 1

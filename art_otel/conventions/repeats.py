@@ -16,21 +16,28 @@ _Known = TypeVar("_Known")
 
 
 class Repeats(Generic[_Text, _Known]):
-    """Beginnings of texts and what was read of them, the last first."""
+    """Beginnings of texts with their lengths and what was read of them, the last first."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[_Text, _Known], ...] = ()
+        self._last: tuple[tuple[int, _Text, _Known], ...] = ()
 
     def find(self, text: _Text, start: int = 0) -> tuple[int, _Known] | None:
-        """How long the longest known beginning of `text[start:]` is, and what it was read as."""
-        best: tuple[_Text, _Known] | None = None
-        for known in self._last:
-            if (best is None or len(known[0]) > len(best[0])) and text.startswith(known[0], start):
-                best = known
-        return None if best is None else (len(best[0]), best[1])
+        """How long a known beginning of `text[start:]` is, and what it was read as.
+
+        It is the last that was kept, because a conversation mostly goes on with its last call, or else the longest.
+        """
+        last, longest = self._last, -1
+        if last and text.startswith(last[0][1], start):
+            return last[0][0], last[0][2]
+        best: tuple[int, _Text, _Known] | None = None
+        for known in last:
+            if known[0] > longest and text.startswith(known[1], start):
+                best, longest = known, known[0]
+        return None if best is None else (longest, best[2])
 
     def keep(self, beginning: _Text, known: _Known) -> None:
         """Remember what the beginning of a text was read as."""
-        if len(beginning) <= REMEMBERED_LENGTH:
+        length = len(beginning)
+        if length <= REMEMBERED_LENGTH:
             # Replaced as a whole, so that threads of a live app need no lock.
-            self._last = ((beginning, known), *self._last[: REMEMBERED - 1])
+            self._last = ((length, beginning, known), *self._last[: REMEMBERED - 1])

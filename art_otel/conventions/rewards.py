@@ -63,7 +63,7 @@ class BadReward(msgspec.Struct, frozen=True, kw_only=True):
 
 def rewards_of(span: Span) -> list[GivenReward | BadReward]:
     """The rewards on a span: of events, our attribute, `rl.reward.score`, Agent Lightning's (its primary first)."""
-    if not span.events and span.name not in _AGENTLIGHTNING_SPANS and _GIVING.isdisjoint(span.attributes):
+    if not span.events and span.name not in _AGENTLIGHTNING_SPANS and span.attributes.keys().isdisjoint(_GIVING):
         return []
     time_ns = span.start_ns if span.end_ns is None else span.end_ns
     on_reward_span = span.name.startswith(names.REWARD_SPAN_PREFIX)
@@ -81,7 +81,9 @@ def rewards_of(span: Span) -> list[GivenReward | BadReward]:
     if _RL_SCORE in span.attributes:
         name = Reading(span.attributes).text("rl.reward.name") or REWARD
         given.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl"))
-    return [*given, *_agentlightning(span, time_ns)]
+    if span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_AGENTOPS_OUTPUTS):
+        given.extend(_agentlightning(span, time_ns))
+    return given
 
 
 def evaluation_attributes(
@@ -126,8 +128,10 @@ def _evaluation(attributes: Attributes, time_ns: int, source: RewardSource) -> G
 
 def _of_part(attributes: Attributes, given: GivenReward | BadReward) -> GivenReward | BadReward:
     """The reward, of the part of a call that the attributes name."""
+    if isinstance(given, BadReward) or attributes.keys().isdisjoint(_PART):
+        return given
     recorded = [attributes.get(name) for name in _PART]
-    if isinstance(given, BadReward) or all(value is None for value in recorded):
+    if all(value is None for value in recorded):
         return given
     choice, start, end = numbers = [values.integer(value) for value in recorded]
     unread = any(number is None and value is not None for number, value in zip(numbers, recorded, strict=True))

@@ -8,7 +8,7 @@ which are the ones that name its role; then what is left has to tell.
 import re
 from typing import Final, Literal, TypeAlias
 
-from art_otel.conventions import genai, litellm, openinference, openllmetry
+from art_otel.conventions import genai, litellm, openinference, openllmetry, values
 from art_otel.conventions.operations import operation, operation_of_name
 from art_otel.conventions.reading import Reading
 from art_otel.spans import Attributes, Span
@@ -61,12 +61,12 @@ _MAY_BE_CLIENT: Final = ("client", "unspecified")
 _MARKS: Final = ("gen_ai.", "llm.", "openinference.", "traceloop.")
 """How the attributes begin that name a role or are left of one."""
 
-_AGENT_NAMES: Final = ("gen_ai.agent.name", "agent.name")
+_AGENT_NAME: Final = "gen_ai.agent.name"
 
 
 def role_of(span: Span) -> Role:
     """What the span stands for."""
-    if _is_unmarked(span):
+    if genai.OPERATION_NAME not in span.attributes and _is_unmarked(span):
         return "other"
     role = _named_role(span)
     if role != "inference":
@@ -98,7 +98,8 @@ def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool
 
 def agent_name(span: Span) -> str | None:
     """The name of the agent that the span ran."""
-    named = Reading(span.attributes).text(*_AGENT_NAMES)
+    attributes = span.attributes
+    named = values.text(attributes.get(_AGENT_NAME)) or values.text(attributes.get(openinference.AGENT_NAME))
     if named is None and span.name.startswith(_AGENT_SPAN_PREFIX):
         named = span.name.removeprefix(_AGENT_SPAN_PREFIX).strip()
     return named or None
@@ -106,9 +107,9 @@ def agent_name(span: Span) -> str | None:
 
 def _named_role(span: Span) -> Role:
     """The role by the first convention that names one."""
-    reading = Reading(span.attributes)
-    if named := reading.text(genai.OPERATION_NAME):
+    if named := values.text(span.attributes.get(genai.OPERATION_NAME)):
         return _OPERATIONS.get(operation(named.lower()), "other")
+    reading = Reading(span.attributes)
     if kind := reading.text(openinference.SPAN_KIND):
         return _OPENINFERENCE_KINDS.get(kind.upper(), "other")
     if request_type := reading.text(openllmetry.REQUEST_TYPE, genai.REQUEST_TYPE):
@@ -129,7 +130,7 @@ def _left_role(span: Span, reading: Reading) -> Role:
     if span.name == litellm.RAW_SPAN and litellm.is_response(span.attributes):
         return "inference"
     asked = reading.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
-    agent = called is None and reading.text(*_AGENT_NAMES) is not None
+    agent = called is None and reading.text(_AGENT_NAME, openinference.AGENT_NAME) is not None
     answered = not agent and any(map(_LEFT.match, span.attributes))
     lost = called is not None and known and span.dropped_attributes_count > 0
     if not (asked or answered or lost):

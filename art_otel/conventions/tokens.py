@@ -39,44 +39,48 @@ def encode_logprobs(logprobs: Logprobs) -> str:
 
 def decode_ids(value: Value) -> TokenIds:
     """Token ids from an attribute's text. Raises ParseError when it was cut or is something else."""
-    text, start = _packed("i4", value)
-    return _checked_ids(TokenIds(_counted(_bytes(text[start:]), text)))
+    text, start = _packed("i4:", value)
+    data = _unpacked(text, start)
+    _check_signs(data)
+    return TokenIds(data)
 
 
 def decode_prompt_ids(value: Value) -> TokenIds:
     """As `decode_ids`, for ids of which most stood in the prompt before."""
-    text, start = _packed("i4", value)
+    text, start = _packed("i4:", value)
     known = _IDS.find(text, start)
+    length = 0
     if known is None:
-        data = _bytes(text[start:])
+        data = _unpacked(text, start)
         _check_signs(data)
     else:
         length, earlier = known
         groups = length // _GROUP * _GROUP_BYTES
-        data = b"".join((memoryview(earlier)[:groups], _bytes(text[start + length :])))
-        _check_signs(memoryview(data)[groups - groups % 4 :].tobytes())
-    ids = TokenIds(_counted(data, text))
+        data = _unpacked(text, start + length, memoryview(earlier)[:groups])
+        _check_signs(data, groups - groups % 4)
     whole = len(text) - start - _GROUP  # the last group may be padded, so no longer text has it
-    if whole > 0:
+    if whole > length:
         _IDS.keep(text[start : start + whole], data)
-    return ids
+    return TokenIds(data)
 
 
 def decode_logprobs(value: Value) -> Logprobs:
     """Logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
-    text, start = _packed("f4", value)
-    return _checked_logprobs(Logprobs(_counted(_bytes(text[start:]), text)))
+    text, start = _packed("f4:", value)
+    return _checked_logprobs(Logprobs(_unpacked(text, start)))
 
 
 def parse_ids(value: Value) -> TokenIds:
     """Token ids from a list of whole numbers. Raises ParseError for anything else."""
     try:
         numbers = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
-        return _checked_ids(TokenIds(struct.pack(f"<{len(numbers)}i", *numbers)))
+        data = struct.pack(f"<{len(numbers)}i", *numbers)
     except msgspec.ValidationError:
         raise ParseError("", "is no list of token ids") from None
     except struct.error:
         raise ParseError("", "has a token id that is no int32") from None
+    _check_signs(data)
+    return TokenIds(data)
 
 
 def parse_logprobs(value: Value) -> Logprobs:
@@ -125,34 +129,29 @@ def _spelled_out(tokens: list[Value] | None) -> list[int] | None:
 
 def _packed(kind: str, value: Value) -> tuple[str, int]:
     """A packed text and where its base64 begins."""
-    start = value.find(":", 3) + 1 if isinstance(value, str) and value.startswith(f"{kind}:") else 0
+    start = value.find(":", 3) + 1 if isinstance(value, str) and value.startswith(kind) else 0
     if not start:
-        raise ParseError("", f"is no text {kind}:<count>:<base64>")
+        raise ParseError("", f"is no text {kind}<count>:<base64>")
     return value, start
 
 
-def _bytes(packed: str) -> bytes:
+def _unpacked(text: str, start: int, before: memoryview | None = None) -> bytes:
+    """The numbers of a packed text, of which those `before` stand before `start`, if they are as many as it says."""
     try:
-        return msgspec.convert(packed, bytes)  # several times as fast as the standard library, and as strict
+        data = msgspec.convert(text[start:], bytes)  # several times as fast as the standard library, and as strict
     except msgspec.ValidationError:
         raise ParseError("", "is no base64") from None
-
-
-def _counted(data: bytes, text: str) -> bytes:
-    """The numbers of a packed text, if they are as many as it says."""
+    if before is not None:
+        data = b"".join((before, data))
     if len(data) % 4 or not text.startswith(f"{len(data) // 4}:", 3):
         raise ParseError("", f"holds another count of numbers than {text[3:].partition(':')[0]:.20}")
     return data
 
 
-def _check_signs(data: bytes) -> None:
-    if not data[3::4].isascii():  # the highest byte of a little-endian int32 has its sign, as ASCII has none
+def _check_signs(data: bytes, start: int = 0) -> None:
+    """Raises ParseError when an id from byte `start` on is negative."""
+    if not data[start + 3 :: 4].isascii():  # the highest byte of a little-endian int32 has its sign, as ASCII has none
         raise ParseError("", "has a negative token id")
-
-
-def _checked_ids(ids: TokenIds) -> TokenIds:
-    _check_signs(ids.data)
-    return ids
 
 
 def _checked_logprobs(logprobs: Logprobs) -> Logprobs:

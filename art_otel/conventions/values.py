@@ -29,6 +29,8 @@ def text(value: Value) -> str | None:
 
 def number(value: Value) -> float | None:
     """A finite number, also as text. Booleans are no numbers."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     if isinstance(value, str) and "_" in value:
@@ -42,6 +44,8 @@ def number(value: Value) -> float | None:
 
 def integer(value: Value) -> int | None:
     """A whole number of at most 64 bits, also as text."""
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**63 else None
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
         value = int(value)  # not by way of a float, which has 53 bits
     if isinstance(value, int) and not isinstance(value, bool):
@@ -59,14 +63,14 @@ def flag(value: Value) -> bool | None:
 
 def mapping(value: Value) -> dict[str, Value] | None:
     """An object."""
-    return cast(dict[str, Value], value) if isinstance(value, dict) else None
+    return cast("dict[str, Value]", value) if isinstance(value, dict) else None  # as a text, which costs nothing
 
 
 def items(value: Value) -> list[Value] | None:
     """A list."""
     if isinstance(value, tuple):
-        return list(cast(tuple[Value, ...], value))
-    return cast(list[Value], value) if isinstance(value, list) else None
+        return list(cast("tuple[Value, ...]", value))
+    return cast("list[Value]", value) if isinstance(value, list) else None
 
 
 def strings(value: Value) -> tuple[str, ...]:

@@ -5,22 +5,22 @@ set aside whole, before its records fill the memory, and the others of its bucke
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from art_otel.engines.buckets import Content, Record, Weight, read_bucket, size_of, weigh_traces
+import msgspec
+
+from art_otel.engines.buckets import Content, Held, Record, Weight, read_bucket, size_of, weigh_traces
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import Damage, LogRecord, Span
 from art_otel.store import write_run
 from art_otel.trajectories import Account, SpanGroup, Trajectory, build_trajectories
 
-_LEAST_RECORD: Final = 60
-"""Bytes that no encoded record has fewer of."""
+_LEAST_ENTRY: Final = 60
+"""Bytes that no record has fewer of as it stands in a bucket: its ids alone have 48."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be assembled into the file `run`.
 
     `own` holds the bucket's traces, of which those in `moved` were taken to another bucket; `guests` holds traces that
@@ -62,8 +62,8 @@ def _records(bucket: Bucket, account: Account) -> Iterator[Record]:
 
 def _huge_traces(bucket: Bucket, account: Account) -> frozenset[str]:
     """The traces beyond the limits. Most buckets are too small to hold one."""
-    size = size_of(bucket.own) + size_of(bucket.guests)
-    if size <= bucket.limits.max_rollout_bytes and size // _LEAST_RECORD <= bucket.limits.max_rollout_spans:
+    contents, limits = (*bucket.own, *bucket.guests), bucket.limits
+    if size_of(contents) <= limits.max_rollout_bytes and _most_records(contents) <= limits.max_rollout_spans:
         return frozenset()
     left = frozenset(bucket.moved)
     weights = {trace_id: weight for trace_id, weight in weigh_traces(bucket.own).items() if trace_id not in left}
@@ -72,6 +72,12 @@ def _huge_traces(bucket: Bucket, account: Account) -> frozenset[str]:
     for trace_id in sorted(huge):
         _set_aside(trace_id, weights[trace_id], account)
     return frozenset(huge)
+
+
+def _most_records(content: Content) -> int:
+    """How many records there can be at most, known without reading them."""
+    sizes = (len(piece.data) if isinstance(piece, Held) else Path(piece.path).stat().st_size for piece in content)
+    return sum(sizes) // _LEAST_ENTRY
 
 
 def _is_huge(weight: Weight, limits: Limits) -> bool:

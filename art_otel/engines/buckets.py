@@ -1,10 +1,10 @@
 """Buckets: records divided by trace, encoded in memory while they are few and in files once they are many.
 
 Invariant: all records of a trace are in one bucket, whatever the order they came in, and a bucket can be read without
-the others. Memory holds about `budget` bytes of records at most.
+the others. Memory holds about `budget` bytes of records at most, and once that was too little, a piece of each bucket.
 
-A bucket is a sequence of entries: a header (mark, bytes of the entry, bytes of the record when nothing of it is
-condensed) and MessagePack. Echoes stand before the span that they belong to.
+A bucket is a sequence of entries: a header (mark, bytes of the echoes, bytes of the record, and what those are when
+nothing of it is condensed), the echoes that belong to a span, and the record, both in MessagePack.
 """
 
 import io
@@ -41,13 +41,18 @@ class Held(msgspec.Struct, frozen=True, tag=True):
 Content: TypeAlias = tuple[Stored | Held, ...]
 """A bucket as plain values: a piece a process that wrote into it."""
 
-_HEADER: Final = struct.Struct("<cIQ")
-_ECHOES: Final = b"e"
+BUCKET_VERSION: Final = 2
+"""Goes up with every change to what stands in a bucket, so that nobody takes up one that reads otherwise."""
+
+_HEADER: Final = struct.Struct("<cIIQ")
 _KINDS: Final[dict[bytes, type[Record]]] = {b"s": Span, b"l": LogRecord, b"d": Damage}
 _MARKS: Final = {kind: mark for mark, kind in _KINDS.items()}
 _DECODERS: Final = {mark: msgspec.msgpack.Decoder(kind) for mark, kind in _KINDS.items()}
 _ECHOES_DECODER: Final = msgspec.msgpack.Decoder(tuple[Echo, ...])
 _READ: Final = 1 << 20
+_PIECE: Final = 1 << 18
+"""Bytes that are written at once: more would take memory that the system has to give first, fewer more calls of it."""
+
 _OVERHEAD: Final = 100
 """Bytes that Python needs for a record besides its encoding."""
 
@@ -62,13 +67,15 @@ _TRACED: Final = msgspec.msgpack.Decoder(_Traced)
 
 
 class Buckets:
-    """`count` buckets. `folder` holds what does not fit into `budget` bytes and belongs to the caller."""
+    """`count` buckets. `folder` holds what does not fit into `budget` bytes, all when it is 0; it is the caller's."""
 
     def __init__(self, folder: Path, count: int, budget: int) -> None:
         self.count = count
         self._folder = folder
         self._budget = budget
-        self._held = 0
+        self._spills = budget == 0
+        self._total = 0
+        self._held = [0] * count
         self._parts: list[list[bytes]] = [[] for _ in range(count)]
         self._sizes = [0] * count
         self._encoder = msgspec.msgpack.Encoder()
@@ -76,29 +83,37 @@ class Buckets:
 
     def add(self, bucket: int, record: Record) -> None:
         """Put a record into a bucket."""
-        saved = 0
+        encode = self._encoder.encode
+        saved, encoded_echoes = 0, b""
         if isinstance(record, Span):
             record, echoes, saved = self._condenser.condense(record)
             if echoes:
-                self._put(bucket, _ECHOES, self._encoder.encode(echoes), 0)
-        encoded = self._encoder.encode(record)
-        self._put(bucket, _MARKS[type(record)], encoded, len(encoded) + saved)
-
-    def _put(self, bucket: int, mark: bytes, encoded: bytes, size: int) -> None:
-        self._parts[bucket] += (_HEADER.pack(mark, len(encoded), size), encoded)
+                encoded_echoes = encode(echoes)
+        encoded = encode(record)
+        length, size = len(encoded), len(encoded) + saved
+        header = _HEADER.pack(_MARKS[type(record)], len(encoded_echoes), length, size)
+        self._parts[bucket] += (header, encoded_echoes, encoded)
         self._sizes[bucket] += size
-        self._held += len(encoded) + _OVERHEAD
-        if self._held > self._budget:
+        taken = len(encoded_echoes) + length + _OVERHEAD
+        self._held[bucket] += taken
+        self._total += taken
+        if self._spills and self._held[bucket] > _PIECE:
+            self._write(bucket)
+        elif not self._spills and self._total > self._budget:
+            self._spills = True
             self.flush()
 
     def flush(self) -> None:
         """Move what memory holds into the buckets' files."""
-        for bucket, part in enumerate(self._parts):
-            if part:
-                with self._path(bucket).open("ab") as file:
-                    file.writelines(part)
-                part.clear()
-        self._held = 0
+        for bucket in range(self.count):
+            self._write(bucket)
+
+    def _write(self, bucket: int) -> None:
+        if part := self._parts[bucket]:
+            with self._path(bucket).open("ab", buffering=_PIECE) as file:
+                file.writelines(part)
+            part.clear()
+            self._held[bucket] = 0
 
     @property
     def spilled(self) -> bool:
@@ -110,8 +125,7 @@ class Buckets:
         path, part, size = self._path(bucket), self._parts[bucket], self._sizes[bucket]
         if not path.exists():
             return (Held(b"".join(part), size),) if part else ()
-        if part:
-            self.flush()
+        self._write(bucket)
         return (Stored(str(path), size),)
 
     def _path(self, bucket: int) -> Path:
@@ -127,14 +141,10 @@ def read_bucket(content: Content) -> Iterator[Record]:
     """Read a bucket's records."""
     for piece in content:
         expander = Expander()
-        echoes: tuple[Echo, ...] = ()
-        for mark, encoded, _ in _entries(piece):
-            if mark == _ECHOES:
-                echoes = _ECHOES_DECODER.decode(encoded)
-                continue
+        for mark, echoes, encoded, _ in _entries(piece):
             record = _DECODERS[mark].decode(encoded)
             if echoes and isinstance(record, Span):
-                record, echoes = expander.expand(record, echoes), ()
+                record = expander.expand(record, _ECHOES_DECODER.decode(echoes))
             yield record
 
 
@@ -155,8 +165,8 @@ class Weight:
 def weigh_traces(content: Content) -> dict[str, Weight]:
     """How much there is of each trace (damages take little), found with memory for one record."""
     weights: dict[str, Weight] = {}
-    for mark, encoded, size in chain.from_iterable(map(_entries, content)):
-        if mark in (b"d", _ECHOES):
+    for mark, _, encoded, size in chain.from_iterable(map(_entries, content)):
+        if mark == b"d":
             continue
         weight = weights.setdefault(_TRACED.decode(encoded).trace_id, Weight())
         weight.spans += mark == b"s"
@@ -165,8 +175,10 @@ def weigh_traces(content: Content) -> dict[str, Weight]:
     return weights
 
 
-def _entries(piece: Stored | Held) -> Iterator[tuple[bytes, bytes, int]]:
+def _entries(piece: Stored | Held) -> Iterator[tuple[bytes, bytes, bytes, int]]:
+    """The mark, echoes, record and size of each entry."""
     with io.BytesIO(piece.data) if isinstance(piece, Held) else Path(piece.path).open("rb", buffering=_READ) as file:
-        while header := file.read(_HEADER.size):
-            mark, length, size = _HEADER.unpack(header)
-            yield mark, file.read(length), size
+        read, unpack, header_size = file.read, _HEADER.unpack, _HEADER.size
+        while header := read(header_size):
+            mark, echoes, length, size = unpack(header)
+            yield mark, read(echoes) if echoes else b"", read(length), size

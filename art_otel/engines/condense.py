@@ -7,7 +7,7 @@ other traces are left out. Either side remembers `MEMORY` characters at most.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,11 @@ _TAIL: Final = 4
 """Where packed numbers say how many they are, and where their base64, or a JSON list, ends: there a text may differ
 from one that it goes on with. What is between is the text's body."""
 
+_PIECES: Final = 12
+"""A body that grew is remembered as this many pieces at most, because to put them together each time takes longer."""
+
+_Key: TypeAlias = tuple[str, str]
+
 
 class Echo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A long text of attribute `name`: `head`, a remembered body, `tail`.
@@ -40,6 +45,37 @@ class Echo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     afresh: bool = False
 
 
+class _Body:
+    """The body of a text, in pieces. `size` is its characters, `bytes` what they take in UTF-8."""
+
+    __slots__ = ("bytes", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.size = 0
+        self.bytes = 0
+
+    def end_in(self, text: str, start: int) -> int:
+        """Where the body ends in a text in which it begins at `start`; -1 when it does not."""
+        for piece in self.pieces:
+            if not text.startswith(piece, start):
+                return -1
+            start += len(piece)
+        return start
+
+    def grow(self, text: str, start: int) -> int:
+        """Take what the body of `text` adds to this one, which stands in it from `start`; give how much that is."""
+        piece = text[start + self.size : -_TAIL]
+        added = len(piece)
+        if added:
+            self.pieces.append(piece)
+            self.size += added
+            self.bytes += added if text.isascii() else len(piece.encode())
+            if len(self.pieces) > _PIECES:
+                self.pieces = [text[start : start + self.size]]
+        return added
+
+
 class _Bodies:
     """The last bodies of each attribute of each trace; the longest unused attributes are forgotten first.
 
@@ -48,32 +84,33 @@ class _Bodies:
 
     def __init__(self) -> None:
         self._size = 0
-        self._known: OrderedDict[tuple[str, str], list[str]] = OrderedDict()
+        self._known: OrderedDict[_Key, list[_Body]] = OrderedDict()
 
-    def of(self, key: tuple[str, str]) -> list[str] | None:
-        """Those of one attribute, which is now the last used; None when there are none."""
+    def of(self, key: _Key) -> list[_Body] | None:
+        """Those of one attribute, which is now the last used, the last first; None when there are none."""
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)
         return known
 
-    def begin(self, key: tuple[str, str]) -> None:
+    def begin(self, key: _Key) -> list[_Body]:
         """Forget those of one attribute."""
-        self._size -= sum(map(len, self._known.pop(key, ())))
-        self._known[key] = []
+        self._size -= sum(body.size for body in self._known.pop(key, ()))
+        known = self._known[key] = []
+        return known
 
-    def keep(self, key: tuple[str, str], text: str, place: int | None) -> None:
-        """Remember a text's body instead of the one at `place`, which it goes on with."""
-        known = self._known[key]
-        if place is not None:
-            self._size -= len(known.pop(place))
-        known.insert(0, text[_body_start(text) : -_TAIL])
-        self._size += len(known[0])
-        if len(known) > _THREADS:
-            self._size -= len(known.pop())
+    def keep(self, known: list[_Body], place: int | None, text: str, start: int) -> None:
+        """Remember a text's body, which begins at `start`, instead of the one at `place`, which it goes on with."""
+        if place is None:
+            known.insert(0, _Body())
+            if len(known) > _THREADS:
+                self._size -= known.pop().size
+        elif place:
+            known.insert(0, known.pop(place))
+        self._size += known[0].grow(text, start)
         while self._size > MEMORY:
             _, forgotten = self._known.popitem(last=False)
-            self._size -= sum(map(len, forgotten))
+            self._size -= sum(body.size for body in forgotten)
 
 
 class Condenser:
@@ -84,29 +121,36 @@ class Condenser:
 
     def condense(self, span: Span) -> tuple[Span, list[Echo], int]:
         """The span with empty texts in the place of echoes, the echoes, and how many bytes shorter its encoding is."""
-        echoes = [
-            self._echo((span.trace_id, name), text)
-            for name, text in span.attributes.items()
-            if type(text) is str and len(text) >= LONG
-        ]
-        left = [echo.name for echo in echoes if echo.place is not None]
+        echoes: list[Echo] = []
+        left: dict[str, str] = {}
+        saved = 0
+        for name, text in span.attributes.items():
+            if type(text) is str and len(text) >= LONG:
+                echo, size = self._echo((span.trace_id, name), text)
+                echoes.append(echo)
+                if size:
+                    left[name] = ""
+                    saved += size + (2 if size < 1 << 16 else 4)  # its header, but for that of the empty text
         if not left:
             return span, echoes, 0
-        saved = sum(_encoded_size(span.attributes[name]) - 1 for name in left)  # an empty text takes a byte
-        shorter = {**span.attributes, **dict.fromkeys(left, "")}
-        return msgspec.structs.replace(span, attributes=shorter), echoes, saved
+        return msgspec.structs.replace(span, attributes=span.attributes | left), echoes, saved
 
-    def _echo(self, key: tuple[str, str], text: str) -> Echo:
-        known = self._bodies.of(key)
-        start = _body_start(text)
+    def _echo(self, key: _Key, text: str) -> tuple[Echo, int]:
+        """The echo, and how many bytes the text has in UTF-8 when it need not stand in the span."""
+        bodies, start = self._bodies, _body_start(text)
+        known = bodies.of(key)
+        afresh = known is None
         if known is None:
-            self._bodies.begin(key)
-        for place, body in enumerate(known or ()):
-            if text.startswith(body, start):
-                self._bodies.keep(key, text, place)
-                return Echo(key[1], place, text[:start], text[start + len(body) :])
-        self._bodies.keep(key, text, None)
-        return Echo(key[1], afresh=known is None)
+            known = bodies.begin(key)
+        for place, body in enumerate(known):
+            end = body.end_in(text, start)
+            if end >= 0:
+                head, tail = text[:start], text[end:]
+                size = len(text) if text.isascii() else body.bytes + len(head.encode()) + len(tail.encode())
+                bodies.keep(known, place, text, start)
+                return Echo(key[1], place, head, tail), size
+        bodies.keep(known, None, text, start)
+        return Echo(key[1], afresh=afresh), 0
 
 
 class Expander:
@@ -116,25 +160,21 @@ class Expander:
         self._bodies = _Bodies()
 
     def expand(self, span: Span, echoes: Iterable[Echo]) -> Span:
-        """The span as it was."""
-        texts: dict[str, str] = {}
+        """The span as it was: its own attributes are filled in, so nobody else should have it yet."""
         for echo in echoes:
-            key = (span.trace_id, echo.name)
-            text: str = span.attributes[echo.name]
+            place, name = echo.place, echo.name
+            key = (span.trace_id, name)
             known = self._bodies.of(key)
-            if echo.afresh or known is None:
-                self._bodies.begin(key)
-            elif echo.place is not None:
-                text = texts[echo.name] = "".join((echo.head, known[echo.place], echo.tail))
-            self._bodies.keep(key, text, echo.place)
-        return msgspec.structs.replace(span, attributes={**span.attributes, **texts}) if texts else span
+            if known is None or echo.afresh:
+                known = self._bodies.begin(key)
+            if place is not None and known:
+                text = span.attributes[name] = "".join((echo.head, *known[place].pieces, echo.tail))
+                self._bodies.keep(known, place, text, len(echo.head))
+            else:
+                text = span.attributes[name]
+                self._bodies.keep(known, None, text, _body_start(text))
+        return span
 
 
 def _body_start(text: str) -> int:
     return text.rfind(":", 0, _HEAD) + 1
-
-
-def _encoded_size(text: str) -> int:
-    """The bytes of a long text in MessagePack."""
-    size = len(text) if text.isascii() else len(text.encode())
-    return size + (3 if size < 1 << 16 else 5)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from art_otel.engines.accounting import describe_conversion
 from art_otel.engines.assemble import Bucket, assemble_bucket
+from art_otel.engines.buckets import BUCKET_VERSION
 from art_otel.engines.partition import (
     BUCKET_BYTES,
     Counts,
@@ -79,7 +80,7 @@ def convert(conversion: Conversion) -> ConversionReport:
 
 
 def _settings(conversion: Conversion) -> object:
-    return (SCHEMA_VERSION, conversion.format, tuple(conversion.rollout_spans), conversion.limits)
+    return (SCHEMA_VERSION, BUCKET_VERSION, conversion.format, tuple(conversion.rollout_spans), conversion.limits)
 
 
 def _require_something_read(counts: Counts) -> None:

@@ -117,15 +117,15 @@ def partition_spans(
     `in_memory` lets what needs little memory stay there; else everything is written to files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    buckets = Buckets(folder, count, MEMORY_BUDGET)
+    buckets = Buckets(folder, count, MEMORY_BUDGET if in_memory else 0)
     found = Partition(contents=[])
     with ReadAhead([source.stored for source in inputs if source.stored]) as ahead:
         for source in inputs:
             account = FileAccount(path=source.name)
             found.counts.files.append(account)
             try:
-                for record in read_file(source, account, limits=limits, on_bytes=on_bytes, format=format, ahead=ahead):
-                    _take(record, buckets, found)
+                records = read_file(source, account, limits=limits, on_bytes=on_bytes, format=format, ahead=ahead)
+                _take(records, buckets, found)
             except SourceError as error:
                 account.error = str(error)
     if not in_memory or buckets.spilled:
@@ -134,17 +134,23 @@ def partition_spans(
     return found
 
 
-def _take(record: Record, buckets: Buckets, found: Partition) -> None:
-    if isinstance(record, Span):
-        found.counts.spans += 1
-        found.kinship.see(record)
-    elif isinstance(record, Damage):
-        found.counts.take(record)
-        if record.trace_id is None:
-            return
-    else:
-        found.counts.logs += 1
-    buckets.add(bucket_of(str(record.trace_id), buckets.count), record)
+def _take(records: Iterable[Record], buckets: Buckets, found: Partition) -> None:
+    counts, see, add = found.counts, found.kinship.see, buckets.add
+    last, bucket = "", -1  # records of a trace mostly stand together
+    for record in records:
+        if isinstance(record, Span):
+            counts.spans += 1
+            see(record)
+        elif isinstance(record, Damage):
+            counts.take(record)
+            if record.trace_id is None:
+                continue
+        else:
+            counts.logs += 1
+        if record.trace_id != last:
+            last = str(record.trace_id)
+            bucket = bucket_of(last, buckets.count)
+        add(bucket, record)
 
 
 def join_partitions(partitions: Iterable[Partition], folder: Path) -> Joined:

@@ -4,31 +4,55 @@ import io
 from collections.abc import Iterator
 from typing import Final
 
-_BLOCK_BYTES: Final = 1 << 20
+_BLOCK_BYTES: Final = 1 << 19
 
 
-def read_lines(stream: io.BufferedReader, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Each line that is not blank with its number; None instead of one longer than `limit` bytes, which is skipped."""
-    number, length = 1, 0
-    pieces: list[bytes] = []  # of a line that has not ended; it costs a third of the time that readline takes
-    while block := stream.read1(_BLOCK_BYTES):
-        start = 0
-        while end := block.find(b"\n", start) + 1:
-            pieces.append(block[start:end])
-            yield from _line(number, pieces, length + end - start - 1, limit)
-            number, length, start = number + 1, 0, end
-            pieces.clear()
-        length += len(block) - start
-        pieces.append(block[start:])
-        if length > limit:
-            pieces.clear()
-    if length:
-        yield from _line(number, pieces, length, limit)
+class Lines:
+    """Each line that is not blank with its number; None instead of one longer than `limit` bytes, which is skipped.
+
+    `is_ascii` says that the line given last is ASCII; False: it may be none. It is asked of the bytes as they are read,
+    because bytes of a long line have left the processor's cache when it ends.
+    """
+
+    def __init__(self, stream: io.BufferedReader, limit: int) -> None:
+        self.is_ascii = False
+        self._stream = stream
+        self._limit = limit
+        self._pieces: list[bytes] = []  # of a line that has not ended; it costs a third of the time that readline takes
+        self._length = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
+        number, were_ascii = 1, True
+        while block := self._stream.read1(_BLOCK_BYTES):
+            are_ascii, start = block.isascii(), 0
+            while end := block.find(b"\n", start) + 1:
+                self._add(block[start:end])
+                self.is_ascii, were_ascii = were_ascii and are_ascii, True
+                yield from self._line(number, self._length - 1)
+                number, start = number + 1, end
+            self._add(block[start:])
+            were_ascii = were_ascii and are_ascii
+            if self._length > self._limit:
+                self._pieces.clear()
+        self.is_ascii = were_ascii
+        if self._length:
+            yield from self._line(number, self._length)
+
+    def _add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._length += len(piece)
+
+    def _line(self, number: int, length: int) -> Iterator[tuple[int, bytes | None]]:
+        """The line of the pieces, of which `length` bytes count."""
+        line = b"".join(self._pieces) if length <= self._limit else None
+        self._pieces.clear()
+        self._length = 0
+        if line is None:
+            yield number, None
+        elif not line.isspace():
+            yield number, line
 
 
-def _line(number: int, pieces: list[bytes], length: int, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """The line of these pieces, of which `length` bytes count."""
-    if length > limit:
-        yield number, None
-    elif not (line := b"".join(pieces)).isspace():
-        yield number, line
+def read_lines(stream: io.BufferedReader, limit: int) -> Lines:
+    """The lines of a stream."""
+    return Lines(stream, limit)

@@ -66,12 +66,14 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     if not reading.is_part and _is_document(stream.peek()):
         yield from _read_document(stream, records)
         return
-    for number, line in read_lines(stream, reading.limits.max_message_bytes):
+    lines = read_lines(stream, reading.limits.max_message_bytes)
+    for number, line in lines:
         place = f"{reading.path}:{number}"
         if line is None:
             yield _too_long("line", "max_message_bytes").damage(place)
         elif len(line) > _MAX_MARK_BYTES or line.strip() not in _ARRAY_MARKS:  # an array may have a request a line
-            yield from read_line(line.removeprefix(_BOM), place, records)  # joined files have one in any line
+            # Joined files have a byte order mark in any line.
+            yield from read_line(line.removeprefix(_BOM), place, records, is_ascii=lines.is_ascii)
 
 
 FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads, lines=lambda head: not _is_document(head))
@@ -97,9 +99,9 @@ def _too_long(what: str, limit: LimitName) -> Refused:
     return Refused("over a limit", detail=f"the {what} is longer than the limit; {advice(limit)}")
 
 
-def read_line(line: bytes, place: str, records: JsonRecords) -> Iterable[Record]:
-    """Every record of one line (or document). `place` names it."""
-    found = _read(line, place, records)
+def read_line(line: bytes, place: str, records: JsonRecords, *, is_ascii: bool = False) -> Iterable[Record]:
+    """Every record of one line (or document). `place` names it; `is_ascii` says that somebody knows that it is."""
+    found = _read(line, place, records, is_ascii=is_ascii)
     if is_altered(line):
         return distrusted(found, place)
     return without_large_values(found, len(line), place, records.reading.limits)
@@ -112,10 +114,10 @@ def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
         yield from read_line(line, f"{reading.path}:{number}", records)
 
 
-def _read(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
+def _read(line: bytes, place: str, records: JsonRecords, *, is_ascii: bool = False) -> Iterator[Record]:
     try:
         decoded = _REQUESTS.decode(line)
-        sound = is_utf8(line)
+        sound = is_ascii or is_utf8(line)
     except _UNDECODABLE:
         decoded, sound = [], False
     if not sound:

@@ -74,11 +74,16 @@ class JsonRecords(Records):
 
     def _list(self, values: Iterable[otlp.AnyValue], site: Site, losses: Losses, depth: int) -> list[Value]:
         self.check_depth(depth, site)
-        flat: list[Value] = []
-        for value in values:
-            text = value.string_value
-            flat.append(self._other_value(value, site, losses, depth + 1) if text is None else text)
-        return flat
+        return [  # many are lists of token ids, so no call for whole numbers
+            value.int_value
+            if value.string_value is None and value.int_value is not None
+            else self._item(value, site, losses, depth + 1)
+            for value in values
+        ]
+
+    def _item(self, value: otlp.AnyValue, site: Site, losses: Losses, depth: int) -> Value:
+        text = value.string_value
+        return self._other_value(value, site, losses, depth) if text is None else text
 
 
 def hex_id(text: str) -> str:

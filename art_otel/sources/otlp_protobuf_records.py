@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Reading, Record
 from art_otel.sources.otlp import Records, finite
+from art_otel.sources.otlp_protobuf_numbers import WholeNumbers
 from art_otel.sources.refusals import Losses, Refused, Site
 from art_otel.spans import Value
 
@@ -28,6 +29,7 @@ class ProtobufRecords(Records):
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
         self._types, self._error = _message_types()
+        self._numbers = WholeNumbers()
 
     def decode(self, data: bytes, name: MessageName) -> object:
         """One message. Raises Refused, with the reason "bad field" as protobuf gives none."""
@@ -54,7 +56,11 @@ class ProtobufRecords(Records):
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
         """As `Records.attributes`."""
         messages = cast("Iterable[KeyValue]", pairs or ())
-        return {pair.key: self._value(pair.value, (owner, pair.key), losses, 0) for pair in messages}
+        flat: dict[str, Value] = {}
+        for pair in messages:
+            value = pair.value
+            flat[pair.key] = value.string_value or self._value(value, (owner, pair.key), losses, 0)
+        return flat  # most are text, so no call for those
 
     def value(self, value: otlp.AnyValue | None, site: Site, losses: Losses) -> Value:
         """As `Records.value`."""
@@ -74,6 +80,9 @@ class ProtobufRecords(Records):
             return value.bytes_value
         if kind == "array_value":
             self.check_depth(depth + 1, site)
+            numbers = self._numbers.read(value.array_value)
+            if numbers is not None:
+                return numbers
             return [self._value(item, site, losses, depth + 1) for item in value.array_value.values]
         if kind == "kvlist_value":
             self.check_depth(depth + 1, site)

@@ -3,6 +3,7 @@
 Invariant: it goes as far as tags and lengths can be followed; `Walk.problem` says what stopped it first.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
 
@@ -62,9 +63,11 @@ def signal_of(data: bytes) -> Signal | None:
         held = held or "traces"
         for scoped in walk.inside(batch, SECOND):
             for record in walk.inside(scoped, SECOND):
-                tags = _tags(data, record)
-                if tags & _ONLY_SPANS:
-                    return "traces"
+                tags: set[tuple[int, int]] = set()
+                for tag in _tags(data, record):
+                    if tag in _ONLY_SPANS:
+                        return "traces"
+                    tags.add(tag)
                 if tags & _ONLY_LOGS:
                     return "logs"
                 if tags & _METRIC_DATA and known_ids(data, record, "traces") == (None, None):
@@ -88,11 +91,7 @@ def known_ids(data: bytes, record: Field, signal: Signal | None) -> Ids:
     )
 
 
-def _tags(data: bytes, record: Field) -> frozenset[tuple[int, int]]:
-    tags: set[tuple[int, int]] = set()
-    try:
+def _tags(data: bytes, record: Field) -> Iterator[tuple[int, int]]:
+    with contextlib.suppress(Malformed):  # what came before may do
         for field in read_fields(data, record.start, record.end):
-            tags.add((field.number, field.wire_type))
-    except Malformed:
-        pass  # what came before may do
-    return frozenset(tags)
+            yield field.number, field.wire_type

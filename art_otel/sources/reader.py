@@ -91,11 +91,11 @@ def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Re
     account = reading.account
     last: Record | None = None
     for last in known.reads(io.BufferedReader(stream, HEAD_BYTES), reading):
-        if isinstance(last, Damage):
+        if isinstance(last, Span):
+            account.spans += 1
+        elif isinstance(last, Damage):
             account.partly_damaged += last.partial
             account.damaged += not last.partial
-        elif isinstance(last, Span):
-            account.spans += 1
         else:
             account.log_records += 1
         yield last

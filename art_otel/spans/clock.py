@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Generic, TypeVar
 
-from art_otel.spans.span import Span, SpanKey
+from art_otel.spans.span import Resource, Span, SpanKey
 
 _Thing = TypeVar("_Thing")
 
@@ -45,8 +45,14 @@ def parents_first(keys: Iterable[SpanKey], parents: Mapping[SpanKey, SpanKey]) -
     """The keys and everything above them, each once and after its parent. Needs spans without cycles."""
     done: set[SpanKey] = set()
     for key in keys:
-        path: list[SpanKey] = []
-        at: SpanKey | None = key
+        if key in done:
+            continue
+        at = parents.get(key)
+        if at is None or at in done:  # most are in order
+            done.add(key)
+            yield key
+            continue
+        path = [key]
         while at is not None and at not in done:
             path.append(at)
             at = parents.get(at)
@@ -72,9 +78,13 @@ def adjusted_starts(spans: Mapping[SpanKey, Span], parents: Mapping[SpanKey, Spa
 
 
 def _of_one_resource(spans: Iterable[Span]) -> bool:
-    resources = iter({id(span.resource): span.resource for span in spans}.values())
-    first = next(resources, None)
-    return all(other == first for other in resources)
+    first: Resource | None = None
+    for span in spans:
+        if first is None:
+            first = span.resource
+        elif span.resource is not first and span.resource != first:
+            return False
+    return True
 
 
 def _shift(

@@ -5,8 +5,8 @@ copy stays, whatever the order of delivery; spans that are their own ancestors a
 below them is an orphan.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -15,25 +15,31 @@ from art_otel.spans.damage import Damage
 from art_otel.spans.span import Span, SpanKey
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpanTree:
+class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Spans by key, in the order of their start.
 
-    `parents` leads to the key of a span's parent where that is here, and `children` lists keys in the order of spans;
-    `deliveries` counts how often each span came, `begun` how often only its start came of one that also came ended;
-    `orphans` are the spans whose parent is not here; `cyclic` is one
-    Damage for each span that was its own ancestor. `starts` holds start times in nanoseconds, corrected for clocks that
-    differ between resources (`art_otel.spans.clock`).
+    `parents` leads to the key of a span's parent where that is here; `deliveries` counts how often each span came,
+    `begun` how often only its start came of one that also came ended; `orphans` are the spans whose parent is not here;
+    `cyclic` is one Damage for each span that was its own ancestor. `starts` holds start times in nanoseconds, corrected
+    for clocks that differ between resources (`art_otel.spans.clock`).
     """
 
     spans: Mapping[SpanKey, Span]
     parents: Mapping[SpanKey, SpanKey]
-    children: Mapping[SpanKey, tuple[SpanKey, ...]]
     deliveries: Mapping[SpanKey, int]
     begun: Mapping[SpanKey, int]
     starts: Mapping[SpanKey, int]
     orphans: frozenset[SpanKey]
     cyclic: tuple[Damage, ...]
+
+    @cached_property
+    def children(self) -> Mapping[SpanKey, tuple[SpanKey, ...]]:
+        """The keys of the spans below a span, in the order of their start."""
+        children: dict[SpanKey, list[SpanKey]] = {}
+        for key in self.spans:
+            if key in self.parents:
+                children.setdefault(self.parents[key], []).append(key)
+        return {key: tuple(below) for key, below in children.items()}
 
     def parent(self, span: Span) -> Span | None:
         """The span's parent, None for roots and orphans."""
@@ -56,62 +62,72 @@ class SpanTree:
         return (self.starts[span.key], span.trace_id, span.span_id)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UniqueSpans:
+class UniqueSpans(msgspec.Struct, frozen=True, kw_only=True):
     """Each span once, in any order. The other fields are those of the tree that would grow of them."""
 
     spans: Mapping[SpanKey, Span]
+    parents: Mapping[SpanKey, SpanKey]
     deliveries: Mapping[SpanKey, int]
     begun: Mapping[SpanKey, int]
+    orphans: frozenset[SpanKey]
     cyclic: tuple[Damage, ...]
 
 
 def unite_deliveries(spans: Iterable[Span]) -> UniqueSpans:
     """Keep each span once, without those that are their own ancestors."""
-    unique, deliveries, begun = _deduplicate(spans)
-    begun = {key: count for key, count in begun.items() if unique[key].end_ns is not None}
-    cyclic = sorted(_cycles(_parents(unique)))
-    for key in cyclic:
-        del unique[key]
-    return UniqueSpans(spans=unique, deliveries=deliveries, begun=begun, cyclic=tuple(map(_cyclic_damage, cyclic)))
+    unique, deliveries, begun = _deduplicate(list(spans))
+    parents, orphans = _parents(unique)
+    cyclic = sorted(_cycles(parents))
+    if cyclic:
+        for key in cyclic:
+            del unique[key]
+        parents, orphans = _parents(unique)
+    return UniqueSpans(
+        spans=unique,
+        parents=parents,
+        deliveries=deliveries,
+        begun=begun,
+        orphans=frozenset(orphans),
+        cyclic=tuple(map(_cyclic_damage, cyclic)),
+    )
 
 
 def grow_tree(spans: Iterable[Span]) -> SpanTree:
     """Build the tree of spans given in any order and any number of times."""
     united = unite_deliveries(spans)
-    unique = united.spans
-    parents = _parents(unique)
-    starts = adjusted_starts(unique, parents)
-    ordered = [key for _, key in sorted(zip(starts.values(), starts, strict=True))]
-    children: dict[SpanKey, list[SpanKey]] = {}
-    for key in ordered:
-        if key in parents:
-            children.setdefault(parents[key], []).append(key)
+    starts = adjusted_starts(united.spans, united.parents)
+    ordered = sorted(zip(starts.values(), starts, strict=True))
     return SpanTree(
-        spans={key: unique[key] for key in ordered},
-        parents=parents,
-        children={key: tuple(below) for key, below in children.items()},
+        spans={key: united.spans[key] for _, key in ordered},
+        parents=united.parents,
         deliveries=united.deliveries,
         begun=united.begun,
         starts=starts,
-        orphans=frozenset(
-            key for key, span in unique.items() if span.parent_span_id is not None and key not in parents
-        ),
+        orphans=united.orphans,
         cyclic=united.cyclic,
     )
 
 
-def _parents(spans: Mapping[SpanKey, Span]) -> dict[SpanKey, SpanKey]:
-    """The parents that are among the spans."""
+def _parents(spans: Mapping[SpanKey, Span]) -> tuple[dict[SpanKey, SpanKey], list[SpanKey]]:
+    """The parents that are among the spans, and the spans whose parent is not."""
     parents: dict[SpanKey, SpanKey] = {}
+    orphans: list[SpanKey] = []
     for key, span in spans.items():
-        if span.parent_span_id is not None and (above := (span.trace_id, span.parent_span_id)) in spans:
-            parents[key] = above
-    return parents
+        if span.parent_span_id is not None:
+            above = (span.trace_id, span.parent_span_id)
+            if above in spans:
+                parents[key] = above
+            else:
+                orphans.append(key)
+    return parents, orphans
 
 
-def _deduplicate(spans: Iterable[Span]) -> tuple[dict[SpanKey, Span], dict[SpanKey, int], dict[SpanKey, int]]:
-    unique: dict[SpanKey, Span] = {}
+def _deduplicate(spans: Sequence[Span]) -> tuple[dict[SpanKey, Span], dict[SpanKey, int], dict[SpanKey, int]]:
+    """The richest copy of each span, how often it came, and how often only its start came of one that came ended."""
+    unique = {(span.trace_id, span.span_id): span for span in spans}
+    if len(unique) == len(spans):
+        return unique, dict.fromkeys(unique, 1), {}
+    unique.clear()
     deliveries: dict[SpanKey, int] = {}
     begun: dict[SpanKey, int] = {}
     for span in spans:
@@ -126,7 +142,7 @@ def _deduplicate(spans: Iterable[Span]) -> tuple[dict[SpanKey, Span], dict[SpanK
         deliveries[key] += 1
         if known != span and _richness(span) > _richness(known):
             unique[key] = span
-    return unique, deliveries, begun
+    return unique, deliveries, {key: count for key, count in begun.items() if unique[key].end_ns is not None}
 
 
 def _richness(span: Span) -> tuple[bool, int, int, bytes]:
@@ -140,7 +156,7 @@ def _cycles(parents: Mapping[SpanKey, SpanKey]) -> set[SpanKey]:
     settled: set[SpanKey] = set()
     cyclic: set[SpanKey] = set()
     for key, above in parents.items():
-        if above in settled:
+        if above in settled or above not in parents:
             settled.add(key)
             continue
         path: dict[SpanKey, int] = {}

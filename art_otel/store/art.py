@@ -55,18 +55,16 @@ def _main_leaf(turns: Sequence[Turn]) -> int | None:
     """The last turn of the main history. A parent stands before its children, so one pass knows every path's length."""
     lengths: list[int] = []
     main: int | None = None
+    best = (0, 0, 0)
     for position, turn in enumerate(turns):
         above = 0 if turn.parent is None else lengths[turn.parent]
         known = turn.messages is not None and turn.message is not None and (turn.parent is None or above > 0)
         lengths.append(above + 1 if known else 0)
-        if known and (main is None or _rank(position, turns, lengths) > _rank(main, turns, lengths)):
-            main = position
+        # Long before short, then late before early, then a call's first choice before its others.
+        rank = (lengths[position], turn.call, -(turn.choice or 0))
+        if known and rank > best:
+            main, best = position, rank
     return main
-
-
-def _rank(position: int, turns: Sequence[Turn], lengths: Sequence[int]) -> tuple[int, int, int]:
-    """Long before short, then late before early, then a call's first choice before its others."""
-    return (lengths[position], turns[position].call, -(turns[position].choice or 0))
 
 
 def _art_message(message: Message, *, trainable: bool) -> ArtMessage:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from operator import attrgetter
 from typing import Any, Protocol
 
 import pyarrow as pa
+from msgspec.structs import astuple
 
 from art_otel.calls import Logprobs, TokenIds
 
@@ -46,6 +46,8 @@ class Scalar:
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Shape: (values,)."""
+        if not any(values) and values.count(None) == len(values):  # as most columns are in most files
+            return pa.nulls(len(values), self.type)
         return _whole(pa.array(values, self.type))
 
     def decode(self, column: pa.Array) -> list[Any]:
@@ -70,7 +72,7 @@ class Packed:
         parts = [None if value is None else value.data for value in values]
         data = b"".join(filter(None, parts))
         flat = pa.Array.from_buffers(self.item, len(data) // 4, [None, pa.py_buffer(data)])
-        return _list_array(self.type, parts, flat, item_size=4)
+        return _list_array(self.type, [None if part is None else len(part) // 4 for part in parts], flat)
 
     def decode(self, column: pa.Array) -> list[Any]:
         """The inverse of encode: each value a copy of its bytes."""
@@ -99,8 +101,8 @@ class ListOf:
 
     def encode(self, values: Sequence[Sequence[Any] | None]) -> pa.Array:
         """Shape: (values,), each of any length."""
-        flat = self.item.encode([item for value in values if value is not None for item in value])
-        return _list_array(self.type, values, flat)
+        flat = self.item.encode([item for value in values if value for item in value])
+        return _list_array(self.type, [None if value is None else len(value) for value in values], flat)
 
     def decode(self, column: pa.Array) -> list[Any]:
         """The inverse of encode, tuples."""
@@ -117,7 +119,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class Record:
-    """Records as struct: a field an attribute. `make` builds one from the fields in their order."""
+    """msgspec's records as struct: a field an attribute. `make` builds one from the fields in their order."""
 
     make: Callable[..., Any]
     fields: Mapping[str, Codec]
@@ -128,21 +130,25 @@ class Record:
         return pa.struct([(name, codec.type) for name, codec in self.fields.items()])
 
     def columns(self, records: Sequence[Any]) -> list[pa.Array]:
-        """A column a field, for records of which none is None."""
-        return [codec.encode(list(map(attrgetter(name), records))) for name, codec in self.fields.items()]
+        """A column a field, for records (at least one) of which none is None."""
+        return self._columns(records[0].__struct_fields__, map(astuple, records))
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Shape: (values,)."""
-        missing = [value is None for value in values]
-        if all(missing):  # empty ones too: spares the arrays of fields that nobody has
+        known = [value for value in values if value is not None]
+        if not known:  # empty ones too: spares the arrays of fields that nobody has
             return pa.nulls(len(values), self.type)
-        if not any(missing):
+        if len(known) == len(values):
             return pa.StructArray.from_arrays(self.columns(values), type=self.type)
-        columns = [
-            codec.encode([None if value is None else getattr(value, name) for value in values])
-            for name, codec in self.fields.items()
-        ]
-        return pa.StructArray.from_arrays(columns, type=self.type, mask=pa.array(missing, pa.bool_()))
+        names = known[0].__struct_fields__
+        missing = (None,) * len(names)
+        columns = self._columns(names, (missing if value is None else astuple(value) for value in values))
+        return pa.Array.from_buffers(self.type, len(values), [_validity(values)], children=columns)
+
+    def _columns(self, names: Sequence[str], records: Iterable[tuple[Any, ...]]) -> list[pa.Array]:
+        """A column a field. Taking all fields of a record at once is four times as fast as one after the other."""
+        values = dict(zip(names, zip(*records, strict=True), strict=True))
+        return [codec.encode(values[name]) for name, codec in self.fields.items()]
 
     def decode(self, column: pa.Array) -> list[Any]:
         """The inverse of encode. Fields the record does not have are ignored; those the column lacks are None."""
@@ -175,13 +181,16 @@ def _list_type(item: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", item))  # Parquet's own word for it, so that reading gives this type
 
 
-def _list_array(kind: pa.DataType, values: Sequence[Any], flat: pa.Array, item_size: int = 1) -> pa.Array:
-    lengths = [0 if value is None else len(value) // item_size for value in values]
-    offsets = array("i", accumulate(lengths, initial=0))
-    starts = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
-    missing = [value is None for value in values]
-    mask = pa.array(missing, pa.bool_()) if any(missing) else None
-    return pa.ListArray.from_arrays(starts, flat, type=kind, mask=mask)
+def _list_array(kind: pa.DataType, lengths: Sequence[int | None], flat: pa.Array) -> pa.Array:
+    """The lists of these lengths (None: no list), whose values follow each other in `flat`."""
+    validity = _validity(lengths) if None in lengths else None
+    offsets = array("i", [*accumulate([length or 0 for length in lengths], initial=0)])
+    return pa.Array.from_buffers(kind, len(lengths), [validity, pa.py_buffer(offsets)], children=[flat])
+
+
+def _validity(values: Sequence[object]) -> pa.Buffer:
+    """Which values are known, a bit each. Taken from an array of them: a mask would load pyarrow.compute (40 ms)."""
+    return pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
 
 
 def _list_parts(column: pa.Array) -> tuple[pa.Array, list[int]]:

@@ -17,7 +17,6 @@ from art_otel.calls import Message
 from art_otel.errors import StoreError
 from art_otel.store.rows import Row, store_trajectory
 from art_otel.store.schema import ROW
-from art_otel.store.stored_calls import StoredCall
 from art_otel.store.stored_turns import StoredTurn
 from art_otel.trajectories.trajectory import Trajectory
 
@@ -75,14 +74,17 @@ def _unfit(rollout_id: str, error: Exception) -> StoreError:
 def _weigh(row: Row) -> int:
     """About how many bytes the row takes in memory as Arrow columns."""
     texts = (row.metrics, row.metadata, row.nested_metadata, row.tools, row.error, *(row.logs or ()), *row.toolsets)
-    main = sum([64 + len(message.content or "") + len(message.tool_calls or "") for message in row.messages or ()])
-    calls = sum(map(_weigh_call, row.calls))
-    turns = sum(map(_weigh_turn, row.turns))
-    return 512 + sum(len(text or "") for text in texts) + main + calls + turns + 128 * len(row.rewards)
-
-
-def _weigh_call(call: StoredCall) -> int:
-    return 256 + len(call.parameters or "") + len(call.env_state or "") + len(call.extra or "") + len(call.error or "")
+    weight = 512 + 128 * len(row.rewards)
+    for text in texts:
+        weight += len(text or "")
+    for message in row.messages or ():
+        weight += 64 + len(message.content or "") + len(message.tool_calls or "")
+    for call in row.calls:
+        weight += 256 + len(call.parameters or "") + len(call.env_state or "")
+        weight += len(call.extra or "") + len(call.error or "")
+    for turn in row.turns:
+        weight += _weigh_turn(turn)
+    return weight
 
 
 def _weigh_turn(turn: StoredTurn) -> int:
@@ -99,7 +101,8 @@ def _weigh_turn(turn: StoredTurn) -> int:
 
 def _weigh_message(message: Message) -> int:
     weight = 64 + len(message.content or "")
-    weight += len(message.reasoning or "") + len(message.refusal or "") + len(message.parts or "")
+    if message.reasoning or message.refusal or message.parts:
+        weight += len(message.reasoning or "") + len(message.refusal or "") + len(message.parts or "")
     for call in message.tool_calls:
         weight += 64 + len(call.arguments)
     return weight

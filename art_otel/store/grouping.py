@@ -10,10 +10,10 @@ rows are gathered.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from art_otel.errors import UsageError
@@ -27,8 +27,7 @@ Order: TypeAlias = tuple[str, int, str]
 BatchT = TypeVar("BatchT", bound=Hashable)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileLimits:
+class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The most rows and bytes (in memory, about) of a row group and of a part. One row may be larger."""
 
     group_rows: int = 1024
@@ -47,8 +46,7 @@ class Row(NamedTuple, Generic[BatchT]):
     position: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slice(Generic[BatchT]):
+class Slice(msgspec.Struct, Generic[BatchT], frozen=True, kw_only=True):
     """`count` neighbours of a batch, from row `first` on."""
 
     batch: BatchT
@@ -56,8 +54,7 @@ class Slice(Generic[BatchT]):
     count: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowGroupPlan(Generic[BatchT]):
+class RowGroupPlan(msgspec.Struct, Generic[BatchT], frozen=True, kw_only=True):
     """A row group to be: the rows of `slices`, in the order of their places there, with ART's `group_indexes`.
 
     `order` and `group_indexes` have shape (rows,); `order` is None where the slices are in order already.

@@ -9,7 +9,6 @@ fields of https://github.com/apache/parquet-format/blob/master/src/main/thrift/p
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -42,8 +41,7 @@ class GroupFooter(msgspec.Struct, frozen=True, kw_only=True):
     places: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Footer:
+class Footer(msgspec.Struct, frozen=True, kw_only=True):
     """A footer: what stands before the count of rows and behind the row groups, and the row groups."""
 
     head: bytes

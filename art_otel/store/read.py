@@ -10,10 +10,10 @@ Invariant: what comes out equals what was written, or a StoreError names the fil
 import glob
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -30,8 +30,7 @@ _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which parts of a trajectory to read; what is left out is None, and () for edits.
 
     `prompts` are the `input_messages`, `choices` and `prompt_token_ids` of calls: turns say the same in less, for
@@ -57,8 +56,7 @@ class Wanted:
 _ALL: Final = Wanted()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowGroup:
+class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a file that is read at once: `rows` trajectories."""
 
     file: Path

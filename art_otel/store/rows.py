@@ -64,39 +64,39 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 def store_trajectory(trajectory: Trajectory) -> Row:
     """The row of a trajectory. Raises what msgspec does for metadata and the like that are no JSON values."""
     toolsets: dict[str, int] = {}
-    calls = tuple(store_call(call, toolsets) for call in trajectory.calls)
+    calls = tuple([store_call(call, toolsets) for call in trajectory.calls])
     metadata, nested = art_metadata(trajectory.metadata)
     reasons = trajectory.incomplete_reasons.items()
-    return Row(
-        group_metadata=None,
-        group_metrics=None,
-        group_logs=None,
-        reward=trajectory.reward,
-        metrics=object_text(trajectory.metrics),
-        metadata=object_text(metadata),
-        tools=json_text(trajectory.tools) if trajectory.tools else None,
-        logs=trajectory.logs or None,
-        messages=art_messages(trajectory),
-        rollout_id=trajectory.rollout_id,
-        trace_id=trajectory.trace_id,
-        name=trajectory.name,
-        group_id=trajectory.group_id,
-        attempt=trajectory.attempt,
-        split=trajectory.split,
-        training_step=trajectory.training_step,
-        policy_version=trajectory.policy_version,
-        parent_rollout_id=trajectory.parent_rollout_id,
-        status=trajectory.status,
-        error=trajectory.error,
-        complete=trajectory.complete,
-        incomplete_reasons=tuple(IncompleteReason(reason, count) for reason, count in reasons),
-        started_at=trajectory.started_at,
-        ended_at=trajectory.ended_at,
-        rewards=trajectory.rewards,
-        nested_metadata=object_text(nested),
-        toolsets=tuple(toolsets),
-        calls=calls,
-        turns=store_turns(trajectory.turns, trajectory.calls),
+    return Row(  # by position, in the order of its fields: by name takes five times as long
+        None,  # what ART says of a group
+        None,
+        None,
+        trajectory.reward,
+        object_text(trajectory.metrics),
+        object_text(metadata),
+        json_text(trajectory.tools) if trajectory.tools else None,
+        trajectory.logs or None,
+        art_messages(trajectory),
+        trajectory.rollout_id,
+        trajectory.trace_id,
+        trajectory.name,
+        trajectory.group_id,
+        trajectory.attempt,
+        trajectory.split,
+        trajectory.training_step,
+        trajectory.policy_version,
+        trajectory.parent_rollout_id,
+        trajectory.status,
+        trajectory.error,
+        trajectory.complete,
+        tuple(IncompleteReason(reason, count) for reason, count in reasons),
+        trajectory.started_at,
+        trajectory.ended_at,
+        trajectory.rewards,
+        object_text(nested),
+        tuple(toolsets),
+        calls,
+        store_turns(trajectory.turns, trajectory.calls),
     )
 
 

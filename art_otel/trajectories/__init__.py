@@ -7,7 +7,8 @@ from art_otel.trajectories.history import History, HistoryMessage, histories
 from art_otel.trajectories.kinship import Kinship
 from art_otel.trajectories.plain import trajectory_json
 from art_otel.trajectories.rollout_trace import RolloutTrace, message_json, rollout_traces
-from art_otel.trajectories.token_histories import Drift, TokenHistories, token_histories
+from art_otel.trajectories.token_drift import Drift, MessageDrift
+from art_otel.trajectories.token_histories import TokenHistories, token_histories
 from art_otel.trajectories.token_history import CompletionSpan, TokenHistory
 from art_otel.trajectories.trajectory import (
     Edit,
@@ -29,6 +30,7 @@ __all__ = [
     "History",
     "HistoryMessage",
     "Kinship",
+    "MessageDrift",
     "PolicyVersions",
     "Reward",
     "RolloutTrace",

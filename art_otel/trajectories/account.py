@@ -91,21 +91,25 @@ def count_spans(
             deliveries -= set_aside  # noqa: PLW2901 # what is left of them
             if not deliveries:
                 continue
-        _count_repeated(account, deliveries - 1, tree.begun.get(key, 0))
+        if deliveries > 1:
+            _count_repeated(account, deliveries - 1, tree.begun.get(key, 0))
         if key in bad:
             account.quarantined[bad[key].reason] += 1
             continue
         reason = _ignored_because(key, roles[key], placed[key], traces_with_calls, rewards)
         if reason is None:
             account.used += 1
-            continue
-        account.ignored[reason] += 1
-        span = tree.spans[key]
-        if reason == NO_CALL:
-            account.idle_scopes[span.scope.name] += 1
-        if reason == OUTSIDE and span.parent_span_id is None:
-            account.outside_roots[span.name] += 1
+        else:
+            _count_ignored(account, tree.spans[key], reason)
     account.damages.extend((*tree.cyclic, *rewards.bad))
+
+
+def _count_ignored(account: Account, span: Span, reason: str) -> None:
+    account.ignored[reason] += 1
+    if reason == NO_CALL:
+        account.idle_scopes[span.scope.name] += 1
+    if reason == OUTSIDE and span.parent_span_id is None:
+        account.outside_roots[span.name] += 1
 
 
 def count_idle(account: Account, spans: Sequence[Span]) -> None:

@@ -5,8 +5,7 @@ Invariant: the outcome depends on the set of spans only, not on their order, the
 A group is everything that may belong together: traces joined by a rollout id or by a reward that links to another.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +21,7 @@ from art_otel.trajectories.lineage import build_turns
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.rewards import RewardScene, final_reward, find_rewards
 from art_otel.trajectories.rollout_span import describe
-from art_otel.trajectories.rollouts import Division, RolloutSpans, declared_id, find_rollouts, is_named_rollout
+from art_otel.trajectories.rollouts import RolloutSpans, declared_id, find_rollouts, is_named_rollout
 from art_otel.trajectories.trajectory import PolicyVersions, Reward, Trajectory
 
 _BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})
@@ -76,8 +75,9 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) 
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
     logs = join_logs(group.logs, tree, roles, account)
     division = find_rollouts(tree, roles, rollout_spans)
-    recorded = {rollout: record_calls(rollout.spans, tree, roles, logs) for rollout in division.rollouts}
-    rewards = find_rewards(_scene(tree, division, roles, logs, recorded))
+    recorded = {rollout: record_calls(rollout, tree, roles, logs) for rollout in division.rollouts}
+    scene = RewardScene(tree=tree, division=division, roles=roles, logs=logs, recorded=recorded)
+    rewards = find_rewards(scene)
     losses = find_losses((*group.damages, *tree.cyclic, *rewards.bad))
     trajectories = tuple(
         _trajectory(rollout, recorded[rollout], rewards.given_to(rollout), losses, tree)
@@ -86,35 +86,6 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) 
     count_spans(account, tree, roles, division.of, group.damages, rewards)
     _count_trajectories(account, trajectories, tree)
     return trajectories
-
-
-def _scene(
-    tree: SpanTree,
-    division: Division,
-    roles: Mapping[SpanKey, Role],
-    logs: Mapping[SpanKey, Sequence[LogRecord]],
-    recorded: Mapping[RolloutSpans, RecordedCalls],
-) -> RewardScene:
-    responses: dict[tuple[str, RolloutSpans | None], list[Span]] = defaultdict(list)
-    call_of: dict[SpanKey, str] = {}
-    by_rollout: dict[tuple[RolloutSpans, str | None], InferenceCall] = {}
-    for rollout, calls in recorded.items():
-        call_of.update(calls.call_of)
-        for call in calls.calls:
-            by_rollout[rollout, call.span_id] = call
-            if call.response_id is not None:
-                span = tree.spans[call.trace_id, call.span_id]
-                responses[call.response_id, rollout].append(span)
-                responses[call.response_id, None].append(span)
-    return RewardScene(
-        tree=tree,
-        division=division,
-        roles=roles,
-        logs=logs,
-        call_of=call_of,
-        responses=responses,
-        calls=by_rollout,
-    )
 
 
 def _trajectory(
@@ -184,8 +155,9 @@ def _count_trajectories(account: Account, trajectories: Iterable[Trajectory], tr
         account.trajectories += 1
         account.complete += trajectory.complete
         account.incomplete.update(trajectory.incomplete_reasons.keys())
-        for call in trajectory.calls:
-            account.calls_failed += call.failed
-            account.calls_completed += not call.failed
-            if not call.failed and is_blind(call):
+        completed = [call for call in trajectory.calls if not call.failed]
+        account.calls_completed += len(completed)
+        account.calls_failed += len(trajectory.calls) - len(completed)
+        for call in completed:
+            if is_blind(call):
                 account.blind_scopes[tree.spans[call.trace_id, call.span_id].scope.name] += 1

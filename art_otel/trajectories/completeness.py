@@ -6,8 +6,9 @@ A reason is a cause: a prompt that is unknown because attributes were dropped co
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
@@ -46,8 +47,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
 """What each reason counts, in words for people."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the other rooms found out about one rollout. `lost` and `damaged_values` count quarantined pieces."""
 
     root: Span | None
@@ -59,8 +59,7 @@ class Evidence:
     damaged_values: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Losses:
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
     """What damages took from a group. `spans` counts lost spans by trace id, and by key those whose key is known.
 
     `values` are the spans that were kept without a value.
@@ -80,6 +79,9 @@ class Losses:
         return lost - delivered_whole, len(keys & self.values)
 
 
+_NO_LOSSES: Final = Losses(spans={}, keyed={}, values=frozenset())
+
+
 def find_losses(damages: Iterable[Damage]) -> Losses:
     """Index damages by what they took. A span that was lost several times for one reason counts once."""
     lost: set[tuple[str, str | None, str]] = set()
@@ -92,32 +94,57 @@ def find_losses(damages: Iterable[Damage]) -> Losses:
             lost.add((trace_id, span_id, damage.reason))
         elif span_id is not None:
             values.add((trace_id, span_id))
+    if not lost and not values:
+        return _NO_LOSSES
     keyed = Counter((trace_id, span_id) for trace_id, span_id, _ in lost if span_id is not None)
     return Losses(spans=Counter(trace_id for trace_id, _, _ in lost), keyed=keyed, values=frozenset(values))
 
 
 def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
-    """Count what is missing by reason, in a fixed order. Empty means complete."""
-    root, spans, calls = evidence.root, evidence.spans, evidence.calls
-    completed = [call for call in calls if not call.failed]
-    watched = [span for span in spans if _matters(span, root)]
+    """Count what is missing by reason, in the order of EXPLANATIONS. Empty means complete."""
+    root, spans = evidence.root, evidence.spans
     counts = {
         MISSING_ROOT: int(root is None),
         MISSING_PARENT: sum(span.key in tree.orphans and span is not root for span in spans) if tree.orphans else 0,
-        NOT_ENDED: sum(span.end_ns is None for span in spans),
-        ATTRIBUTES_DROPPED: sum(call.dropped_attributes for call in calls)
-        + sum(span.dropped_attributes_count for span in watched if span.key not in evidence.call_of),
-        EVENTS_DROPPED: sum(span.dropped_events_count for span in watched if span.key not in evidence.call_of),
-        CUT_JSON: sum(len(call.cut) for call in calls if not call.dropped_attributes),
-        FAILED_CALL: len(calls) - len(completed),
-        NO_CONTENT: sum(_without_content(call) for call in completed),
-        STREAM_NOT_FINISHED: sum(_broke_off(call) for call in completed),
         UNKNOWN_HISTORY: evidence.unresolved,
         SPANS_MISSING: _below_certificate(root, spans),
         SPAN_QUARANTINED: evidence.lost,
         VALUE_QUARANTINED: evidence.damaged_values,
     }
-    return {reason: count for reason, count in counts.items() if count}
+    _count_in_spans(evidence, counts)
+    _count_in_calls(evidence.calls, counts)
+    return {reason: counts[reason] for reason in EXPLANATIONS if counts[reason]}
+
+
+def _count_in_spans(evidence: Evidence, counts: dict[str, int]) -> None:
+    not_ended = attributes_dropped = events_dropped = 0
+    for span in evidence.spans:
+        not_ended += span.end_ns is None
+        dropped = span.dropped_attributes_count or span.dropped_events_count
+        if dropped and _matters(span, evidence.root) and span.key not in evidence.call_of:
+            attributes_dropped += span.dropped_attributes_count
+            events_dropped += span.dropped_events_count
+    counts[NOT_ENDED] = not_ended
+    counts[ATTRIBUTES_DROPPED] = attributes_dropped
+    counts[EVENTS_DROPPED] = events_dropped
+
+
+def _count_in_calls(calls: Iterable[InferenceCall], counts: dict[str, int]) -> None:
+    cut = failed = without_content = not_finished = 0
+    for call in calls:
+        if call.dropped_attributes:
+            counts[ATTRIBUTES_DROPPED] += call.dropped_attributes
+        else:
+            cut += len(call.cut)
+        if call.failed:
+            failed += 1
+        else:
+            without_content += _without_content(call)
+            not_finished += _broke_off(call)
+    counts[CUT_JSON] = cut
+    counts[FAILED_CALL] = failed
+    counts[NO_CONTENT] = without_content
+    counts[STREAM_NOT_FINISHED] = not_finished
 
 
 def is_blind(call: InferenceCall) -> bool:
@@ -148,7 +175,10 @@ def _below_certificate(root: Span | None, spans: Sequence[Span]) -> int:
     """How many spans fewer there are below the root than it counted as started or ended."""
     if root is None:
         return 0
-    counted = [integer(root.attributes.get(name)) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED)]
+    said = root.attributes
+    if attributes.SPANS_STARTED not in said and attributes.SPANS_ENDED not in said:
+        return 0
+    counted = [integer(said.get(name)) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED)]
     expected = max((count for count in counted if count is not None), default=0)
     if expected <= 0:
         return 0

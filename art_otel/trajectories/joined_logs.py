@@ -24,6 +24,8 @@ def join_logs(
         encoded = msgspec.msgpack.encode(log, order="deterministic")
         account.logs_duplicate += encoded in unique
         unique[encoded] = log
+    if not unique:
+        return {}
     joined: dict[SpanKey, list[LogRecord]] = defaultdict(list)
     calls_below: dict[SpanKey, Running[SpanKey]] = {}
     for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):

@@ -5,8 +5,8 @@ of one request is one call under the outermost span; a call that continues an ea
 prompt that the server saw.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,10 +14,10 @@ from art_otel import attributes
 from art_otel.calls import InferenceCall, Message
 from art_otel.conventions import Role, agent_name, env_state_of, extra_of, integer, merge_calls, parse_call, same_call
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
+from art_otel.trajectories.rollouts import RolloutSpans
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedCalls:
+class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of a rollout by start.
 
     `call_of` leads from every inference span to its call's span id; `unresolved` counts calls that continue a response
@@ -30,28 +30,47 @@ class RecordedCalls:
 
 
 def record_calls(
-    spans: Iterable[Span], tree: SpanTree, roles: Mapping[SpanKey, Role], logs: Mapping[SpanKey, Sequence[LogRecord]]
+    rollout: RolloutSpans, tree: SpanTree, roles: Mapping[SpanKey, Role], logs: Mapping[SpanKey, Sequence[LogRecord]]
 ) -> RecordedCalls:
-    """Parse the inference spans among `spans` and unite those that describe one request."""
-    inference = sorted((span for span in spans if roles[span.key] == "inference"), key=tree.order)
-    parsed = {span.key: parse_call(span, logs.get(span.key, ())) for span in inference}
-    groups = _unite(inference, parsed, tree)
+    """Parse the inference spans of a rollout and unite those that describe one request."""
+    spans, starts = tree.spans, tree.starts
+    inference = sorted([(starts[key], key) for key in rollout.keys if roles[key] == "inference"])
+    parsed = {key: parse_call(spans[key], logs.get(key, ())) for _, key in inference}
+    apart = _stand_apart(parsed, tree)
+    groups = [[key] for key in parsed] if apart else _unite([spans[key] for key in parsed], parsed, tree)
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
+    above: dict[SpanKey, _Above] = {}
     for group in groups:
-        merged = merge_calls([parsed[span.key] for span in group])
-        calls.append(_in_context(merged, group[0], tree))
-        call_of.update((span.key, merged.span_id) for span in group)
+        outermost = group[0]
+        merged = parsed[outermost] if len(group) == 1 else merge_calls([parsed[key] for key in group])
+        calls.append(_in_context(merged, outermost, tree, above))
+        for key in group:
+            call_of[key] = merged.span_id
     resumed, unresolved = _resume(calls)
     return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
 
 
-def _unite(inference: Sequence[Span], parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree) -> list[list[Span]]:
+def _stand_apart(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree) -> bool:
+    """Whether no call is below another and no two have one response id, so that each is a request of its own."""
+    responses = [call.response_id for call in parsed.values() if call.response_id is not None]
+    if len(set(responses)) < len(responses):
+        return False
+    parents = tree.parents
+    outside: set[SpanKey] = set()  # what no call is at or above of
+    for key in parsed:
+        at = parents.get(key)
+        while at is not None and at not in outside:
+            if at in parsed:
+                return False
+            outside.add(at)
+            at = parents.get(at)
+    return True
+
+
+def _unite(inference: Sequence[Span], parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree) -> list[list[SpanKey]]:
     """Group the spans of one request, the outermost first; the groups by the start of their outermost."""
     above = {span.key: [outer for outer in tree.ancestors(span) if outer.key in parsed] for span in inference}
-    responses = [call.response_id for call in parsed.values() if call.response_id is not None]
-    if not any(above.values()) and len(set(responses)) == len(responses):
-        return [[span] for span in inference]
     # A span may start in the same nanosecond as its parent, so depth decides who is met first.
     outside_in = sorted(inference, key=lambda span: (len(above[span.key]), tree.order(span)))
     outer_of = _outer_spans(inference, parsed, above)
@@ -72,7 +91,8 @@ def _unite(inference: Sequence[Span], parsed: Mapping[SpanKey, InferenceCall], t
         group_of[span.key] = group
         if response_id is not None:
             by_response.setdefault(response_id, []).append(span)
-    return sorted(groups, key=lambda group: tree.order(group[0]))
+    groups.sort(key=lambda group: tree.order(group[0]))
+    return [[span.key for span in group] for group in groups]
 
 
 def _outer_spans(
@@ -104,28 +124,46 @@ def _overlap(first: Span, second: Span) -> bool:
     return second.start_ns < first.end_ns
 
 
-def _in_context(call: InferenceCall, span: Span, tree: SpanTree) -> InferenceCall:
-    """Add what the spans above the call know: agent, step, environment state."""
+class _Above(NamedTuple):
+    """What a span and those above it say of the calls below it: the nearest agent's name and the nearest step."""
+
     agent: str | None = None
-    step_span: Span | None = None
-    for above in (span, *tree.ancestors(span)):
-        agent = agent if agent is not None or above is span else agent_name(above)
-        if step_span is None and attributes.STEP_INDEX in above.attributes:
-            step_span = above
-        if agent is not None and step_span is not None:
-            break
-    if agent is None and step_span is None:
+    step: Span | None = None
+
+
+def _in_context(call: InferenceCall, key: SpanKey, tree: SpanTree, known: dict[SpanKey, _Above]) -> InferenceCall:
+    """Add what the spans above the call know: agent, step, environment state. `known` is what they said already."""
+    parent, span = tree.parents.get(key), tree.spans[key]
+    agent, step = _Above() if parent is None else known.get(parent) or _from(parent, tree, known)
+    if attributes.STEP_INDEX in span.attributes:
+        step = span
+    if agent is None and step is None:
         return call
     state, extra = call.env_state, call.extra
-    if step_span is not None and step_span is not span:
-        state, extra = {**env_state_of(step_span), **state}, {**extra_of(step_span), **extra}
+    if step is not None and step is not span:
+        state, extra = {**env_state_of(step), **state}, {**extra_of(step), **extra}
     return msgspec.structs.replace(
         call,
         agent=agent if agent is not None else call.agent,
-        step=None if step_span is None else step_index(step_span),
+        step=None if step is None else step_index(step),
         env_state=state,
         extra=extra,
     )
+
+
+def _from(key: SpanKey, tree: SpanTree, known: dict[SpanKey, _Above]) -> _Above:
+    """What the span at `key` and those above it say, each asked once."""
+    path: list[SpanKey] = []
+    at: SpanKey | None = key
+    while at is not None and at not in known:
+        path.append(at)
+        at = tree.parents.get(at)
+    above = _Above() if at is None else known[at]
+    for step in reversed(path):
+        span = tree.spans[step]
+        nearer = span if attributes.STEP_INDEX in span.attributes else above.step
+        above = known[step] = _Above(agent_name(span) or above.agent, nearer)
+    return above
 
 
 def step_index(span: Span) -> int | None:
@@ -133,12 +171,14 @@ def step_index(span: Span) -> int | None:
     return integer(span.attributes.get(attributes.STEP_INDEX))
 
 
-def _resume(calls: Sequence[InferenceCall]) -> tuple[list[InferenceCall], int]:
+def _resume(calls: Sequence[InferenceCall]) -> tuple[Sequence[InferenceCall], int]:
     """Give calls with a `previous_response_id` the prompt the server put together from the earlier response.
 
     The earlier prompt without its instructions, its sampled message, then the new input behind its own instructions
     (OpenAI Responses API: "instructions from the previous response are not carried over").
     """
+    if all(call.previous_response_id is None for call in calls):
+        return calls, 0
     by_response: dict[str, InferenceCall] = {}
     resumed: list[InferenceCall] = []
     unresolved = 0

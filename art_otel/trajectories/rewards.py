@@ -4,8 +4,9 @@ Invariant: every reward found on any span or log record of a tree goes to exactl
 number; one that is no number is a Damage and never a value. Missing stays None. Corrections are kept, the last wins.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import BadReward, GivenReward, Role, rewards_of, rewards_of_log
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree
-from art_otel.trajectories.recorded_calls import step_index
+from art_otel.trajectories.recorded_calls import RecordedCalls, step_index
 from art_otel.trajectories.rollouts import Division, RolloutSpans, is_reward_span
 from art_otel.trajectories.trajectory import Reward, Trajectory
 
@@ -22,21 +23,22 @@ REWARD_NAME: Final = "reward"
 """The name of a reward that was given without one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundRewards:
+class FoundRewards(msgspec.Struct, frozen=True, kw_only=True):
     """Rewards by rollout, what was no reward, and the spans whose rewards reached a rollout or none."""
 
-    of: dict[RolloutSpans, list[Reward]] = field(default_factory=dict[RolloutSpans, list[Reward]])
-    bad: list[Damage] = field(default_factory=list[Damage])
-    heard: set[SpanKey] = field(default_factory=set[SpanKey])
-    unheard: set[SpanKey] = field(default_factory=set[SpanKey])
+    of: dict[RolloutSpans, list[Reward]] = {}
+    bad: list[Damage] = []
+    heard: set[SpanKey] = msgspec.field(default_factory=set[SpanKey])
+    unheard: set[SpanKey] = msgspec.field(default_factory=set[SpanKey])
 
     def given_to(self, rollout: RolloutSpans) -> tuple[Reward, ...]:
         """The rollout's rewards in the order they were given, each once."""
         return _in_order(self.of.get(rollout, ()))
 
 
-def _in_order(rewards: Iterable[Reward]) -> tuple[Reward, ...]:
+def _in_order(rewards: Sequence[Reward]) -> tuple[Reward, ...]:
+    if len(rewards) < 2:
+        return tuple(rewards)
     return tuple(sorted(dict.fromkeys(rewards), key=_moment))
 
 
@@ -54,29 +56,49 @@ class _Part(NamedTuple):
     step: Span | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RewardScene:
+class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Where rewards are looked for and resolved: a tree, its rollouts, roles, logs, and the calls of its spans.
 
-    `responses` holds the spans of the calls that have a response id, by that id and rollout, and all of them by the id
-    and None, `calls` every call by its rollout and span id. `parts` is what `_part_of` found out already.
+    `parts` is what `_part_of` found out already. Most trees have few rewards or none: indexes are made on demand.
     """
 
     tree: SpanTree
     division: Division
     roles: Mapping[SpanKey, Role]
     logs: Mapping[SpanKey, Sequence[LogRecord]]
-    call_of: Mapping[SpanKey, str]
-    responses: Mapping[tuple[str, RolloutSpans | None], Sequence[Span]]
-    calls: Mapping[tuple[RolloutSpans, str | None], InferenceCall]
-    parts: dict[SpanKey, _Part] = field(default_factory=dict[SpanKey, _Part])
+    recorded: Mapping[RolloutSpans, RecordedCalls]
+    parts: dict[SpanKey, _Part] = {}
+
+    @cached_property
+    def call_of(self) -> Mapping[SpanKey, str]:
+        """The span id of the call that an inference span describes."""
+        return {key: call for recorded in self.recorded.values() for key, call in recorded.call_of.items()}
+
+    @cached_property
+    def calls(self) -> Mapping[tuple[RolloutSpans, str | None], InferenceCall]:
+        """Every call by its rollout and span id."""
+        return {(rollout, call.span_id): call for rollout, recorded in self.recorded.items() for call in recorded.calls}
+
+    @cached_property
+    def responses(self) -> Mapping[tuple[str, RolloutSpans | None], Sequence[Span]]:
+        """The spans of the calls that have a response id, by that id and rollout, and all by the id and None."""
+        spans: dict[tuple[str, RolloutSpans | None], list[Span]] = {}
+        for rollout, recorded in self.recorded.items():
+            for call in recorded.calls:
+                if call.response_id is not None:
+                    span = self.tree.spans[call.trace_id, call.span_id]
+                    spans.setdefault((call.response_id, rollout), []).append(span)
+                    spans.setdefault((call.response_id, None), []).append(span)
+        return spans
 
 
 def find_rewards(scene: RewardScene) -> FoundRewards:
     """Collect every reward of a tree and lead it to the rollouts it judges."""
     found = FoundRewards()
     for key, span in scene.tree.spans.items():
-        given = [*rewards_of(span), *(reward for log in scene.logs.get(key, ()) for reward in rewards_of_log(log))]
+        given = rewards_of(span)
+        if key in scene.logs:
+            given = [*given, *(reward for log in scene.logs[key] for reward in rewards_of_log(log))]
         for reward in given:
             if isinstance(reward, BadReward):
                 found.bad.append(_damage(reward, span))
@@ -93,7 +115,7 @@ def _lead(given: GivenReward, span: Span, scene: RewardScene, found: FoundReward
             found.unheard.add(span.key)
         else:
             reward = _reward(given, span, target, rollout, scene)
-            fitted = _fitted(reward, scene.calls.get((rollout, reward.target)))
+            fitted = _fitted(reward, scene.calls.get((rollout, reward.target))) if _is_of_part(reward) else reward
             if isinstance(fitted, BadReward):
                 found.bad.append(_damage(fitted, span))
             else:
@@ -103,7 +125,7 @@ def _lead(given: GivenReward, span: Span, scene: RewardScene, found: FoundReward
 
 def _fitted(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
     """The reward, with the choice that it names by its index as a position; bad where the call has no such part."""
-    if reward.choice is None and reward.token_end is None:
+    if not _is_of_part(reward):
         return reward
     if call is None:
         return BadReward(name=reward.name, detail="judges a choice or tokens of what is no call")
@@ -118,6 +140,11 @@ def _fitted(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
         detail = f"judges tokens up to {reward.token_end} of a completion of {len(sampled)} tokens"
         return BadReward(name=reward.name, detail=detail)
     return reward if position == index else msgspec.structs.replace(reward, choice=position)
+
+
+def _is_of_part(reward: Reward) -> bool:
+    """Whether the reward judges only a part of a call."""
+    return reward.choice is not None or reward.token_end is not None
 
 
 def _damage(bad: BadReward, span: Span) -> Damage:

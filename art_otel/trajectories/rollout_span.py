@@ -6,8 +6,9 @@ process); what is not said is None. Whatever the span carries that no convention
 
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import failure_of, integer, is_foreign, number
@@ -34,8 +35,7 @@ _CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMP
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AboutRollout:
+class AboutRollout(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a Trajectory that its own span decides."""
 
     name: str | None = None
@@ -48,8 +48,8 @@ class AboutRollout:
     error: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-    metadata: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    metrics: Mapping[str, float] = {}
+    metadata: Mapping[str, Value] = {}
     logs: tuple[str, ...] = ()
 
 
@@ -97,33 +97,32 @@ def _outcome(root: Span) -> tuple[Status, str | None]:
 
 
 def _metrics(root: Span) -> dict[str, float]:
-    found = {
-        name.removeprefix(attributes.METRIC_PREFIX): number(value)
-        for name, value in sorted(root.attributes.items())
-        if name.startswith(attributes.METRIC_PREFIX)
-    }
+    names = sorted([name for name in root.attributes if name.startswith(attributes.METRIC_PREFIX)])
+    found = {name.removeprefix(attributes.METRIC_PREFIX): number(root.attributes[name]) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _metadata(root: Span) -> dict[str, Value]:
-    return {
-        name.removeprefix(attributes.METADATA_PREFIX): b64encode(value).decode() if isinstance(value, bytes) else value
+    kept = [
+        (name.removeprefix(attributes.METADATA_PREFIX), value)
         for name, value in sorted(root.attributes.items())
         if value is not None and not _is_claimed(name, value)
-    }
+    ]
+    return {name: b64encode(value).decode() if isinstance(value, bytes) else value for name, value in kept}
 
 
 def _is_claimed(name: str, value: Value) -> bool:
     """Whether the attribute is read elsewhere. A metric or count that is no number is not, so it stays visible."""
+    if name in _CLAIMED:
+        return True
     if name.startswith(attributes.METRIC_PREFIX):
         return number(value) is not None
     if name in _WHOLE_NUMBERS:
         return integer(value) is not None
-    return name in _CLAIMED or name.startswith(_CLAIMED_PREFIXES) or is_foreign(name)
+    return name.startswith(_CLAIMED_PREFIXES) or is_foreign(name)
 
 
 def _logs(root: Span) -> tuple[str, ...]:
-    events = sorted(
-        (event for event in root.events if event.name == attributes.LOG_EVENT), key=lambda event: event.time_ns
-    )
+    events = [event for event in root.events if event.name == attributes.LOG_EVENT]
+    events.sort(key=lambda event: event.time_ns)
     return tuple(str(event.attributes.get(attributes.LOG_MESSAGE, "")) for event in events)

@@ -6,25 +6,31 @@ that, so a rollout survives a broken trace. Where nobody set an id, the spans th
 rollouts, else the root of a trace that has LLM calls below it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import islice
+from typing import Final
+
+import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import Role
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.spans.clock import Running
 
+_MARKS: Final = frozenset({attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, attributes.SPANS_ENDED})
+"""Attributes of a rollout's own span."""
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class RolloutSpans:
-    """The spans of one rollout. `root` is its own span, None when that is missing."""
+
+class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
+    """The spans of one rollout and their keys. `root` is its own span, None when that is missing."""
 
     rollout_id: str
     root: Span | None
     parent_rollout_id: str | None = None
-    spans: list[Span] = field(default_factory=list[Span])
+    spans: list[Span] = msgspec.field(default_factory=list[Span])
+    keys: list[SpanKey] = msgspec.field(default_factory=list[SpanKey])
 
     @property
     def order(self) -> tuple[str, str, str]:
@@ -33,8 +39,7 @@ class RolloutSpans:
         return (self.rollout_id, first.trace_id, first.span_id)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Division:
+class Division(msgspec.Struct, frozen=True, kw_only=True):
     """The rollouts of a tree, and for each span the one it belongs to (None: none)."""
 
     rollouts: tuple[RolloutSpans, ...]
@@ -46,8 +51,7 @@ def find_rollouts(tree: SpanTree, roles: Mapping[SpanKey, Role], rollout_spans: 
     finder = _Finder(tree, roles, rollout_spans)
     for root, rollout_id in list(finder.roots()):
         finder.open(rollout_id, root.trace_id, root)
-    for key in tree.outside_in():
-        finder.place(key)
+    finder.place_all()
     finder.place_linked()
     found = (rollout for rollout in finder.rollouts if rollout.spans)
     return Division(rollouts=tuple(sorted(found, key=lambda rollout: rollout.order)), of=finder.placed)
@@ -69,12 +73,11 @@ def is_reward_span(span: Span) -> bool:
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class _Candidates:
+class _Candidates(msgspec.Struct, kw_only=True, eq=False):
     """The rollouts of one id or of one trace, in the order they were found: those with a root come first."""
 
     tree: SpanTree
-    all: list[RolloutSpans] = field(default_factory=list[RolloutSpans])
+    all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
     rootless: RolloutSpans | None = None
     _running: Running[RolloutSpans] | None = None
 
@@ -101,8 +104,11 @@ class _Finder:
         self.tree = tree
         self.roles = roles
         self.calls = [key for key, role in roles.items() if role == "inference"]
-        self.traces_with_calls = {trace_id for trace_id, _ in self.calls}
-        self.declared = {key: found for key, span in tree.spans.items() if (found := declared_id(span)) is not None}
+        self.declared = {
+            key: found
+            for key, span in tree.spans.items()
+            if attributes.ROLLOUT_ID in span.attributes and (found := declared_id(span)) is not None
+        }
         self.globs = rollout_spans
         self.rollouts: list[RolloutSpans] = []
         self.by_root: dict[SpanKey, RolloutSpans] = {}
@@ -110,13 +116,17 @@ class _Finder:
         self.by_trace: dict[str, _Candidates] = {}
         self.placed: dict[SpanKey, RolloutSpans | None] = {}
 
+    @cached_property
+    def traces_with_calls(self) -> set[str]:
+        return {trace_id for trace_id, _ in self.calls}
+
     def roots(self) -> Iterable[tuple[Span, str]]:
         """Rollout spans with their ids: declared ones, else matching ones, else roots of traces with calls."""
         spans = self.tree.spans
         yield from ((spans[key], rollout_id) for key, rollout_id in self._declared_roots().items())
         taken = {trace_id for trace_id, _ in self.declared}
         named: set[str] = set()
-        for key in self._matching() if self.globs else self._roots_of_calls():
+        for key in self._matching() if self.globs else self._roots_of_calls(taken):
             trace_id, span_id = key
             if trace_id in taken:
                 continue
@@ -137,15 +147,21 @@ class _Finder:
             roots.update((key, rollout_id) for key in marked or islice(unmarked, 1))
         return roots
 
-    def _declared_above(self) -> dict[SpanKey, str]:
-        """The id of the nearest ancestor that carries one, by span."""
-        above: dict[SpanKey, str] = {}
-        if self.declared:
-            for key in self.tree.outside_in():
-                parent = self.tree.parents.get(key)
-                found = None if parent is None else self.declared.get(parent) or above.get(parent)
-                if found is not None:
-                    above[key] = found
+    def _declared_above(self) -> dict[SpanKey, str | None]:
+        """The id of the nearest ancestor that carries one, by span, of those that carry one themselves."""
+        above: dict[SpanKey, str | None] = {}
+        for key in self.declared:
+            path: list[SpanKey] = []
+            at: SpanKey | None = key
+            found: str | None = None
+            while at is not None and found is None:
+                if at in above:
+                    found = above[at]
+                    break
+                path.append(at)
+                at = self.tree.parents.get(at)
+                found = None if at is None else self.declared.get(at)
+            above.update(dict.fromkeys(path, found))
         return above
 
     def _may_be_root(self, key: SpanKey) -> bool:
@@ -159,10 +175,11 @@ class _Finder:
             if is_named_rollout(span, self.globs):
                 yield key
 
-    def _roots_of_calls(self) -> Iterator[SpanKey]:
+    def _roots_of_calls(self, taken: Collection[str]) -> Iterator[SpanKey]:
+        """The roots that have calls at or below them, in the traces that are not taken."""
         with_calls: set[SpanKey] = set()
         for call in self.calls:
-            at: SpanKey | None = call
+            at: SpanKey | None = None if call[0] in taken else call
             while at is not None and at not in with_calls:
                 with_calls.add(at)
                 at = self.tree.parents.get(at)
@@ -175,20 +192,27 @@ class _Finder:
         """Begin a rollout; without a root it is one of which only other spans were found."""
         rollout = RolloutSpans(rollout_id=rollout_id, root=root)
         self.rollouts.append(rollout)
-        self.by_id.setdefault(rollout_id, _Candidates(tree=self.tree)).add(rollout)
-        self.by_trace.setdefault(trace_id, _Candidates(tree=self.tree)).add(rollout)
+        for known, name in ((self.by_id, rollout_id), (self.by_trace, trace_id)):
+            if name not in known:
+                known[name] = _Candidates(tree=self.tree)
+            known[name].add(rollout)
         if root is not None:
             self.by_root[root.key] = rollout
         return rollout
 
-    def place(self, key: SpanKey) -> None:
-        """Put a span into its rollout; its parent is placed already."""
-        above = self.tree.parents.get(key)
-        outer = None if above is None else self.placed[above]
-        rollout = self._rollout_of(key, outer)
-        self.placed[key] = rollout
-        if rollout is not None:
-            rollout.spans.append(self.tree.spans[key])
+    def place_all(self) -> None:
+        """Put every span into its rollout, each after its parent."""
+        spans, parents, placed = self.tree.spans, self.tree.parents, self.placed
+        known = self.by_root.keys() | self.declared.keys()
+        for key in self.tree.outside_in():
+            above = parents.get(key)
+            rollout = outer = None if above is None else placed[above]
+            if outer is None or key in known:
+                rollout = self._rollout_of(key, outer)
+            placed[key] = rollout
+            if rollout is not None:
+                rollout.spans.append(spans[key])
+                rollout.keys.append(key)
 
     def _rollout_of(self, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
         own = self.by_root.get(key)
@@ -245,9 +269,8 @@ class _Finder:
             if rollout is not None:
                 self.placed[key] = rollout
                 rollout.spans.append(span)
+                rollout.keys.append(key)
 
 
 def _is_marked(span: Span) -> bool:
-    marks = (attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, attributes.SPANS_ENDED)
-    named = f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
-    return named or any(mark in span.attributes for mark in marks)
+    return f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX) or not _MARKS.isdisjoint(span.attributes)

@@ -51,35 +51,29 @@ def token_history(
     """The tokens of a path, of which `trained` are the positions of the turns that are learnt here."""
     ids: list[bytes] = []
     mask: list[bytes] = []
-    logprobs: list[bytes | None] = []
+    logprobs: list[bytes] = []
     spans: list[CompletionSpan] = []
+    complete = True
     end = 0
     for position in path:
-        turn = turns[position]
-        context, sampled = _bytes(contexts[position]), _bytes(turn.token_ids)
+        turn, context = turns[position], contexts[position]
+        given = b"" if context is None else context.data
+        sampled = b"" if turn.token_ids is None else turn.token_ids.data
+        known = None if turn.logprobs is None else turn.logprobs.data
         learnt = position in trained
-        start = end + len(context) // 4
+        start = end + len(given) // 4
         end = start + len(sampled) // 4
-        ids += (context, sampled)
-        mask += (bytes(len(context) // 4), (b"\1" if learnt else b"\0") * (end - start))
-        logprobs += (bytes(len(context)), _logprob_bytes(turn, len(sampled), trained=learnt))
+        if known is None or len(known) != len(sampled):
+            complete = complete and not (learnt and sampled)
+            known = bytes(len(sampled))
+        ids += (given, sampled)
+        mask += (bytes(len(given) // 4), (b"\1" if learnt else b"\0") * (end - start))
+        logprobs += (bytes(len(given)), known)
         spans.append(CompletionSpan(turn=position, start=start, end=end, trained=learnt))
-    known = [piece for piece in logprobs if piece is not None]
     return TokenHistory(
         token_ids=TokenIds(b"".join(ids)),
         loss_mask=b"".join(mask),
-        logprobs=Logprobs(b"".join(known)) if len(known) == len(logprobs) else None,
+        logprobs=Logprobs(b"".join(logprobs)) if complete else None,
         turns=tuple(path),
         spans=tuple(spans),
     )
-
-
-def _bytes(ids: TokenIds | None) -> bytes:
-    return b"" if ids is None else ids.data
-
-
-def _logprob_bytes(turn: Turn, size: int, *, trained: bool) -> bytes | None:
-    """The logprobs of the turn's tokens, `size` bytes; None where they are unknown and would be trained on."""
-    if turn.logprobs is not None and len(turn.logprobs.data) == size:
-        return turn.logprobs.data
-    return None if trained and size else bytes(size)

@@ -4,11 +4,12 @@ Invariant: a turn's parent is the deepest earlier turn whose whole path of ids i
 several have that path, the one its messages continue, else the latest. Turns whose prompt has no ids have no parent.
 
 Paths stand in a radix tree, so a prompt is compared with all of them at once, and only beyond the path of the turn
-that its messages continue: the cost is linear in the ids that turns store.
+that its messages continue: the cost is linear in the ids that turns store. A plain conversation needs no tree.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from art_otel.calls import TokenIds
 from art_otel.trajectories.trajectory import Turn
@@ -16,8 +17,7 @@ from art_otel.trajectories.trajectory import Turn
 _WIDTH = 4  # bytes of an id
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenLineage:
+class TokenLineage(msgspec.Struct, frozen=True, kw_only=True):
     """What every turn continues. All have shape (turns,).
 
     `parents` are positions of turns. `contexts` are the ids of the prompt beyond the parent's path, None where the
@@ -41,17 +41,34 @@ class TokenLineage:
         return [turn for turn, known in enumerate(self.known) if known and turn not in continued]
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct):
     """A place in the tree: the ids from the place above, and the last turn that ends here having sampled something."""
 
     edge: bytes = b""
     turn: int | None = None
-    children: "dict[bytes, _Node]" = field(default_factory=dict[bytes, "_Node"])
+    children: "dict[bytes, _Node]" = msgspec.field(default_factory=dict[bytes, "_Node"])
 
 
 def token_lineage(turns: Sequence[Turn]) -> TokenLineage:
     """Find the lineage of turns, of which parents stand before their children."""
+    if _is_chain(turns):
+        parents = tuple([turn.parent for turn in turns])
+        contexts = tuple([turn.context_token_ids for turn in turns])
+        return TokenLineage(parents=parents, contexts=contexts, known=(True,) * len(turns))
+    return _grown_lineage(turns)
+
+
+def _is_chain(turns: Sequence[Turn]) -> bool:
+    """Whether each turn continues the one before it, all with ids: then none has another path to continue."""
+    before = None
+    for position, turn in enumerate(turns):
+        if turn.parent != before or turn.context_token_ids is None or turn.token_ids is None:
+            return False
+        before = position
+    return True
+
+
+def _grown_lineage(turns: Sequence[Turn]) -> TokenLineage:
     root = _Node()
     ends: list[_Node | None] = []  # where each turn's path ends, None without ids
     parents: list[int | None] = []

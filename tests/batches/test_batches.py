@@ -198,7 +198,7 @@ def test_shards_divide_the_sequences_and_the_account(found, chosen, count, rows)
     reports = [shard.report for shard in shards]
     assert sum((report.trajectories_left_out for report in reports), Counter()) == whole.report.trajectories_left_out
     assert max(report.trajectories for report in reports) - min(report.trajectories for report in reports) <= 1
-    for name in ("trajectories", "trajectories_used", "completions", "trained_tokens", "drifts"):
+    for name in ("trajectories", "trajectories_used", "completions", "trained_tokens", "drifts", "message_drifts"):
         assert sum(getattr(report, name) for report in reports) == getattr(whole.report, name)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions import openllmetry
 from art_otel.conventions.attribute_names import MAX_NAME, AttributeNames, names_of
-from art_otel.conventions.indexed import indexed
+from art_otel.conventions.indexed import flat_list, indexed
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.repeated_prompts import OTHER, RepeatedPrompts, length_of
 from tests.conventions.builders import call
@@ -74,6 +74,21 @@ def test_every_value_of_a_whole_list_is_in_it(attributes):
             assert sorted(leaves(found)) == sorted(listed.values())
 
 
+@given(st.dictionaries(NAMES, st.integers(), max_size=8))
+def test_a_flat_list_is_the_list_with_its_values_entry_by_entry(attributes):
+    found, _ = read(attributes)
+    flat = flat_list(names_of(attributes), "p")
+    if flat is None:
+        assert not found or any(not isinstance(entry, dict) for entry in found)
+        return
+    assert flat.entries(attributes, 0) == found
+    values = flat.values(attributes)
+    assert [attributes[name] for name, _ in values] == [value for _, value in values]
+    for end, count in flat.counts.items():
+        assert [value for _, value in values[:end]] == list(leaves(found[:count]))
+        assert flat.entries(attributes, count) == found[count:]
+
+
 def leaves(value):
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
@@ -136,6 +151,14 @@ def test_a_prompt_shares_the_messages_of_the_one_before():
     one, other = (call(asked(entries)).input_messages for entries in (first, [*first, *first]))
     assert [a is b for a, b in zip(one, other, strict=False)] == [True, True]
     assert one + one == other
+
+
+def test_an_entry_that_says_more_than_before_is_read_anew():
+    first = [{"role": "user", "content": "grows"}, {"role": "assistant", "content": "c"}]
+    more = [first[0], {**first[1], "tool_calls.0.name": "f", "tool_calls.0.arguments": "{}"}]
+    assert call(asked(first)).input_messages[1].tool_calls == ()
+    assert [one.name for one in call(asked(more)).input_messages[1].tool_calls] == ["f"]
+    assert call(asked([*more, first[0]])).input_messages[:2] == call(asked(more)).input_messages
 
 
 def test_long_prompts_are_not_remembered():

@@ -215,3 +215,36 @@ def test_what_the_sdk_writes(tmp_path):
     assert child.resource.attributes == {"service.name": "sdk", "n": 3}
     assert child.scope == Scope(name="lib", version="2")
     assert (account.spans, account.damaged, account.partly_damaged) == (2, 0, 1)
+
+
+def test_a_list_of_numbers_and_others(tmp_path):
+    items = [
+        {"intValue": "6"},
+        {"stringValue": "x", "intValue": "5"},
+        {"intValue": 0},
+        {},
+        {"doubleValue": 1.5, "intValue": "7"},
+        {"doubleValue": 1.5},
+        {"arrayValue": {"values": [{"intValue": "-1"}]}},
+    ]
+    records, _ = read_bytes(tmp_path, lines(traces(span(**attributes(n={"arrayValue": {"values": items}})))))
+    assert spans_of(records)[0].attributes == {"n": [6, "x", 0, None, 7, 1.5, [-1]]}
+
+
+def test_ids_of_spans_that_follow_each_other(tmp_path):
+    upper = TRACE.upper()
+    traced = [upper, upper, TRACE, "", upper, "0" * 32, None, TRACE]
+    parents = ["ABCDEF0123456789", "abcdef0123456789", "", None, "ABCDEF0123456789", "x", "x", "0" * 16]
+    spans = [
+        span(number, traceId=trace_id, parentSpanId=parent)
+        for number, (trace_id, parent) in enumerate(zip(traced, parents, strict=True), 1)
+    ]
+    records, _ = read_bytes(tmp_path, lines(traces(*spans)))
+    assert [(found.trace_id, found.parent_span_id) for found in spans_of(records)] == [
+        (TRACE, "abcdef0123456789"),
+        (TRACE, "abcdef0123456789"),
+        (TRACE, None),
+        (TRACE, "abcdef0123456789"),
+        (TRACE, None),
+    ]
+    assert reasons_of(records) == ["bad id"] * 3

@@ -1,0 +1,63 @@
+"""Drift in the report: as often as token histories tell of it, from memory and from files."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+import art_otel
+from art_otel.trajectories import token_histories
+from tests.batches.rollouts import rollout
+from tests.batches.token_rollouts import EVERYTHING, rollouts, stored
+from tests.trajectories.token_calls import call, choice
+
+FIRST = call(1, "hi", [1], choice("a", [2]))
+AGREES = call(2, "hi a x", [1, 2, 3], choice("b", [4]))
+ANEW = call(2, "hi A x", [1, 2, 3], choice("b", [4]))
+UNRECORDED = structs.replace(ANEW, input_messages=None)
+TOKENISED_ANEW = call(2, "hi a x", [1, 5, 3], choice("b", [4]))
+
+
+def counted(source, **options) -> tuple[int, int]:
+    """How many drifts of tokens and of messages the report tells after an iteration."""
+    batches = art_otel.batches(source, **EVERYTHING | options)
+    for _ in batches:
+        pass
+    return batches.report.drifts, batches.report.message_drifts
+
+
+CASES = [(AGREES, (0, 0)), (ANEW, (0, 1)), (UNRECORDED, (0, 0)), (TOKENISED_ANEW, (1, 0))]
+
+
+@pytest.mark.parametrize(("second", "expected"), CASES)
+def test_prompts_that_drifted_are_counted_from_memory_and_from_files(second, expected):
+    found = [rollout([FIRST, second], "r")]
+    assert counted(found) == expected
+    with stored(found) as folder:
+        assert counted(folder) == expected
+
+
+def test_of_many_rollouts_those_that_drifted_are_counted_wherever_they_stand():
+    seconds = [AGREES, ANEW, UNRECORDED, ANEW, TOKENISED_ANEW, AGREES, ANEW]
+    found = [rollout([FIRST, second], f"r-{number}") for number, second in enumerate(seconds)]
+    assert counted(found) == (1, 3)
+    with stored(found, rows=3) as folder:
+        assert counted(folder) == counted(folder, seed=3) == counted(folder, packed=True, max_tokens=9) == (1, 3)
+        halves = [counted(folder, shard=(index, 2)) for index in (0, 1)]
+    assert halves == [(1, 1), (0, 2)]
+
+
+def test_a_rollout_that_is_left_out_is_not_asked():
+    found = [rollout([FIRST, ANEW], "r-0", status="error"), rollout([FIRST, ANEW], "r-1")]
+    with stored(found) as folder:
+        assert counted(folder, statuses="ok") == counted(found, statuses="ok") == (0, 1)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+@given(rollouts(storable=True), st.integers(1, 3))
+def test_the_report_counts_what_token_histories_tell(found, rows):
+    told = [token_histories(one) for one in found]
+    expected = (sum(len(one.drifts) for one in told), sum(len(one.message_drifts) for one in told))
+    assert counted(found) == expected
+    with stored(found, rows) as folder:
+        assert counted(folder) == expected

@@ -1,0 +1,60 @@
+"""What was read before is found again, and what is found changes nothing."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel.conventions import messages
+from art_otel.conventions.repeats import REMEMBERED, REMEMBERED_LENGTH, Repeats
+
+
+def test_a_text_goes_on_with_the_last_one_or_else_with_the_longest():
+    known: Repeats[str, int] = Repeats()
+    assert known.find("abc") is None
+    for number, beginning in enumerate(["ab", "a", "abc"]):
+        known.keep(beginning, number)
+    assert known.find("abcd") == (3, 2)
+    assert known.find("abx") == (2, 0)
+    assert known.find("xabx", 1) == (2, 0)
+    known.keep("a", 3)
+    assert known.find("abcd") == (1, 3)
+    assert known.find("xab") is None
+
+
+def test_memory_has_an_end():
+    known: Repeats[str, int] = Repeats()
+    for number in range(2 * REMEMBERED):
+        known.keep(f"{number:03}", number)
+    assert [known.find(f"{number:03}") for number in (0, REMEMBERED - 1)] == [None, None]
+    assert known.find(f"{REMEMBERED:03}") == (3, REMEMBERED)
+    known.keep("x" * (REMEMBERED_LENGTH + 1), 0)
+    assert known.find("x" * (REMEMBERED_LENGTH + 1)) is None
+
+
+@given(st.text(alphabet="ab", max_size=6), st.lists(st.text(alphabet="ab", max_size=4), max_size=12))
+def test_what_is_found_is_a_beginning(text, beginnings):
+    known: Repeats[str, str] = Repeats()
+    for beginning in beginnings:
+        known.keep(beginning, beginning)
+    found = known.find(text)
+    if found is None:
+        assert not any(text.startswith(beginning) for beginning in beginnings[-REMEMBERED:])
+    else:
+        assert text.startswith(found[1])
+        assert found[0] == len(found[1])
+
+
+@pytest.mark.parametrize("rest", ["]", " ]", "\n]\n", ', {"role": "user", "content": "z"}]', ' ,{"role":"tool"}]'])
+def test_a_list_is_read_the_same_with_and_without_its_beginning(rest):
+    begun = '[{"role": "user", "content": "a list that goes on"}'
+    assert messages.from_json(f"{begun}]")
+    assert messages.from_json(begun + rest) == messages.parse(json.loads(begun + rest))
+
+
+@pytest.mark.parametrize("rest", ["", "]x", "}]", ",", ",]", ' {"role": "user"}]'])
+def test_what_goes_on_with_a_list_and_is_none_is_none(rest):
+    begun = '[{"role": "user", "content": "a list that breaks off"}'
+    assert messages.from_json(f"{begun}]")
+    assert messages.from_json(begun + rest) is None
