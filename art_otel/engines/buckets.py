@@ -11,7 +11,6 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -153,8 +152,7 @@ def size_of(content: Content) -> int:
     return sum(piece.size for piece in content)
 
 
-@dataclass(kw_only=True, slots=True)
-class Weight:
+class Weight(msgspec.Struct, kw_only=True):
     """How much there is of a trace."""
 
     spans: int = 0

@@ -7,8 +7,9 @@ belongs to no trace. `partition_spans` takes and returns plain values, so that a
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from art_otel.engines.buckets import Buckets, Content, Held, Record, Stored, bucket_of, read_bucket
 from art_otel.errors import SourceError
@@ -29,20 +30,19 @@ MAX_LISTED = 1000
 """How many damages are kept by name; all are counted."""
 
 
-@dataclass(kw_only=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, kw_only=True):
     """What phase one counted.
 
     `spans` and `logs` count records that were read, `quarantined` and `quarantined_logs` those of which nothing could
     be kept.
     """
 
-    files: list[FileAccount] = field(default_factory=list[FileAccount])
+    files: list[FileAccount] = msgspec.field(default_factory=list[FileAccount])
     spans: int = 0
     logs: int = 0
-    quarantined: Counter[str] = field(default_factory=Counter[str])
-    quarantined_logs: Counter[str] = field(default_factory=Counter[str])
-    damages: list[Damage] = field(default_factory=list[Damage])
+    quarantined: Counter[str] = msgspec.field(default_factory=Counter[str])
+    quarantined_logs: Counter[str] = msgspec.field(default_factory=Counter[str])
+    damages: list[Damage] = msgspec.field(default_factory=list[Damage])
 
     def take(self, damage: Damage) -> None:
         """Count a damage."""
@@ -66,17 +66,15 @@ class Counts:
         self.damages = [*self.damages, *other.damages][:MAX_LISTED]
 
 
-@dataclass(kw_only=True, slots=True)
-class Partition:
+class Partition(msgspec.Struct, kw_only=True):
     """What one process found: its buckets, who is kin, its counts."""
 
     contents: list[Content]
-    kinship: Kinship = field(default_factory=Kinship)
-    counts: Counts = field(default_factory=Counts)
+    kinship: Kinship = msgspec.field(default_factory=Kinship)
+    counts: Counts = msgspec.field(default_factory=Counts)
 
 
-@dataclass(kw_only=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, kw_only=True):
     """What all of phase one found: for each bucket its own content, what came from others, and the traces that left.
 
     `kin` leads each trace of a bucket that has kin with a smaller id to the smallest.

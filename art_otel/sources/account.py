@@ -3,11 +3,10 @@
 Invariant: `spans + log_records + damaged` is the number of records that were read, so nothing is lost silently.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(kw_only=True, slots=True)
-class FileAccount:
+class FileAccount(msgspec.Struct, kw_only=True):
     """Filled while a file is read; final when the iterator of `read_file` ends.
 
     `bytes` counts what was read from the file (compressed). `damaged` counts records and rubbish set aside whole,

@@ -5,8 +5,9 @@ Invariant: a format never raises for what stands in a dump. Each piece becomes a
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from art_otel.sources.account import FileAccount
 from art_otel.sources.limits import Limits
@@ -15,8 +16,7 @@ from art_otel.spans import Damage, LogRecord, Span
 Record: TypeAlias = Span | LogRecord | Damage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One input being read: `path` names it in every Damage.
 
     `is_part` says that it is a part of a file of which each line is read alone.
@@ -28,8 +28,7 @@ class Reading:
     is_part: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the registry.
 
     `lacks` says in a few words each what the format cannot carry (types, resource attributes …), for the report.

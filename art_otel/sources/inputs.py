@@ -6,10 +6,11 @@ Invariant: a file that several sources lead to is one Input, at the place of the
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import unquote
+
+import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.sources.stores import StoredFile, is_store_url, list_store
@@ -21,8 +22,7 @@ SCHEMA_KEY: Final = b"art_otel.schema_version"
 MAX_FOOTER_BYTES: Final = 64 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
 
     `format` names that of the whole file: a part may begin with what nobody would know it by.
@@ -33,8 +33,7 @@ class Part:
     format: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True, kw_only=True):
     """A file has a `path`, an object in a store is `stored`, and what has neither is standard input.
 
     `name` is what people see, `size` is in bytes and None when unknown.
@@ -64,7 +63,7 @@ def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
             key = candidate.stored or (STDIN if candidate.path is None else os.path.realpath(candidate.path))
             known = known or key in found
             earlier = found.get(key, candidate)
-            found[key] = replace(earlier, explicit=earlier.explicit or candidate.explicit)
+            found[key] = msgspec.structs.replace(earlier, explicit=earlier.explicit or candidate.explicit)
         if len(found) == before and not known:
             raise SourceError(
                 f"{source}: nothing to read there; name a file, a folder with files in it, "

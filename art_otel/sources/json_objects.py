@@ -9,8 +9,9 @@ import codecs
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from art_otel.sources.json_faults import json_problem
 from art_otel.sources.json_scan import object_end, object_keys
@@ -32,8 +33,7 @@ class Piece(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """What stands around the objects of a format.
 
     `begins` matches where a record begins, and nowhere inside one; what it matches is less than 4 KiB, or a broken

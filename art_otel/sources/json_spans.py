@@ -9,7 +9,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -37,8 +36,7 @@ _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spelling(Generic[Message]):
+class Spelling(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
     """How a store writes a span.
 
     `trace_id` and `span_id` find the ids in an object that cannot be decoded. `padded` ids may lack leading zeros.
@@ -70,8 +68,7 @@ class Spelling(Generic[Message]):
         return text.zfill(digits) if self.padded else hex_id(text.removeprefix("0x"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON of one object, at `place` (`file:line`)."""
 
     data: bytes
@@ -123,7 +120,7 @@ def read_span(
         return
     resource, damages = records.resource(otlp.Resource(attributes=plain(batch.resource.attributes)), found.place)
     yield from damages
-    yield from records.span(span, replace(batch, resource=resource))
+    yield from records.span(span, msgspec.structs.replace(batch, resource=resource))
 
 
 def read_spans(

@@ -7,8 +7,9 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/common/mapping-to
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.spans import Value
@@ -24,8 +25,7 @@ _COUNTS: Final = tuple(f"otel.dropped_{part}_count" for part in ("attributes", "
 _IS_COUNT: Final = re.compile("[0-9]{1,9}").fullmatch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tagged:
+class Tagged(msgspec.Struct, frozen=True, kw_only=True):
     """What the tags of a span say; `attributes` are those that are left. `dropped` counts attributes, events, links."""
 
     attributes: dict[str, Value]

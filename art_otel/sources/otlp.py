@@ -10,7 +10,6 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import msgspec
@@ -60,8 +59,7 @@ _STATUSES: Final[dict[int | str | None, StatusCode]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What the records of one ScopeSpans or ScopeLogs share. `place` is `file:line`."""
 
     place: str

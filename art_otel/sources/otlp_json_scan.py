@@ -7,8 +7,9 @@ level. Brackets that do not match cost the record they stand in, not the array a
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+import msgspec
 
 from art_otel.sources.json_scan import CLOSER_OF, OPENER_OF, TOKEN
 
@@ -60,16 +61,15 @@ class Cut(NamedTuple):
     scope_batch: int
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(msgspec.Struct):
     """What was found: records in order, resources and scopes by the number of their batch, and all the rest.
 
     `leftover` is the request with `{}` in the place of each of them.
     """
 
-    records: list[Cut] = field(default_factory=list[Cut])
-    resources: dict[int, Cut] = field(default_factory=dict[int, Cut])
-    scopes: dict[int, Cut] = field(default_factory=dict[int, Cut])
+    records: list[Cut] = msgspec.field(default_factory=list[Cut])
+    resources: dict[int, Cut] = msgspec.field(default_factory=dict[int, Cut])
+    scopes: dict[int, Cut] = msgspec.field(default_factory=dict[int, Cut])
     leftover: bytes = b""
 
 

@@ -4,9 +4,10 @@ Invariant: every byte of the inputs is in exactly one share, and a part begins a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from art_otel.sources.decompress import GZIP_MAGIC, ZSTD_MAGIC, is_framed_zstd
 from art_otel.sources.format import Format
@@ -75,7 +76,7 @@ def _parts(source: Input, cuts: Sequence[int], found: Format) -> Iterator[Input]
                 pass  # a line may be longer than memory
             places.append(file.tell())
     for start, end in zip(places, [*places[1:], source.size], strict=True):
-        yield replace(source, size=end - start, part=Part(start=start, end=end, format=found.name))
+        yield msgspec.structs.replace(source, size=end - start, part=Part(start=start, end=end, format=found.name))
 
 
 def lines_before(path: Path, place: int) -> int:

@@ -15,8 +15,9 @@ import functools
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
 
 from art_otel.errors import SourceError
 
@@ -47,8 +48,7 @@ _ADVICE: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredFile:
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     """An object: `store` is the URL of its bucket as pyarrow takes it, `path` its bucket and key, `size` in bytes."""
 
     store: str

@@ -8,12 +8,12 @@ Invariant: the files' bytes follow from the trajectories and their order alone, 
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, tee
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 
 from art_otel.store.dataset import Dataset
@@ -25,8 +25,7 @@ from art_otel.trajectories.trajectory import Trajectory
 FILE_LIMITS: Final = FileLimits()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriteSummary:
+class WriteSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What was written: how many trajectories, into which files, in order."""
 
     trajectories: int
@@ -69,8 +68,7 @@ def write_groups(
         return WriteSummary(trajectories=count, files=dataset.commit())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Here:
+class _Here(msgspec.Struct, frozen=True, eq=False):
     """A batch in memory."""
 
     batch: pa.RecordBatch

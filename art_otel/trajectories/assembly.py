@@ -6,7 +6,6 @@ A group is everything that may belong together: traces joined by a rollout id or
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -27,8 +26,7 @@ from art_otel.trajectories.trajectory import PolicyVersions, Reward, Trajectory
 _BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpanGroup:
+class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Spans, log records and damages that may belong together, in any order."""
 
     spans: Sequence[Span] = ()
@@ -36,12 +34,11 @@ class SpanGroup:
     damages: Sequence[Damage] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assembly:
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """Trajectories in the order of their rollout ids, and where every span went."""
 
     trajectories: tuple[Trajectory, ...]
-    account: Account = field(default_factory=Account)
+    account: Account = msgspec.field(default_factory=Account)
 
 
 def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = (), account: Account | None = None) -> Assembly:
