@@ -20,12 +20,11 @@ import pyarrow as pa
 from art_otel.errors import StoreError
 from art_otel.store.encode import BATCH_SCHEMA, encode_batches
 from art_otel.store.encoded_group import EncodedGroup, encode_group_into
-from art_otel.store.grouping import KEYS, FileLimits, Row, RowGroupPlan, gather, plan_groups, rows_of
+from art_otel.store.grouping import FileLimits, Row, RowGroupPlan, gather, plan_groups, rows_of
 from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
 from art_otel.trajectories.trajectory import Trajectory
 
 _PIECE_BYTES: Final = 2 * 1024 * 1024
-_KEY_FIELDS: Final = [BATCH_SCHEMA.get_field_index(name) for name in KEYS]
 
 
 class Piece(NamedTuple):
@@ -71,10 +70,7 @@ def merge_runs(
 
 
 def _keys(run: str) -> Iterator[Row[Piece]]:
-    with (
-        _opened(run) as file,
-        pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=_KEY_FIELDS)) as reader,
-    ):
+    with _opened(run) as reader:
         for number in range(reader.num_record_batches):
             yield from rows_of(reader.get_batch(number), Piece(run, number))
 
@@ -87,16 +83,17 @@ def _encode(plan: PiecePlan) -> EncodedGroup:
 
 
 def _load(piece: Piece) -> pa.RecordBatch:
-    with _opened(piece.run) as file, pa.ipc.open_file(file) as reader:
+    with _opened(piece.run) as reader:
         return reader.get_batch(piece.number)
 
 
 @contextmanager
-def _opened(run: str) -> Generator[pa.MemoryMappedFile]:
+def _opened(run: str) -> Generator[pa.ipc.RecordBatchFileReader]:
+    """A run in mapped memory, so that only what is looked at is read."""
     try:
-        with pa.memory_map(run) as file:
-            if not pa.ipc.open_file(file).schema.equals(BATCH_SCHEMA):
+        with pa.memory_map(run) as file, pa.ipc.open_file(file) as reader:
+            if not reader.schema.equals(BATCH_SCHEMA):
                 raise StoreError(f"{run}: not a run of this version; convert again")
-            yield file
+            yield reader
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{run}: cannot be read as a run: {error}") from error
