@@ -44,10 +44,10 @@ def _fields(names: AttributeNames) -> dict[str, str]:
 
 
 def read(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
-    """What the response body tells; None on other spans."""
-    if recorded.span.name != RAW_SPAN:
-        return None
+    """What the response body tells; None on other spans, and when there is none."""
     reading, fields = recorded.reading(), recorded.names.told(_fields)
+    if recorded.span.name != RAW_SPAN or "choices" not in fields:
+        return None
     body = {field: _value(reading, name) for field, name in fields.items()}
     found = read_response(reading, fields["choices"], body) or CallFacts()
     return msgspec.structs.replace(found, conventions=(CONVENTION,), cut=reading.cut)

@@ -14,7 +14,7 @@ from art_otel.calls import Message
 from art_otel.conventions import values
 from art_otel.conventions.message import join, messages_of
 from art_otel.conventions.plain_messages import plain_messages
-from art_otel.conventions.repeats import Repeats
+from art_otel.conventions.repeats import Beginning, Repeats
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -38,22 +38,23 @@ def parse(value: Value) -> tuple[Message, ...]:
 
 def from_json(json_text: str) -> tuple[Message, ...] | None:
     """The messages of a JSON text; None when msgspec refuses it. Raises ParseError as `parse` does."""
-    known = _LISTS.find(json_text)
-    if known is not None:
-        length, earlier = known
-        rest = json_text[length:].lstrip(_BLANKS)
+    earlier = _LISTS.find(json_text)
+    if earlier is not None:
+        rest = json_text[earlier.length :].lstrip(_BLANKS)
         if rest == "]":
-            return earlier
+            return earlier.known
         added = _added(rest)
         if added:
-            return _kept(json_text, earlier + added)
+            return _kept(json_text, earlier.known + added, earlier)
     found = _entries(json_text)
-    return _kept(json_text, found) if found else found
+    return _kept(json_text, found, None) if found else found
 
 
-def _kept(json_text: str, found: tuple[Message, ...]) -> tuple[Message, ...]:
+def _kept(
+    json_text: str, found: tuple[Message, ...], earlier: Beginning[str, tuple[Message, ...]] | None
+) -> tuple[Message, ...]:
     if json_text.endswith("]"):
-        _LISTS.keep(json_text[:-1], found)
+        _LISTS.keep(json_text, found, end=len(json_text) - 1, earlier=earlier)
     return found
 
 

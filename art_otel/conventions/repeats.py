@@ -4,40 +4,72 @@ Most bytes of a dump repeat the history of a conversation. Invariant: memory hol
 `REMEMBERED_LENGTH` each, and what is found is exactly what reading the same bytes again would give.
 """
 
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 REMEMBERED: Final = 8
 """A few, because sub-agents and recorders alternate."""
 
 REMEMBERED_LENGTH: Final = 2 << 20
 
-_Text = TypeVar("_Text", str, bytes)
-_Known = TypeVar("_Known")
+_LONG: Final = 1 << 14
+_PIECES: Final = 12
+"""Beginnings that are longer than the one are not copied when they go on, but remembered as so many pieces at most."""
+
+TextT = TypeVar("TextT", str, bytes)
+KnownT = TypeVar("KnownT")
 
 
-class Repeats(Generic[_Text, _Known]):
-    """Beginnings of texts with their lengths and what was read of them, the last first."""
+class Beginning(NamedTuple, Generic[TextT, KnownT]):
+    """The beginning of a text in pieces, how long it is, and what it was read as."""
+
+    length: int
+    known: KnownT
+    pieces: tuple[TextT, ...]
+
+    def begins(self, text: TextT, start: int) -> bool:
+        """Whether `text[start:]` begins so."""
+        for piece in self.pieces:
+            if not text.startswith(piece, start):
+                return False
+            start += len(piece)
+        return True
+
+
+class Repeats(Generic[TextT, KnownT]):
+    """Beginnings of texts, the last first."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[int, _Text, _Known], ...] = ()
+        self._last: tuple[Beginning[TextT, KnownT], ...] = ()
 
-    def find(self, text: _Text, start: int = 0) -> tuple[int, _Known] | None:
-        """How long a known beginning of `text[start:]` is, and what it was read as.
+    def find(self, text: TextT, start: int = 0) -> Beginning[TextT, KnownT] | None:
+        """A known beginning of `text[start:]`.
 
         It is the last that was kept, because a conversation mostly goes on with its last call, or else the longest.
         """
-        last, longest = self._last, -1
-        if last and text.startswith(last[0][1], start):
-            return last[0][0], last[0][2]
-        best: tuple[int, _Text, _Known] | None = None
+        last, best = self._last, None
+        if last and last[0].begins(text, start):
+            return last[0]
         for known in last:
-            if known[0] > longest and text.startswith(known[1], start):
-                best, longest = known, known[0]
-        return None if best is None else (longest, best[2])
+            if (best is None or known.length > best.length) and known.begins(text, start):
+                best = known
+        return best
 
-    def keep(self, beginning: _Text, known: _Known) -> None:
-        """Remember what the beginning of a text was read as."""
-        length = len(beginning)
-        if length <= REMEMBERED_LENGTH:
-            # Replaced as a whole, so that threads of a live app need no lock.
-            self._last = ((length, beginning, known), *self._last[: REMEMBERED - 1])
+    def keep(
+        self,
+        text: TextT,
+        known: KnownT,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        earlier: Beginning[TextT, KnownT] | None = None,
+    ) -> None:
+        """Remember what `text[start:end]` was read as; `earlier` is what `find` found for it."""
+        length = (len(text) if end is None else end) - start
+        if length > REMEMBERED_LENGTH:
+            return
+        if earlier is not None and length > _LONG and len(earlier.pieces) < _PIECES:
+            pieces = (*earlier.pieces, text[start + earlier.length : end])
+        else:
+            pieces = (text[start:end],)
+        # Replaced as a whole, so that threads of a live app need no lock.
+        self._last = (Beginning(length, known, pieces), *self._last[: REMEMBERED - 1])

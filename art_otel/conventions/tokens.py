@@ -48,19 +48,19 @@ def decode_ids(value: Value) -> TokenIds:
 def decode_prompt_ids(value: Value) -> TokenIds:
     """As `decode_ids`, for ids of which most stood in the prompt before."""
     text, start = _packed("i4:", value)
-    known = _IDS.find(text, start)
+    earlier = _IDS.find(text, start)
     length = 0
-    if known is None:
+    if earlier is None:
         data = _unpacked(text, start)
         _check_signs(data)
     else:
-        length, earlier = known
+        length = earlier.length
         groups = length // _GROUP * _GROUP_BYTES
-        data = _unpacked(text, start + length, memoryview(earlier)[:groups])
+        data = _unpacked(text, start + length, memoryview(earlier.known)[:groups])
         _check_signs(data, groups - groups % 4)
     whole = len(text) - start - _GROUP  # the last group may be padded, so no longer text has it
     if whole > length:
-        _IDS.keep(text[start : start + whole], data)
+        _IDS.keep(text, data, start=start, end=start + whole, earlier=earlier)
     return TokenIds(data)
 
 

@@ -10,16 +10,20 @@ from art_otel.conventions import messages
 from art_otel.conventions.repeats import REMEMBERED, REMEMBERED_LENGTH, Repeats
 
 
+def told(found):
+    return found and found[:2]
+
+
 def test_a_text_goes_on_with_the_last_one_or_else_with_the_longest():
     known: Repeats[str, int] = Repeats()
     assert known.find("abc") is None
     for number, beginning in enumerate(["ab", "a", "abc"]):
         known.keep(beginning, number)
-    assert known.find("abcd") == (3, 2)
-    assert known.find("abx") == (2, 0)
-    assert known.find("xabx", 1) == (2, 0)
+    assert told(known.find("abcd")) == (3, 2)
+    assert told(known.find("abx")) == (2, 0)
+    assert told(known.find("xabx", 1)) == (2, 0)
     known.keep("a", 3)
-    assert known.find("abcd") == (1, 3)
+    assert told(known.find("abcd")) == (1, 3)
     assert known.find("xab") is None
 
 
@@ -28,7 +32,7 @@ def test_memory_has_an_end():
     for number in range(2 * REMEMBERED):
         known.keep(f"{number:03}", number)
     assert [known.find(f"{number:03}") for number in (0, REMEMBERED - 1)] == [None, None]
-    assert known.find(f"{REMEMBERED:03}") == (3, REMEMBERED)
+    assert told(known.find(f"{REMEMBERED:03}")) == (3, REMEMBERED)
     known.keep("x" * (REMEMBERED_LENGTH + 1), 0)
     assert known.find("x" * (REMEMBERED_LENGTH + 1)) is None
 
@@ -42,8 +46,24 @@ def test_what_is_found_is_a_beginning(text, beginnings):
     if found is None:
         assert not any(text.startswith(beginning) for beginning in beginnings[-REMEMBERED:])
     else:
-        assert text.startswith(found[1])
-        assert found[0] == len(found[1])
+        assert text.startswith(found.known)
+        assert found.length == len(found.known)
+
+
+@given(st.lists(st.text(alphabet="ab", min_size=1, max_size=4), min_size=2, max_size=40), st.integers(0, 3))
+def test_a_long_text_that_goes_on_is_remembered_in_pieces(turns, start):
+    turns = [turn * 9_000 for turn in turns]
+    known: Repeats[str, int] = Repeats()
+    text = "x" * start
+    for number, turn in enumerate(turns):
+        earlier = known.find(text + turn, start)
+        assert told(earlier) == ((len(text) - start, number - 1) if number else None)
+        text += turn
+        known.keep(f"{text}]", number, start=start, end=len(text), earlier=earlier)
+    assert known.find(f"y{text[1:]}") is None
+    found = known.find(text, start)
+    assert "".join(found.pieces) == text[start:]
+    assert len(found.pieces) <= 12
 
 
 @pytest.mark.parametrize("rest", ["]", " ]", "\n]\n", ', {"role": "user", "content": "z"}]', ' ,{"role":"tool"}]'])

@@ -69,12 +69,12 @@ class Texts:
     def _is_clean(self, text: str) -> bool:
         """Whether nothing is in a long text, of which most is the conversation so far, which was clean already."""
         known = self._clean.find(text)
-        start = 0 if known is None else max(0, known[0] - _OVERLAP)
+        start = 0 if known is None else max(0, known.length - _OVERLAP)
         if self._marks.found(text[start:]):
             return False
         beginning = len(text) - _CLOSING
-        if known is None or known[0] < beginning:
-            self._clean.keep(text[:beginning], None)
+        if known is None or known.length < beginning:
+            self._clean.keep(text, None, end=beginning, earlier=known)
         return True
 
     def redact(self, text: str, tally: Tally, *, hooked: bool = True) -> str:
