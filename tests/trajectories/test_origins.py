@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
 from art_otel.trajectories.origins import _look_up_origins, find_origins
 from tests.trajectories.agents import agent_calls, given_message, sampled_message
+from tests.trajectories.token_calls import asked
 
 IDS = st.lists(st.integers(0, 1), max_size=2).map(TokenIds.of)
 
@@ -20,18 +21,8 @@ def chats(draw) -> list[InferenceCall]:
     for number in range(draw(st.integers(0, 6))):
         ids = draw(st.one_of(st.none(), IDS, st.just(path), IDS.map(path.__add__)))
         choice = Choice(index=0, message=draw(sampled_message()), token_ids=draw(st.one_of(st.none(), IDS)))
-        calls.append(
-            InferenceCall(
-                trace_id="ab" * 16,
-                span_id=f"{number + 1:016x}",
-                operation_name="chat",
-                start_ns=number,
-                end_ns=None,
-                input_messages=prompt,
-                choices=(choice,),
-                prompt_token_ids=ids,
-            )
-        )
+        one = asked(number + 1, prompt, None, (choice,))
+        calls.append(msgspec.structs.replace(one, prompt_token_ids=ids))
         prompt = (*prompt, choice.message, *draw(st.lists(given_message() | sampled_message(), max_size=2)))
         path = (ids or path) + (choice.token_ids or TokenIds())
     if calls and draw(st.booleans()):
