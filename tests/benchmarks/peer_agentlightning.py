@@ -31,9 +31,8 @@ def main(path: str) -> None:
     reading = adapting = 0.0
     with Path(path).open("rb") as file:
         while size := file.read(4):
-            data = file.read(int.from_bytes(size, "big"))
             begin = time.process_time()
-            request = ExportTraceServiceRequest.FromString(data)
+            request = ExportTraceServiceRequest.FromString(file.read(int.from_bytes(size, "big")))
             spans = asyncio.run(spans_from_proto(request, number))
             read = time.process_time()
             triplets = adapter.adapt(spans)
