@@ -6,6 +6,7 @@ failed. Every number is a count of what really happened; nothing is estimated.
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,27 +15,30 @@ import msgspec
 REPORT_NAME: Final = "_report.json"
 
 
-class SpanCounts(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpanCounts:
     """Where the spans went. A damaged line or message of unknown content counts as one span read and quarantined."""
 
     read: int = 0
     used: int = 0
     duplicate: int = 0
-    ignored: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
-    quarantined: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    ignored: Mapping[str, int] = field(default_factory=dict[str, int])
+    quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-class LogCounts(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogCounts:
     """Where the log records went. `without_span`: their span is not in the sources, or they name none."""
 
     read: int = 0
     joined: int = 0
     duplicate: int = 0
     without_span: int = 0
-    quarantined: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-class CallCounts(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallCounts:
     """The LLM calls. `without_content` are completed calls of which neither prompt nor completion was captured."""
 
     total: int = 0
@@ -43,15 +47,17 @@ class CallCounts(msgspec.Struct, frozen=True, kw_only=True):
     without_content: int = 0
 
 
-class TrajectoryCounts(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrajectoryCounts:
     """The trajectories; `incomplete` counts trajectories by reason (one may have several)."""
 
     total: int = 0
     complete: int = 0
-    incomplete: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    incomplete: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quarantined:
     """One quarantined piece by name: where it stands, why it was set aside."""
 
     reason: str
@@ -59,7 +65,8 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class FileReport(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileReport:
     """One input file.
 
     `lacks` says what its format cannot carry, `error` why it could not be read, `note` what a reader should know.
@@ -77,16 +84,17 @@ class FileReport(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class ConversionReport(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConversionReport:
     """Everything a conversion can say about itself.
 
     `quarantine` lists at most the first 1,000 pieces; `hints` say what to do when little or nothing came out.
     """
 
-    spans: SpanCounts = msgspec.field(default_factory=SpanCounts)
-    logs: LogCounts = msgspec.field(default_factory=LogCounts)
-    calls: CallCounts = msgspec.field(default_factory=CallCounts)
-    trajectories: TrajectoryCounts = msgspec.field(default_factory=TrajectoryCounts)
+    spans: SpanCounts = field(default_factory=SpanCounts)
+    logs: LogCounts = field(default_factory=LogCounts)
+    calls: CallCounts = field(default_factory=CallCounts)
+    trajectories: TrajectoryCounts = field(default_factory=TrajectoryCounts)
     files: Sequence[FileReport] = ()
     hints: Sequence[str] = ()
     quarantine: Sequence[Quarantined] = ()
