@@ -214,7 +214,7 @@ def test_an_unsorted_list_is_written_in_order(tmp_path):
         {"metadata": {"\ud800": 1}},
         {"error": 3},
     ],
-    ids=str,
+    ids=["large number", "surrogate", "object", "surrogate as key", "number as text"],
 )
 def test_a_value_that_no_column_holds_names_its_rollout(tmp_path, fields):
     good = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in ("a", "c")]
