@@ -4,6 +4,7 @@ Most bytes of a dump repeat the history of a conversation. Invariant: memory hol
 `REMEMBERED_LENGTH` each, and what is found is exactly what reading the same bytes again would give.
 """
 
+from collections.abc import Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 REMEMBERED: Final = 8
@@ -28,11 +29,16 @@ class Beginning(NamedTuple, Generic[TextT, KnownT]):
 
     def begins(self, text: TextT, start: int) -> bool:
         """Whether `text[start:]` begins so."""
-        for piece in self.pieces:
-            if not text.startswith(piece, start):
-                return False
-            start += len(piece)
-        return True
+        return end_of(self.pieces, text, start) >= 0
+
+
+def end_of(pieces: Iterable[TextT], text: TextT, start: int) -> int:
+    """Where pieces that follow each other end in a text, the first of which begins at `start`; -1 where they do not."""
+    for piece in pieces:
+        if not text.startswith(piece, start):
+            return -1
+        start += len(piece)
+    return start
 
 
 class Repeats(Generic[TextT, KnownT]):

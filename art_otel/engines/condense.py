@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from art_otel.conventions.repeats import end_of
 from art_otel.spans import Span
 
 MEMORY: Final = 12 << 20
@@ -54,14 +55,6 @@ class _Body:
         self.pieces: list[str] = []
         self.size = 0
         self.bytes = 0
-
-    def end_in(self, text: str, start: int) -> int:
-        """Where the body ends in a text in which it begins at `start`; -1 when it does not."""
-        for piece in self.pieces:
-            if not text.startswith(piece, start):
-                return -1
-            start += len(piece)
-        return start
 
     def grow(self, text: str, start: int) -> int:
         """Take what the body of `text` adds to this one, which stands in it from `start`; give how much that is."""
@@ -143,7 +136,7 @@ class Condenser:
         if known is None:
             known = bodies.begin(key)
         for place, body in enumerate(known):
-            end = body.end_in(text, start)
+            end = end_of(body.pieces, text, start)
             if end >= 0:
                 head, tail = text[:start], text[end:]
                 size = len(text) if text.isascii() else body.bytes + len(head.encode()) + len(tail.encode())

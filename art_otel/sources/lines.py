@@ -51,8 +51,3 @@ class Lines:
             yield number, None
         elif not line.isspace():
             yield number, line
-
-
-def read_lines(stream: io.BufferedReader, limit: int) -> Lines:
-    """The lines of a stream."""
-    return Lines(stream, limit)

@@ -26,7 +26,7 @@ from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_faults import is_utf8
 from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import LimitName, advice
-from art_otel.sources.lines import read_lines
+from art_otel.sources.lines import Lines
 from art_otel.sources.otlp_json_records import JsonRecords
 from art_otel.sources.otlp_json_salvage import salvage_request
 from art_otel.sources.otlp_json_scan import BLANKS, split_requests
@@ -66,7 +66,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     if not reading.is_part and _is_document(stream.peek()):
         yield from _read_document(stream, records)
         return
-    lines = read_lines(stream, reading.limits.max_message_bytes)
+    lines = Lines(stream, reading.limits.max_message_bytes)
     for number, line in lines:
         place = f"{reading.path}:{number}"
         if line is None:

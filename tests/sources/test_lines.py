@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from art_otel.sources import lines
-from art_otel.sources.lines import read_lines
+from art_otel.sources.lines import Lines
 
 
 def expected(data: bytes, limit: int):
@@ -25,7 +25,7 @@ def expected(data: bytes, limit: int):
 )
 def test_lines_are_numbered_and_bounded(monkeypatch, data, limit, block):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
-    found = list(read_lines(io.BufferedReader(io.BytesIO(data), 7), limit))
+    found = list(Lines(io.BufferedReader(io.BytesIO(data), 7), limit))
     assert [(number, line and line.removesuffix(b"\n")) for number, line in found] == list(expected(data, limit))
 
 
@@ -36,7 +36,7 @@ def test_lines_are_numbered_and_bounded(monkeypatch, data, limit, block):
 )
 def test_only_ascii_is_called_ascii(monkeypatch, data, block):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
-    found = read_lines(io.BufferedReader(io.BytesIO(data), 7), 1000)
+    found = Lines(io.BufferedReader(io.BytesIO(data), 7), 1000)
     told = [(found.is_ascii, line.isascii()) for _, line in found if line is not None]
     assert all(is_ascii for called, is_ascii in told if called)
     assert not data.isascii() or all(called for called, _ in told)

@@ -11,6 +11,7 @@ from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.lineage import build_turns
 from tests.trainers.environment import trainer_python
+from tests.trajectories.token_calls import asked
 
 pytestmark = pytest.mark.trainer
 
@@ -24,17 +25,9 @@ ANSWER = Message(role="assistant", content="Rain.")
 
 def rollout(name: str, group: str | None, reward: float, *, failed: bool = False) -> Trajectory:
     def call(number: int, prompt: tuple[Message, ...], answer: Message) -> InferenceCall:
-        return InferenceCall(
-            trace_id="ab" * 16,
-            span_id=f"{number:016x}",
-            operation_name="chat",
-            start_ns=number,
-            end_ns=number + 1,
-            tools=TOOLS,
-            input_messages=prompt,
-            choices=(Choice(index=0, message=answer, finish_reason="stop", token_ids=TokenIds.of([number, 7])),),
-            error_type="Timeout" if failed and number == 2 else None,
-        )
+        sampled = Choice(index=0, message=answer, finish_reason="stop", token_ids=TokenIds.of([number, 7]))
+        error = "Timeout" if failed and number == 2 else None
+        return asked(number, prompt, None, [sampled], tools=TOOLS, error_type=error)
 
     first = call(1, (SYSTEM, QUESTION), LOOK)
     second = call(2, (SYSTEM, QUESTION, LOOK, FOUND), ANSWER)

@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds, ToolCall
+from tests.trajectories.token_calls import asked
 
 WORDS = st.sampled_from(["yes", "no", "sunny", "wait", "ok", ""])
 
@@ -71,25 +72,10 @@ def agent_calls(draw, *, with_tokens: bool = False) -> list[InferenceCall]:
             prompt = draw(st.lists(given_message(), max_size=3))
         choices = draw(st.lists(sampled_message(), max_size=3)) if draw(st.booleans()) else [draw(sampled_message())]
         added = TokenIds.of(draw(st.lists(st.integers(0, 3), max_size=4))) if with_tokens else None
-        calls.append(
-            InferenceCall(
-                trace_id="ab" * 16,
-                span_id=f"{number + 1:016x}",
-                operation_name="chat",
-                start_ns=number,
-                end_ns=number + 1,
-                input_messages=tuple(prompt),
-                choices=tuple(
-                    Choice(
-                        index=index,
-                        message=message,
-                        token_ids=TokenIds.of([number, index]) if with_tokens else None,
-                    )
-                    for index, message in enumerate(choices)
-                )
-                or None,
-                prompt_token_ids=None if added is None else (prompt_ids or TokenIds()) + added,
-                error_type=None if choices else "Timeout",
-            )
-        )
+        ids = None if added is None else (prompt_ids or TokenIds()) + added
+        sampled = [
+            Choice(index=index, message=message, token_ids=TokenIds.of([number, index]) if with_tokens else None)
+            for index, message in enumerate(choices)
+        ]
+        calls.append(asked(number + 1, prompt, ids, sampled, error_type=None if choices else "Timeout"))
     return calls

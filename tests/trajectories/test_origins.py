@@ -21,8 +21,7 @@ def chats(draw) -> list[InferenceCall]:
     for number in range(draw(st.integers(0, 6))):
         ids = draw(st.one_of(st.none(), IDS, st.just(path), IDS.map(path.__add__)))
         choice = Choice(index=0, message=draw(sampled_message()), token_ids=draw(st.one_of(st.none(), IDS)))
-        one = asked(number + 1, prompt, None, (choice,))
-        calls.append(msgspec.structs.replace(one, prompt_token_ids=ids))
+        calls.append(asked(number + 1, prompt, ids, (choice,)))
         prompt = (*prompt, choice.message, *draw(st.lists(given_message() | sampled_message(), max_size=2)))
         path = (ids or path) + (choice.token_ids or TokenIds())
     if calls and draw(st.booleans()):

@@ -1,5 +1,7 @@
 """Calls of generated and hand-written agents, with the token ids that their server gave."""
 
+from collections.abc import Iterable
+
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -21,7 +23,7 @@ def choice(content: str, ids: list[int] | None, *, index: int = 0, logprobs: boo
     )
 
 
-def asked(number: int, messages, prompt: list[int] | None, choices, **fields) -> InferenceCall:
+def asked(number: int, messages, prompt: Iterable[int] | None, choices, **fields) -> InferenceCall:
     return InferenceCall(
         trace_id="ab" * 16,
         span_id=f"{number:016x}",
