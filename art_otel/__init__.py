@@ -6,7 +6,9 @@ ART_OTEL_ENABLED is set, importing it traces the process.
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from art_otel.batches.messages import message_batches
@@ -68,43 +70,33 @@ __all__ = [
     "write_trajectories",
 ]
 
-_HOMES: Final = {
-    "AsyncRewardPropagation": "art_otel.tracing.workflows",
-    "AsyncStepWiseReward": "art_otel.tracing.workflows",
-    "RewardPropagation": "art_otel.tracing.workflows",
-    "RolloutTrace": "art_otel.trajectories",
-    "RunLog": "art_otel.store",
-    "StepWiseReward": "art_otel.tracing.workflows",
-    "Trajectory": "art_otel.trajectories",
-    "TrajectoryGroup": "art_otel.trajectories",
-    "batches": "art_otel.batches.options",
-    "configure": "art_otel.tracing.setup",
-    "gather_trajectories": "art_otel.tracing.gather_many",
-    "gather_trajectory": "art_otel.tracing.gather",
-    "gather_trajectory_groups": "art_otel.tracing.gather_many",
-    "get_current_trajectory": "art_otel.tracing.running",
-    "histories": "art_otel.trajectories",
-    "in_context": "art_otel.tracing.context",
-    "message_batches": "art_otel.batches.messages",
-    "prefer": "art_otel.tracing.group_rewards",
-    "preference_batches": "art_otel.batches.preferences",
-    "preferences": "art_otel.tracing.group_rewards",
-    "read_trajectories": "art_otel.store",
-    "reward": "art_otel.tracing.rewards",
-    "reward_group": "art_otel.tracing.group_rewards",
-    "rollout": "art_otel.tracing.rollout",
-    "rollout_traces": "art_otel.trajectories",
-    "step": "art_otel.tracing.step",
-    "token_histories": "art_otel.trajectories",
-    "write_trajectories": "art_otel.store",
-}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'art_otel' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(home), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "batches.messages": ("message_batches",),
+        "batches.options": ("batches",),
+        "batches.preferences": ("preference_batches",),
+        "store": ("RunLog", "read_trajectories", "write_trajectories"),
+        "tracing.context": ("in_context",),
+        "tracing.gather": ("gather_trajectory",),
+        "tracing.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
+        "tracing.group_rewards": ("prefer", "preferences", "reward_group"),
+        "tracing.rewards": ("reward",),
+        "tracing.rollout": ("rollout",),
+        "tracing.running": ("get_current_trajectory",),
+        "tracing.setup": ("configure",),
+        "tracing.step": ("step",),
+        "tracing.workflows": ("AsyncRewardPropagation", "AsyncStepWiseReward", "RewardPropagation", "StepWiseReward"),
+        "trajectories": (
+            "RolloutTrace",
+            "Trajectory",
+            "TrajectoryGroup",
+            "histories",
+            "rollout_traces",
+            "token_histories",
+        ),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "art_otel"
 
 ROOMS = [
+    "lazy_names",
     "errors",
     "attributes",
     "spans",

@@ -8,17 +8,18 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import Final, NoReturn
 
-from art_otel.cli import autoload, convert, demo, doctor, export, exporters, log, run, show
 from art_otel.cli.printable import forgive_encodings, printable
 from art_otel.errors import ArtOtelError, UsageError
 
-_VERBS = (run, autoload, doctor, convert, show, export, exporters, log, demo)
+_VERBS: Final = ("run", "autoload", "doctor", "convert", "show", "export", "exporters", "log", "demo")
+"""Each is a module of this room, which loads only for who wants it."""
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of all verbs; docs/cli.md is generated from it."""
+def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of these arguments: of the verb that they begin with, else of all. docs/cli.md is made of all."""
     parser = argparse.ArgumentParser(
         prog="art-otel",
         description="OpenTelemetry in, training data out: span dumps become trajectories.",
@@ -33,8 +34,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="show program's version number and exit",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in _VERBS:
-        verb.add_parser(verbs)
+    wanted = arguments[0] if arguments else None
+    for verb in (wanted,) if wanted in _VERBS else _VERBS:
+        import_module(f"art_otel.cli.{verb}").add_parser(verbs)
     return parser
 
 
@@ -51,7 +53,8 @@ class _ShowVersion(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Without `argv` the process is the command's own."""
     forgive_encodings()
-    arguments = make_parser().parse_args(argv, argparse.Namespace(owns_process=argv is None))
+    given = sys.argv[1:] if argv is None else argv
+    arguments = make_parser(given).parse_args(given, argparse.Namespace(owns_process=argv is None))
     try:
         return arguments.run(arguments)
     except UsageError as error:

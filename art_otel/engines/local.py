@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from art_otel.engines.accounting import describe_conversion
 from art_otel.engines.assemble import Bucket, assemble_bucket
 from art_otel.engines.buckets import BUCKET_VERSION
 from art_otel.engines.partition import (
@@ -26,8 +25,11 @@ from art_otel.engines.scratch import Scratch, identity_of, open_scratch
 from art_otel.engines.workers import Workers, advance, default_count
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
-from art_otel.store import SCHEMA_VERSION, ConversionReport, merge_runs, write_report
+from art_otel.store import SCHEMA_VERSION, merge_runs
 from art_otel.trajectories import Account
+
+if TYPE_CHECKING:
+    from art_otel.store import ConversionReport
 
 _JOINED: Final = "joined"
 
@@ -51,7 +53,7 @@ class Conversion:
     on_bytes: Callable[[int], None] | None = None
 
 
-def convert(conversion: Conversion) -> ConversionReport:
+def convert(conversion: Conversion) -> "ConversionReport":
     """Read the sources, assemble trajectories, write the dataset and its report."""
     if conversion.workers is not None and conversion.workers < 1:
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
@@ -70,8 +72,12 @@ def convert(conversion: Conversion) -> ConversionReport:
         joined = _divide(inputs, conversion, scratch, workers)
         _require_something_read(joined.counts)
         tasks = _buckets(joined, conversion, scratch)
+        accounts = workers.run(_assemble, tasks)
+        from art_otel.engines.accounting import describe_conversion  # noqa: PLC0415 # loads while the workers work
+        from art_otel.store import write_report  # noqa: PLC0415 # as above
+
         account = Account()
-        for part in workers.run(_assemble, tasks):
+        for part in accounts:
             account.add(part)
         merge_runs([task.run for task in tasks], conversion.out, encode=workers.run_few)
     report = describe_conversion(joined.counts, account)

@@ -7,12 +7,12 @@ are the same, and what is in the folder was written whole (files get their names
 import hashlib
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_origin
+from uuid import uuid4
 
 import msgspec
 
@@ -38,7 +38,9 @@ class Scratch:
 
     def new_folder(self) -> Path:
         """A folder that no other process writes to, not even one that a killed conversion left behind."""
-        return Path(tempfile.mkdtemp(dir=self.folder))
+        folder = self.folder / uuid4().hex
+        folder.mkdir(mode=0o700)
+        return folder
 
     def keep(self, name: str, record: object) -> None:
         """Write a record."""

@@ -61,13 +61,10 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def run(self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]) -> Iterator[_Result]:
-        """The results in the order of the tasks. Raises what the function raises."""
+        """The results in the order of the tasks, which are begun at once. Raises what the function raises."""
         if self._pool is None:
-            yield from map(function, tasks)
-            return
-        futures = [self._pool.submit(function, task) for task in tasks]
-        for future in futures:
-            yield self._result(future)
+            return map(function, tasks)
+        return map(self._result, [self._pool.submit(function, task) for task in tasks])
 
     def run_few(self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]) -> Iterator[_Result]:
         """As `run`, for large results: each worker is two tasks ahead of the result that is asked for, not more."""

@@ -15,6 +15,7 @@ from art_otel.spans import DamageReason
 
 CHUNK_BYTES: Final = 64 << 10
 GZIP_MAGIC: Final = b"\x1f\x8b"
+PARQUET_MAGIC: Final = b"PAR1"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 LENGTH_BYTES: Final = 4
 

@@ -1,35 +1,49 @@
-"""FORMATS: every dump format this version reads. A new one is a module and a line here.
+"""FORMATS: every dump format this version reads. A new one is a module and its name here.
 
-Invariant: detection looks at content and takes the first format that knows it, so the narrower one stands first.
+Invariant: detection looks at content and takes the first format that knows it, so the narrower one stands first. A
+format's module is loaded when it is its turn.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, overload
 
 from art_otel.errors import UsageError
-from art_otel.sources import (
-    clickhouse,
-    console,
-    jaeger,
-    mlflow,
-    otlp_json,
-    otlp_protobuf,
-    phoenix_dataframe,
-    phoenix_rest,
-    zipkin,
-)
 from art_otel.sources.format import Format
 
-FORMATS: Final[tuple[Format, ...]] = (
-    otlp_json.FORMAT,
-    otlp_protobuf.FORMAT,
-    jaeger.FORMAT,
-    zipkin.FORMAT,
-    phoenix_rest.FORMAT,
-    mlflow.FORMAT,
-    clickhouse.FORMAT,
-    phoenix_dataframe.FORMAT,
-    console.FORMAT,
+_MODULES: Final = (
+    "otlp_json",
+    "otlp_protobuf",
+    "jaeger",
+    "zipkin",
+    "phoenix_rest",
+    "mlflow",
+    "clickhouse",
+    "phoenix_dataframe",
+    "console",
 )
+
+
+class _Formats(Sequence[Format]):
+    """The formats of modules that are loaded one after the other."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = modules
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    @overload
+    def __getitem__(self, index: int) -> Format: ...
+    @overload
+    def __getitem__(self, index: slice) -> "_Formats": ...
+    def __getitem__(self, index: int | slice) -> "Format | _Formats":
+        if isinstance(index, slice):
+            return _Formats(self._modules[index])
+        return import_module(f"art_otel.sources.{self._modules[index]}").FORMAT
+
+
+FORMATS: Final[Sequence[Format]] = _Formats(_MODULES)
 
 
 def detect_format(head: bytes) -> Format | None:

@@ -17,7 +17,6 @@ from art_otel.sources.decompress import Fail, Failure
 from art_otel.sources.limits import advice
 from art_otel.spans import DamageReason
 
-PARQUET_MAGIC: Final = b"PAR1"
 UNREADABLE: Final = "unreadable"
 _PROGRAM: Final = "art_otel.sources.parquet_lines"
 _OUT_OF_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate memory")

@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.decompress import GZIP_MAGIC, ZSTD_MAGIC, is_framed_zstd
+from art_otel.sources.decompress import GZIP_MAGIC, PARQUET_MAGIC, ZSTD_MAGIC, is_framed_zstd
 from art_otel.sources.format import Format
 from art_otel.sources.formats import detect_format
 from art_otel.sources.inputs import Input, Part
-from art_otel.sources.parquet_process import PARQUET_MAGIC
 from art_otel.sources.streams import HEAD_BYTES
 
 MIN_PART_BYTES: Final = 8 << 20

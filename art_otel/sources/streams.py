@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, cast
 from art_otel.errors import SourceError
 from art_otel.sources.decompress import (
     GZIP_MAGIC,
+    PARQUET_MAGIC,
     ZSTD_MAGIC,
     Failure,
     Fill,
@@ -26,7 +27,6 @@ from art_otel.sources.decompress import (
 )
 from art_otel.sources.inputs import Input
 from art_otel.sources.limits import Limits, advice
-from art_otel.sources.parquet_process import PARQUET_MAGIC, ParquetProcess, copied_to_disk
 from art_otel.sources.read_ahead import ReadAhead
 
 HEAD_BYTES: Final = 1 << 20
@@ -88,10 +88,14 @@ class DumpStream(Peekable):
         elif is_framed_zstd(magic):
             self.compression, self._decompress = "zstd", unframe_zstd(raw, limits.max_message_bytes, fail)
         elif magic.startswith(PARQUET_MAGIC):
-            whole = file or self._open.enter_context(copied_to_disk(raw, name))
-            rows = self._open.enter_context(ParquetProcess(whole, name, limits.max_parquet_memory, fail))
-            self.compression, self._decompress = "parquet", rows.readinto
+            self.compression, self._decompress = "parquet", self._rows(file or raw, name, limits.max_parquet_memory)
         super().__init__(self._bounded)
+
+    def _rows(self, file: BinaryIO | Peekable, name: str, memory: int) -> Fill:
+        from art_otel.sources.parquet_process import ParquetProcess, copied_to_disk  # noqa: PLC0415 # few are Parquet
+
+        whole = self._open.enter_context(copied_to_disk(file, name)) if isinstance(file, Peekable) else file
+        return self._open.enter_context(ParquetProcess(whole, name, memory, self.failures.append)).readinto
 
     def close(self) -> None:
         """Close what was opened for the decompression."""

@@ -1,23 +1,28 @@
 """The store: trajectories in Parquet, and the report of a conversion. docs/spec/parquet.md owns the format."""
 
-from art_otel.store.grouping import FileLimits
-from art_otel.store.prompts import Prompt, rebuild_prompts
-from art_otel.store.read import RowGroup, Wanted, read_row_group, read_trajectories, row_groups
-from art_otel.store.report import (
-    REPORT_NAME,
-    CallCounts,
-    ConversionReport,
-    FileReport,
-    LogCounts,
-    Quarantined,
-    SpanCounts,
-    TrajectoryCounts,
-    write_report,
-)
-from art_otel.store.run_log import LogEntry, RunLog
-from art_otel.store.runs import merge_runs, write_run
-from art_otel.store.schema import SCHEMA_VERSION
-from art_otel.store.write import WriteSummary, write_trajectories
+from typing import TYPE_CHECKING
+
+from art_otel.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from art_otel.store.grouping import FileLimits
+    from art_otel.store.prompts import Prompt, rebuild_prompts
+    from art_otel.store.read import RowGroup, Wanted, read_row_group, read_trajectories, row_groups
+    from art_otel.store.report import (
+        REPORT_NAME,
+        CallCounts,
+        ConversionReport,
+        FileReport,
+        LogCounts,
+        Quarantined,
+        SpanCounts,
+        TrajectoryCounts,
+        write_report,
+    )
+    from art_otel.store.run_log import LogEntry, RunLog
+    from art_otel.store.runs import merge_runs, write_run
+    from art_otel.store.schema import SCHEMA_VERSION
+    from art_otel.store.write import WriteSummary, write_trajectories
 
 __all__ = [
     "REPORT_NAME",
@@ -45,3 +50,27 @@ __all__ = [
     "write_run",
     "write_trajectories",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "grouping": ("FileLimits",),
+        "prompts": ("Prompt", "rebuild_prompts"),
+        "read": ("RowGroup", "Wanted", "read_row_group", "read_trajectories", "row_groups"),
+        "report": (
+            "CallCounts",
+            "ConversionReport",
+            "FileReport",
+            "LogCounts",
+            "Quarantined",
+            "REPORT_NAME",
+            "SpanCounts",
+            "TrajectoryCounts",
+            "write_report",
+        ),
+        "run_log": ("LogEntry", "RunLog"),
+        "runs": ("merge_runs", "write_run"),
+        "schema": ("SCHEMA_VERSION",),
+        "write": ("WriteSummary", "write_trajectories"),
+    },
+)

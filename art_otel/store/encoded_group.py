@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+# As pyarrow.parquet has it, without the file systems that this loads (and ssl), which take as long as a row group.
+from pyarrow._parquet import ParquetWriter
 
 from art_otel.store.parquet_footer import Footer, GroupFooter, split_footer
 from art_otel.store.schema import DICTIONARY_LEAVES, SCHEMA
@@ -70,10 +72,11 @@ def file_frame() -> Footer:
 
 def _encode(table: pa.Table | None, file: BinaryIO) -> bytes:
     """Write the magic and the pages of a row group, if there is one; the footer."""
-    with pq.ParquetWriter(file, SCHEMA, **_writer_options()) as writer:
-        writer.add_key_value_metadata(SCHEMA.metadata)
-        if table is not None:
-            writer.write_table(table, row_group_size=max(1, table.num_rows))
+    writer = ParquetWriter(file, SCHEMA, **_writer_options())
+    writer.add_key_value_metadata(SCHEMA.metadata)
+    if table is not None:
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+    writer.close()
     file.seek(-_END, io.SEEK_END)
     size = int.from_bytes(file.read(4), "little")
     end = file.seek(-_END - size, io.SEEK_END)
@@ -84,6 +87,8 @@ def _encode(table: pa.Table | None, file: BinaryIO) -> bytes:
 
 def _writer_options() -> dict[str, Any]:
     return {
+        "version": "2.6",
+        "writer_engine_version": "V2",
         "compression": "zstd",
         "compression_level": 3,
         "use_dictionary": _dictionary_columns(),

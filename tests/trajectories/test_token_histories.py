@@ -11,9 +11,8 @@ from msgspec import structs
 
 from art_otel.calls import InferenceCall, Logprobs, TokenIds
 from art_otel.testing import trajectories
-from art_otel.trajectories import Trajectory, histories
+from art_otel.trajectories import Drift, TokenHistories, Trajectory, histories, token_histories
 from art_otel.trajectories.lineage import build_turns
-from art_otel.trajectories.token_histories import Drift, TokenHistories, token_histories
 from tests.conversions import RECORDINGS, convert_files, with_logs
 from tests.trajectories.token_calls import call, choice, runs, trajectory_of
 
