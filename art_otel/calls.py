@@ -3,7 +3,8 @@
 Invariant: what is unknown is None and never empty. `input_messages=None` means nobody recorded the prompt, `()`
 that the call really had none; likewise for choices, ids, logprobs and usage. Messages are order-free records
 (text, reasoning, tool calls, refusal each in a field of its own), because instrumentors disagree on the order of
-parts, so that one completion is equal whoever recorded it.
+parts, so that one completion is equal whoever recorded it. None of the records can hold itself, so the garbage
+collector does not look at them (`gc=False`).
 """
 
 import json
@@ -92,7 +93,7 @@ class Logprobs(_Packed[float]):
     typecode: ClassVar[str] = "f"
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call in an assistant message.
 
     `arguments` is the text the model sampled where the instrumentor kept it, else the parsed arguments written
@@ -105,7 +106,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = True
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message. `content` is its whole text, None when it has none.
 
     `parts` holds the content as a JSON list of parts (`{"type": "text" | "image" | "audio" | "file" | …}`) when there
@@ -143,7 +144,7 @@ def canonical_arguments(arguments: str) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class Choice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sampled completion. `finish_reason` uses OpenAI's words (stop, length, tool_calls, content_filter)."""
 
     index: int
@@ -153,7 +154,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Logprobs | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Token counts as the server reported them."""
 
     input_tokens: int | None = None
@@ -163,7 +164,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_tokens: int | None = None
 
 
-class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
+class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model and what came of it.
 
     Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index

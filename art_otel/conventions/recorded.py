@@ -9,7 +9,7 @@ from art_otel.conventions.reading import Reading
 from art_otel.spans import LogRecord, Span
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """An inference span with its log records. `names` are those of the span's attributes."""
 
     span: Span

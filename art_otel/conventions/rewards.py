@@ -36,7 +36,7 @@ _GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, *_AGENTOPS_
 """Attributes without one of which only events and Agent Lightning's own spans give a reward."""
 
 
-class GivenReward(msgspec.Struct, frozen=True, kw_only=True):
+class GivenReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reward as it was given. `response_id` names the response it judges, where the giver named one.
 
     `choice`, `token_start` and `token_end` say which part of a call it judges, as in `Reward`.
@@ -54,7 +54,7 @@ class GivenReward(msgspec.Struct, frozen=True, kw_only=True):
     token_end: int | None = None
 
 
-class BadReward(msgspec.Struct, frozen=True, kw_only=True):
+class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Something that claims to be a reward and has no number and no label, or judges tokens that cannot be."""
 
     name: str
@@ -191,7 +191,7 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadRewar
                 yield _reward(given, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
         if REWARD in span.attributes:
             yield _reward(REWARD, span.attributes[REWARD], time_ns, "agentlightning", response_id=response_id)
-    for name in _AGENTOPS_OUTPUTS:
+    for name in reading.names.among(_AGENTOPS_OUTPUTS):
         output = values.mapping(reading.structured(name)) or {}
         if output.get("type") == "reward" and output.get("value") is not None:
             yield _reward(REWARD, output["value"], time_ns, "agentlightning")

@@ -39,35 +39,33 @@ def encode_logprobs(logprobs: Logprobs) -> str:
 
 def decode_ids(value: Value) -> TokenIds:
     """Token ids from an attribute's text. Raises ParseError when it was cut or is something else."""
-    text, start = _packed("i4:", value)
-    data = _unpacked(text, start)
+    data = _unpacked(value, _start("i4:", value))
     _check_signs(data)
     return TokenIds(data)
 
 
 def decode_prompt_ids(value: Value) -> TokenIds:
     """As `decode_ids`, for ids of which most stood in the prompt before."""
-    text, start = _packed("i4:", value)
-    earlier = _IDS.find(text, start)
-    length = 0
+    start = _start("i4:", value)
+    earlier = _IDS.find(value, start)
     if earlier is None:
-        data = _unpacked(text, start)
+        length = 0
+        data = _unpacked(value, start)
         _check_signs(data)
     else:
         length = earlier.length
         groups = length // _GROUP * _GROUP_BYTES
-        data = _unpacked(text, start + length, memoryview(earlier.known)[:groups])
+        data = _unpacked(value, start + length, earlier.known[:groups])
         _check_signs(data, groups - groups % 4)
-    whole = len(text) - start - _GROUP  # the last group may be padded, so no longer text has it
+    whole = len(value) - start - _GROUP  # the last group may be padded, so no longer text has it
     if whole > length:
-        _IDS.keep(text, data, start=start, end=start + whole, earlier=earlier)
+        _IDS.keep(value, data, start=start, end=start + whole, earlier=earlier)
     return TokenIds(data)
 
 
 def decode_logprobs(value: Value) -> Logprobs:
     """Logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
-    text, start = _packed("f4:", value)
-    return _checked_logprobs(Logprobs(_unpacked(text, start)))
+    return _checked_logprobs(Logprobs(_unpacked(value, _start("f4:", value))))
 
 
 def parse_ids(value: Value) -> TokenIds:
@@ -127,23 +125,22 @@ def _spelled_out(tokens: list[Value] | None) -> list[int] | None:
     return ids or None
 
 
-def _packed(kind: str, value: Value) -> tuple[str, int]:
-    """A packed text and where its base64 begins."""
+def _start(kind: str, value: Value) -> int:
+    """Where the base64 of a packed text begins. Raises ParseError for any other value."""
     start = value.find(":", 3) + 1 if isinstance(value, str) and value.startswith(kind) else 0
     if not start:
         raise ParseError("", f"is no text {kind}<count>:<base64>")
-    return value, start
+    return start
 
 
-def _unpacked(text: str, start: int, before: memoryview | None = None) -> bytes:
+def _unpacked(text: str, start: int, before: bytes = b"") -> bytes:
     """The numbers of a packed text, of which those `before` stand before `start`, if they are as many as it says."""
     try:
-        data = msgspec.convert(text[start:], bytes)  # several times as fast as the standard library, and as strict
+        data = before + msgspec.convert(text[start:], bytes)  # several times as fast as base64, and as strict
     except msgspec.ValidationError:
         raise ParseError("", "is no base64") from None
-    if before is not None:
-        data = b"".join((before, data))
-    if len(data) % 4 or not text.startswith(f"{len(data) // 4}:", 3):
+    count, odd = divmod(len(data), 4)
+    if odd or not text.startswith(f"{count}:", 3):
         raise ParseError("", f"holds another count of numbers than {text[3:].partition(':')[0]:.20}")
     return data
 

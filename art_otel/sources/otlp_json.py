@@ -28,8 +28,6 @@ from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import LimitName, advice
 from art_otel.sources.lines import Lines
 from art_otel.sources.otlp_json_records import JsonRecords
-from art_otel.sources.otlp_json_salvage import salvage_request
-from art_otel.sources.otlp_json_scan import BLANKS, split_requests
 from art_otel.sources.refusals import Refused
 
 _SIGNAL: Final = re.compile(rb'"resource(?:Spans|Logs|Metrics|Profiles)"\s*:')
@@ -144,6 +142,9 @@ def _modernise(line: bytes) -> bytes:
 
 
 def _salvage_line(line: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
+    from art_otel.sources.otlp_json_salvage import salvage_request  # noqa: PLC0415 # most dumps are sound
+    from art_otel.sources.otlp_json_scan import BLANKS, split_requests  # noqa: PLC0415 # as above
+
     pieces = split_requests(line)
     if len(pieces) == 1 and len(pieces[0]) >= len(line.strip(BLANKS)):
         yield from salvage_request(pieces[0], place, records)

@@ -68,10 +68,14 @@ def _is_request(head: bytes) -> bool:
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = ProtobufRecords(reading)
     frames = _bare_frames if _is_request(stream.peek()) else _prefixed_frames
-    for number, (message, problem) in enumerate(frames(stream, reading.limits.max_message_bytes), start=1):
+    number = 0
+    for message, problem in frames(stream, reading.limits.max_message_bytes):
+        number += 1  # noqa: SIM113 # enumerate() would hold the message
         place = f"{reading.path}:message {number}"
         if problem is None or message:
-            yield from read_message(message, place, records, problem)
+            found = read_message(message, place, records, problem)
+            del message  # what it took is taken anew for the texts of its records
+            yield from found
         else:
             yield problem.damage(place)
 
@@ -127,12 +131,15 @@ def read_message(message: bytes, place: str, records: ProtobufRecords, torn: Ref
     return without_large_values(found, len(message), place, records.reading.limits)
 
 
-def _read(message: bytes, place: str, records: ProtobufRecords) -> Iterator[Record]:
+def _read(message: bytes, place: str, records: ProtobufRecords) -> Iterable[Record]:
     if not message:
-        return
+        return ()
+    found = records.spans(message, place)  # as most requests are, and to look into one first costs a multiple
+    if found is not None:
+        return found
     signal = signal_of(message)
     if signal == "other":
         records.reading.account.other_signals += 1
-        return
+        return ()
     found = records.request(message, signal, place) if signal else None
-    yield from salvage_request(message, place, records, None) if found is None else found
+    return salvage_request(message, place, records, None) if found is None else found

@@ -37,6 +37,8 @@ class Field(NamedTuple):
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """The number and where it ends. Raises Malformed."""
+    if position < end and data[position] < 0x80:  # as most tags and many lengths are
+        return data[position], position + 1
     value = 0
     for count in range(_MAX_VARINT_BYTES):
         if position + count >= end:

@@ -151,7 +151,8 @@ def _count_trajectories(account: Account, trajectories: Iterable[Trajectory], tr
     for trajectory in trajectories:
         account.trajectories += 1
         account.complete += trajectory.complete
-        account.incomplete.update(trajectory.incomplete_reasons.keys())
+        if trajectory.incomplete_reasons:
+            account.incomplete.update(trajectory.incomplete_reasons.keys())
         completed = [call for call in trajectory.calls if not call.failed]
         account.calls_completed += len(completed)
         account.calls_failed += len(trajectory.calls) - len(completed)

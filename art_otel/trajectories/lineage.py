@@ -65,7 +65,7 @@ def _is_behind(index: int, origin: Origin) -> bool:
     return (parent is None or parent[0] < index) and (drifted_from is None or drifted_from[0] < index)
 
 
-class _Added(msgspec.Struct, frozen=True):
+class _Added(msgspec.Struct, frozen=True, gc=False):
     """What a call's prompt adds to its parent's path."""
 
     edits: tuple[Edit, ...]

@@ -23,7 +23,7 @@ _RECENT: Final = 8
 """A few prompts, because sub-agents and parallel calls alternate."""
 
 
-class Origin(msgspec.Struct, frozen=True):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """Where a call's prompt comes from: the sample it continues, and a deeper one it continues by messages only.
 
     `verbatim` says that the prompt is known to repeat the parent's path in the same words.
@@ -149,8 +149,7 @@ def choice_at(call: InferenceCall, position: int) -> Choice:
 
 def _tokens_continue(child: InferenceCall, parent: InferenceCall, position: int) -> bool:
     """Whether the child's prompt ids begin with the parent's path, or either is unknown."""
-    ids = choice_at(parent, position).token_ids
-    if child.prompt_token_ids is None or parent.prompt_token_ids is None or ids is None:
+    prompt, before, sampled = child.prompt_token_ids, parent.prompt_token_ids, choice_at(parent, position).token_ids
+    if prompt is None or before is None or sampled is None:
         return True
-    prompt = child.prompt_token_ids
-    return prompt.startswith(parent.prompt_token_ids) and prompt.startswith(ids, len(parent.prompt_token_ids))
+    return prompt.data.startswith(before.data) and prompt.data.startswith(sampled.data, len(before.data))

@@ -37,9 +37,13 @@ class FoundRewards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _in_order(rewards: Sequence[Reward]) -> tuple[Reward, ...]:
-    if len(rewards) < 2:
-        return tuple(rewards)
+    if len({reward.time_ns for reward in rewards}) == len(rewards):  # as most are, and then the rest decides nothing
+        return tuple(sorted(rewards, key=_time))
     return tuple(sorted(dict.fromkeys(rewards), key=_moment))
+
+
+def _time(reward: Reward) -> int:
+    return reward.time_ns
 
 
 def _moment(reward: Reward) -> tuple[object, ...]:

@@ -103,12 +103,12 @@ def _metrics(root: Span) -> dict[str, float]:
 
 
 def _metadata(root: Span) -> dict[str, Value]:
-    kept = [
-        (name.removeprefix(attributes.METADATA_PREFIX), value)
-        for name, value in sorted(root.attributes.items())
+    kept = {
+        name: b64encode(value).decode() if isinstance(value, bytes) else value
+        for name, value in root.attributes.items()
         if value is not None and not _is_claimed(name, value)
-    ]
-    return {name: b64encode(value).decode() if isinstance(value, bytes) else value for name, value in kept}
+    }
+    return {name.removeprefix(attributes.METADATA_PREFIX): kept[name] for name in sorted(kept)}
 
 
 def _is_claimed(name: str, value: Value) -> bool:
