@@ -1,9 +1,14 @@
 """Tests in several processes (`pytest -n 2 --dist loadgroup`): the tests of a file stay together.
 
-All that make environments of their own are one group, because two processes would make the same one.
+All that make environments of their own are one group, because two processes would make the same one. No property has a
+deadline: a test is not for speed, and the machine may be busy.
 """
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 _APART = {"trainer", "install", "live", "store"}
 

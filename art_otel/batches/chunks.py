@@ -7,14 +7,18 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from art_otel.batches.duplicates import find_duplicates
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup, Wanted, read_row_group, row_groups
 from art_otel.trajectories.trajectory import Trajectory, TrajectoryGroup
 
 Sources: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[str | Path | Trajectory | TrajectoryGroup]
 """Files, folders and globs of a dataset, or trajectories in memory."""
+
+DUPLICATE: Final = "duplicate"
+"""Why a recording is left out whose rollout is read from another file."""
 
 _ROWS_IN_MEMORY = 1024
 
@@ -23,17 +27,25 @@ _Version: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
-    """`rows` trajectories. `first` is the number of trajectories before it, `version` tells the file's content."""
+    """`rows` trajectories. `first` is the number of trajectories before it, `version` tells the file's content.
+
+    `duplicates` has a byte a row, 1 where the rollout is read from another file; it is empty where there is none.
+    """
 
     first: int
     rows: int
     stored: RowGroup | Sequence[Trajectory]
     version: "_Version | None" = None
+    duplicates: bytes = b""
 
     @property
     def numbers(self) -> range:
         """The numbers of its trajectories."""
         return range(self.first, self.first + self.rows)
+
+    def is_duplicate(self, number: int) -> bool:
+        """Whether the trajectory of this number is read from another file, so that it is left out here."""
+        return bool(self.duplicates) and bool(self.duplicates[number - self.first])
 
     def read(self, wanted: Wanted, numbers: Sequence[int] | None = None) -> Iterator[Trajectory]:
         """Its trajectories, or those of these numbers; those in memory are whole whatever is wanted.
@@ -52,7 +64,7 @@ class Chunk:
 
 
 def list_chunks(sources: Sources) -> tuple[Chunk, ...]:
-    """The chunks of the sources, in order.
+    """The chunks of the sources, in order, with the rollouts that stand in several files marked in all but one.
 
     Raises StoreError for a path without trajectory files, UsageError for a file that is given twice.
     """
@@ -65,17 +77,22 @@ def list_chunks(sources: Sources) -> tuple[Chunk, ...]:
             chunk = Chunk(first=first, rows=len(stored), stored=stored)
         chunks.append(chunk)
         first += chunk.rows
-    return tuple(chunks)
+    duplicates = find_duplicates([chunk.stored for chunk in chunks if isinstance(chunk.stored, RowGroup)])
+    if not duplicates:
+        return tuple(chunks)
+    marks = (duplicates.get(chunk.stored, b"") if isinstance(chunk.stored, RowGroup) else b"" for chunk in chunks)
+    return tuple(replace(chunk, duplicates=own) for chunk, own in zip(chunks, marks, strict=True))
 
 
 def fingerprint(chunks: Sequence[Chunk]) -> str:
-    """What tells one dataset from another: file names, row groups and their sizes, or rollout ids in memory."""
+    """What tells one dataset from another: file names, row groups, their sizes and duplicates, or ids in memory."""
     digest = hashlib.sha256()
     for chunk in chunks:
         stored = chunk.stored
         if isinstance(stored, RowGroup):
             size = 0 if chunk.version is None else chunk.version[0]
             digest.update(f"{stored.file.name}\0{size}\0{stored.index}\0{stored.rows}\n".encode())
+            digest.update(chunk.duplicates)  # nothing where there are none: states that older versions kept are good
         else:
             digest.update(repr([one.order for one in stored]).encode())
     return digest.hexdigest()

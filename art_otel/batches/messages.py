@@ -19,6 +19,7 @@ from art_otel.batches.selection import (
     Selection,
     Splits,
     Statuses,
+    count_duplicates,
     read_numbered,
     reward_of,
     selection,
@@ -50,7 +51,7 @@ class MessageExample:
 
 @dataclass(kw_only=True, slots=True)
 class MessageReport:
-    """Counts of one iteration, growing while it goes on.
+    """Counts of one iteration, growing while it goes on; duplicates are counted before the first example.
 
     `trajectories` = `trajectories_used` + the sum of `trajectories_left_out` (by reason). Of those used, `histories` =
     `examples` + the sum of `histories_left_out`. `messages` are those of the examples, `trained_messages` the ones with
@@ -87,7 +88,8 @@ class MessageBatches:
 
     def examples(self) -> Iterator[MessageExample]:
         """The same examples one by one."""
-        report = self.report = MessageReport()
+        left_out = count_duplicates(self._chunks)
+        report = self.report = MessageReport(trajectories=left_out.total(), trajectories_left_out=left_out)
         best = self._best_of_groups()
         for number, trajectory in read_numbered(self._chunks, MESSAGES):
             report.trajectories += 1

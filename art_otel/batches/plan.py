@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from art_otel.batches.advantages import Rewards
-from art_otel.batches.chunks import Chunk
+from art_otel.batches.chunks import DUPLICATE, Chunk
 from art_otel.batches.credit import Credit
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
@@ -111,9 +111,9 @@ def make_plan(
     """
     refusals: dict[int, str] = {}
     units, numbers = _Units(), dict[tuple[int | None, str | None], int]()
-    outlines = (trajectory for chunk in chunks for trajectory in chunk.read(OUTLINE))
-    for number, trajectory in enumerate(outlines):
-        reason = refusal(trajectory)
+    outlines = ((chunk, outline) for chunk in chunks for outline in chunk.read(OUTLINE))
+    for number, (chunk, trajectory) in enumerate(outlines):
+        reason = DUPLICATE if chunk.is_duplicate(number) else refusal(trajectory)
         if reason is None:
             # Without a group id it is alone; such groups have negative numbers.
             known = (trajectory.training_step, trajectory.group_id)

@@ -21,6 +21,7 @@ from art_otel.batches.selection import (
     Selection,
     Splits,
     Statuses,
+    count_duplicates,
     read_numbered,
     reward_of,
     selection,
@@ -106,7 +107,8 @@ class PreferenceBatches:
 
     def pairs(self) -> Iterator[PreferencePair]:
         """The same pairs one by one."""
-        report = self.report = PreferenceReport()
+        left_out = count_duplicates(self._chunks)
+        report = self.report = PreferenceReport(trajectories=left_out.total(), trajectories_left_out=left_out)
         plan = self._plan(report)
         with Shelf[_Side]() as shelf:
             for number, trajectory in read_numbered(self._chunks, MESSAGES, plan):

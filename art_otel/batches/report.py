@@ -24,9 +24,10 @@ class BatchReport:
     """Counts of one iteration, growing while it goes on.
 
     `trajectories` are those of the row groups that were read (of several shards, this one's). Those of which nothing is
-    trained are left out. `completions` are those of trajectories that were not refused by an option; one may be left
-    out, and the rest of its trajectory trained. `sequences_left_out` are sequences that were made and not given.
-    `unusable_rewards` names rollouts with a reward that is no usable number, the first 100.
+    trained are left out, as `duplicate` those whose rollout is read from another file. `completions` are those of
+    trajectories that were not refused by an option; one may be left out, and the rest of its trajectory trained.
+    `sequences_left_out` are sequences that were made and not given. `unusable_rewards` names rollouts with a reward
+    that is no usable number, the first 100.
 
     `tokens` and `trained_tokens` are those given, `padding` the places without a token; `cut_tokens` and
     `cut_trained_tokens` were dropped from the ends of `cut_sequences`. `without_logprobs` counts trained tokens of

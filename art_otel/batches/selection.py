@@ -1,15 +1,16 @@
 """Selection: which trajectories are read and learnt from.
 
-Invariant: every trajectory is selected, or there is one reason why not, always the first of these: incomplete, status,
-split. A reward that is missing or not finite is None.
+Invariant: every trajectory is selected, or there is one reason why not, always the first of these: duplicate,
+incomplete, status, split. A reward that is missing or not finite is None.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias, get_args
 
-from art_otel.batches.chunks import Chunk
+from art_otel.batches.chunks import DUPLICATE, Chunk
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
 from art_otel.trajectories.trajectory import Reward, Status, Trajectory
@@ -60,11 +61,17 @@ def selection(*, complete_only: bool, splits: Splits, statuses: Statuses) -> Sel
 def read_numbered(
     chunks: Iterable[Chunk], wanted: Wanted, numbers: Container[int] | None = None
 ) -> Iterator[tuple[int, Trajectory]]:
-    """The trajectories of these numbers (None: all), with them. A chunk that has none of them is not read."""
+    """The trajectories of these numbers (None: all that are no duplicates), with them. Nothing else is read."""
     for chunk in chunks:
-        if numbers is None or any(chunk.first + row in numbers for row in range(chunk.rows)):
-            found = enumerate(chunk.read(wanted), start=chunk.first)
-            yield from (entry for entry in found if numbers is None or entry[0] in numbers)
+        unique = (number for number in chunk.numbers if not chunk.is_duplicate(number))
+        found = [number for number in unique if numbers is None or number in numbers]
+        if found:
+            yield from zip(found, chunk.read(wanted, found), strict=True)
+
+
+def count_duplicates(chunks: Iterable[Chunk]) -> Counter[str]:
+    """How many trajectories `read_numbered` leaves out, as a report has it."""
+    return +Counter({DUPLICATE: sum(sum(chunk.duplicates) for chunk in chunks)})
 
 
 def reward_of(trajectory: Trajectory, reward: RewardOf) -> float | None:

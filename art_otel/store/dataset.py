@@ -18,6 +18,17 @@ SUFFIX: Final = ".parquet"
 _PARTS: Final = f"part-{'[0-9]' * 5}{SUFFIX}"  # narrow: what matches may be removed
 
 
+def part_name(number: int) -> str:
+    """The name of a part of a dataset, counted from 0."""
+    return f"part-{number:05d}{SUFFIX}"
+
+
+def is_next_part(path: Path, before: Path) -> bool:
+    """Whether a file is the part of a dataset that stands after another of it."""
+    number = before.name[len("part-") : -len(SUFFIX)]
+    return path.parent == before.parent and number.isdecimal() and path.name == part_name(int(number) + 1)
+
+
 class _Part:
     """One Parquet file under its temporary name."""
 
@@ -104,7 +115,7 @@ class Dataset:
 
     def _current(self) -> _Part:
         if not self._open:
-            name = self.path if self._single else self.path / f"part-{len(self._parts):05d}{SUFFIX}"
+            name = self.path if self._single else self.path / part_name(len(self._parts))
             self._parts.append(_Part(name))
             self._open = True
         return self._parts[-1]

@@ -8,10 +8,12 @@ Invariant: what comes out equals what was written, or a StoreError names the fil
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import glob
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -54,14 +56,30 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ALL: Final = Wanted()
+_KEY: Final = ("rollout_id", "attempt", "trace_id", "complete")
+
+_ANY_ID: Final = (b"", b"\xff")
+"""Bounds of every id: no text's UTF-8 is behind b"\\xff"."""
 
 
 class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a file that is read at once: `rows` trajectories."""
+    """A part of a file that is read at once: `rows` trajectories.
+
+    `id_bounds` are the least and the greatest that a rollout id of them can be, in UTF-8 (bytes are in the order of the
+    texts). They follow from the file's statistics, which may be missing or, where ids are long, wider than the ids.
+    """
 
     file: Path
     index: int
     rows: int
+    id_bounds: tuple[bytes, bytes] = _ANY_ID
+
+
+class Key(NamedTuple):
+    """What tells recordings of rollouts apart, `Trajectory.order`, and whether this one is complete."""
+
+    order: tuple[str, int, str]
+    complete: bool
 
 
 def read_trajectories(
@@ -91,6 +109,18 @@ def read_row_group(group: RowGroup, wanted: Wanted = _ALL, rows: Sequence[int] |
             yield _restore(group.file, row, wanted)
 
 
+def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[Key]]:
+    """Read the keys of each row group's trajectories, which is little of a file. Raises StoreError."""
+    for file, of_file in groupby(groups, key=attrgetter("file")):
+        with _open(file) as parquet:
+            for group in of_file:
+                table = parquet.read_row_group(group.index, columns=list(_KEY))
+                if table.num_rows != group.rows:
+                    raise StoreError(f"{file}: was written anew while it was read; start again")
+                rows = zip(*(table.column(name).to_pylist() for name in _KEY), strict=True)
+                yield [Key((one, attempt or 0, trace), bool(complete)) for one, attempt, trace, complete in rows]
+
+
 def _find_files(path: str | Path) -> list[Path]:
     found = Path(path)
     if found.is_file():
@@ -118,8 +148,20 @@ def _open(file: Path) -> Generator[pq.ParquetFile]:
 
 def _groups_of(file: Path) -> list[RowGroup]:
     with _open(file) as parquet:
-        counts = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
-    return [RowGroup(file=file, index=index, rows=count) for index, count in enumerate(counts)]
+        paths = (parquet.schema.column(number).path for number in range(len(parquet.schema)))
+        column = next(number for number, path in enumerate(paths) if path == "rollout_id")
+        found = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
+        return [
+            RowGroup(file=file, index=index, rows=group.num_rows, id_bounds=_bounds(group.column(column).statistics))
+            for index, group in enumerate(found)
+        ]
+
+
+def _bounds(statistics: pq.Statistics | None) -> tuple[bytes, bytes]:
+    """The least and the greatest value of a text column, as far as its statistics tell."""
+    if statistics is None or not statistics.has_min_max:
+        return _ANY_ID
+    return statistics.min_raw, statistics.max_raw
 
 
 def _read_file(file: Path, wanted: Wanted) -> Iterator[Trajectory]:

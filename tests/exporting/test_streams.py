@@ -161,3 +161,21 @@ def test_incomplete_ones_are_left_out_unless_allowed(tmp_path):
 def test_every_sample_is_used_or_left_out(tmp_path):
     for takes in ("trajectories", "sequences", "conversations", "preferences"):
         items_of(samples(), takes, Choice(complete_only=False, statuses=("ok", "error")), tmp_path)
+
+
+@pytest.mark.parametrize("takes", ["trajectories", "sequences", "conversations", "preferences"])
+def test_a_rollout_in_two_folders_is_exported_once(tmp_path, rollouts, takes):
+    write_trajectories(rollouts[:4], tmp_path / "a")
+    write_trajectories(rollouts[1:], tmp_path / "b")
+    once, expected = items_of(rollouts, takes, Choice(), tmp_path / "once", advantage="grpo")
+    items, report = items_of([tmp_path / "a", tmp_path / "b"], takes, Choice(), tmp_path / "twice", advantage="grpo")
+    assert list(map(told, items)) == list(map(told, once))
+    assert report.trajectories_left_out == {**expected.trajectories_left_out, "duplicate": 3}
+    assert (report.trajectories, report.left_out) == (expected.trajectories + 3, expected.left_out)
+    assert {**report.not_carried} == {**expected.not_carried}
+    assert '"duplicate": 3' in (tmp_path / "twice" / "_export.json").read_text()
+
+
+def told(item: object) -> str:
+    """Everything in an item; arrays do not compare."""
+    return repr(item)

@@ -10,8 +10,10 @@ from msgspec import structs
 
 from art_otel.errors import StoreError
 from art_otel.store import read_row_group, read_trajectories, row_groups, write_trajectories
+from art_otel.store.read import read_keys
 from art_otel.store.write import FileLimits
 from art_otel.testing import trajectories
+from art_otel.trajectories import Trajectory
 
 NO_MESSAGES = {"edits": (), "messages": None, "message": None}
 NO_TOKENS = {"context_token_ids": None, "token_ids": None, "logprobs": None}
@@ -40,6 +42,37 @@ def test_row_groups_together_are_all_trajectories(written, rows):
         read = [list(read_row_group(group)) for group in groups]
         assert [len(part) for part in read] == [group.rows for group in groups]
         assert [one for part in read for one in part] == sorted(written, key=lambda one: one.order)
+
+
+@settings(deadline=None)
+@given(st.lists(trajectories(max_calls=1), max_size=5), st.integers(1, 3))
+def test_keys_are_those_of_the_trajectories_and_bounds_hold_their_ids(written, rows):
+    with tempfile.TemporaryDirectory() as folder:
+        write_trajectories(written, folder, limits=FileLimits(group_rows=rows, part_rows=2 * rows))
+        for group in row_groups(folder):
+            (keys,) = read_keys([group])
+            assert keys == [(one.order, one.complete) for one in read_row_group(group)]
+            ids = [key.order[0].encode() for key in keys]
+            assert group.id_bounds == (min(ids), max(ids))
+
+
+@pytest.mark.parametrize("strange", ["a" * 9_000, "\U0010ffff" * 2_000])
+def test_bounds_that_are_not_known_hold_every_id(tmp_path, strange):
+    """Statistics leave out what is long."""
+    write_trajectories([Trajectory(rollout_id=name, trace_id="") for name in ("", strange)], tmp_path)
+    (group,) = row_groups(tmp_path)
+    least, greatest = group.id_bounds
+    assert least <= b"" < strange.encode() < greatest
+
+
+def test_keys_of_a_file_that_is_another_one_by_now_are_refused(tmp_path):
+    found = [Trajectory(rollout_id=f"r-{number}", trace_id="") for number in range(3)]
+    write_trajectories(found, tmp_path, limits=FileLimits(group_rows=2))
+    groups = row_groups(tmp_path)
+    write_trajectories(found[:1], tmp_path)
+    for group in groups:
+        with pytest.raises(StoreError, match=r"was written anew|cannot be read"):
+            list(read_keys([group]))
 
 
 def test_a_path_without_files_has_no_row_groups(tmp_path):
