@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.trainers.environment import _run, trainer_python
+from tests.trainers.environment import _run, only_one, trainer_python
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -65,11 +65,13 @@ def _install_ours(python: Path) -> None:
     # Without dependencies: ours would bring OpenLLMetry's instrumentor into every environment.
     project = (ROOT / "pyproject.toml").read_bytes()
     wanted = f"{ROOT} {hashlib.sha256(project).hexdigest()}"
-    marker = python.parent.parent / "art-otel.txt"
-    if marker.exists() and marker.read_text(encoding="utf-8") == wanted:
-        return
-    uv = shutil.which("uv")
-    if uv is None:
-        pytest.skip("uv is not installed: pip install uv")
-    _run(uv, "pip", "install", "--python", str(python), "--no-deps", "--editable", str(ROOT))
-    marker.write_text(wanted, encoding="utf-8")
+    folder = python.parent.parent
+    marker = folder / "art-otel.txt"
+    with only_one(folder):
+        if marker.exists() and marker.read_text(encoding="utf-8") == wanted:
+            return
+        uv = shutil.which("uv")
+        if uv is None:
+            pytest.skip("uv is not installed: pip install uv")
+        _run(uv, "pip", "install", "--python", str(python), "--no-deps", "--editable", str(ROOT))
+        marker.write_text(wanted, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Environment: a trainer's own virtual environment, made once and kept.
 
 It lies below `ART_OTEL_TRAINERS` (else the user's cache folder) under a name that follows from its requirements, so
-that a second run is quick. A marker file says that the installation finished; without it, it is made anew.
+that a second run is quick. A marker file says that the installation finished; without it, it is made anew. One process
+makes it, others that run tests wait.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 
 def trainer_python(name: str, *requirements: str, alone: tuple[str, ...] = (), version: str = "3.11") -> Path:
@@ -27,13 +29,20 @@ def trainer_python(name: str, *requirements: str, alone: tuple[str, ...] = (), v
     folder = _cache() / f"{name}-{digest}"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     finished = folder / "installed.txt"
-    if not finished.exists():
-        _run(uv, "venv", "--clear", "--python", _interpreter(version), str(folder))
-        _run(uv, "pip", "install", "--python", str(python), *requirements)
-        if alone:
-            _run(uv, "pip", "install", "--no-deps", "--python", str(python), *alone)
-        finished.write_text("\n".join(wanted), encoding="utf-8")
+    with only_one(folder):
+        if not finished.exists():
+            _run(uv, "venv", "--clear", "--python", _interpreter(version), str(folder))
+            _run(uv, "pip", "install", "--python", str(python), *requirements)
+            if alone:
+                _run(uv, "pip", "install", "--no-deps", "--python", str(python), *alone)
+            finished.write_text("\n".join(wanted), encoding="utf-8")
     return python
+
+
+def only_one(folder: Path) -> FileLock:
+    """A lock on an environment: one process changes it at a time."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder.with_name(f"{folder.name}.lock"))
 
 
 def _cache() -> Path:
