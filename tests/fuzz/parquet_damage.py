@@ -54,13 +54,17 @@ def _damage_once(table: pa.Table, at: int, chance: Chance) -> pa.Table:
         case 3:
             return table.append_column(field, column)
         case 4:
-            return (
-                table.take([chance.randrange(table.num_rows) for _ in range(min(table.num_rows * 2, 50))])
-                if table.num_rows
-                else table
-            )
+            return _repeated(table, chance)
         case _:
             return _with_values(table, at, chance)
+
+
+def _repeated(table: pa.Table, chance: Chance) -> pa.Table:
+    rows = [chance.randrange(table.num_rows) for _ in range(min(table.num_rows * 2, 50))]
+    try:
+        return table.take(rows) if rows else table
+    except pa.ArrowNotImplementedError:  # pyarrow takes no rows of some types
+        return table
 
 
 def _retyped(table: pa.Table, at: int, chance: Chance) -> pa.Table:
