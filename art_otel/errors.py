@@ -4,7 +4,8 @@
     ├── UsageError        the caller asked for something impossible (CLI exit 2)
     ├── SourceError       a source could not be read at all (CLI exit 1)
     ├── ParseError        a value inside a record is not what its convention says
-    └── StoreError        a Parquet file is not ours or of a version we cannot read
+    ├── StoreError        a Parquet file is not ours or of a version we cannot read
+    └── WorkerError       a process of a conversion ended before its work was done (CLI exit 1)
 
 Damage inside a source is data and not an exception: see `art_otel.spans.Damage`.
 """
@@ -33,3 +34,7 @@ class ParseError(ArtOtelError):
 
 class StoreError(ArtOtelError):
     """A file is not a trajectory file, or was written by a newer schema than this one reads."""
+
+
+class WorkerError(ArtOtelError):
+    """A process that a conversion started was ended by something else, as by a system without memory."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from art_otel.engines.assemble import Bucket, assemble_bucket
-from art_otel.engines.buckets import BUCKET_VERSION
+from art_otel.engines.buckets import BUCKET_VERSION, Stored
 from art_otel.engines.partition import (
     BUCKET_BYTES,
     Counts,
@@ -135,12 +135,15 @@ def _partition(share: _Share, on_bytes: Callable[[int], None] | None = None) -> 
 
 
 def _assemble(bucket: Bucket) -> Account:
-    """Phase two of one bucket, unless a conversion that was killed had done it."""
+    """Phase two of one bucket, unless a conversion that was killed had done it. Nobody needs its records then."""
     scratch, name = Scratch(bucket.run.parent), f"{bucket.run.name}.account"
     account = scratch.kept(name, Account)
     if account is None:
         account = assemble_bucket(bucket)
         scratch.keep(name, account)
+    for piece in (*bucket.own, *bucket.guests):
+        if isinstance(piece, Stored):
+            Path(piece.path).unlink(missing_ok=True)
     return account
 
 

@@ -14,8 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from art_otel.errors import WorkerError
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
@@ -87,7 +90,13 @@ class Workers:
         while not wait([future], timeout=_GLANCE, return_when=FIRST_COMPLETED).done:
             self._tell()
         self._tell()
-        return future.result()
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise WorkerError(
+                "a worker process was ended before its work was done; if the system did it for want of memory, use "
+                "fewer --workers"
+            ) from None
 
     def _tell(self) -> None:
         done = self._counter.value

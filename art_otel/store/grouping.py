@@ -10,7 +10,7 @@ rows are gathered.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -85,6 +85,12 @@ def rows_of(keys: pa.RecordBatch, batch: BatchT) -> Iterator[Row[BatchT]]:
 def plan_groups(rows: Iterable[Row[BatchT]], limits: FileLimits) -> Iterator[RowGroupPlan[BatchT]]:
     """The row groups of rows in order. Raises UsageError where the order breaks."""
     group_indexes = _GroupIndexes()
+    for group in _balanced(_groups(rows, limits), limits):
+        yield _plan(group, group_indexes)
+
+
+def _groups(rows: Iterable[Row[BatchT]], limits: FileLimits) -> Iterator[list[Row[BatchT]]]:
+    """As many rows as the limits let into a group, and then the next."""
     group: list[Row[BatchT]] = []
     weight = 0
     before: Order | None = None
@@ -95,12 +101,37 @@ def plan_groups(rows: Iterable[Row[BatchT]], limits: FileLimits) -> Iterator[Row
             )
         before = row.order
         if group and (len(group) == limits.group_rows or weight + row.weight > limits.group_bytes):
-            yield _plan(group, weight, group_indexes)
+            yield group
             group, weight = [], 0
         group.append(row)
         weight += row.weight
     if group:
-        yield _plan(group, weight, group_indexes)
+        yield group
+
+
+def _balanced(groups: Iterable[list[Row[BatchT]]], limits: FileLimits) -> Iterator[list[Row[BatchT]]]:
+    """The groups, of which the last two share what they have: processes that encode them are done together."""
+    before: list[Row[BatchT]] = []
+    last: list[Row[BatchT]] = []
+    for group in groups:
+        if before:
+            yield before
+        before, last = last, group
+    if before:
+        before, last = _halves(before + last, limits.group_rows)
+    yield from filter(None, (before, last))
+
+
+def _halves(rows: list[Row[BatchT]], most: int) -> tuple[list[Row[BatchT]], list[Row[BatchT]]]:
+    """Rows in two groups of at most `most` rows, the heavier of which is as light as can be."""
+    before = list(accumulate((row.weight for row in rows), initial=0))
+    cuts = range(max(1, len(rows) - most), min(len(rows), most + 1))
+    cut = min(reversed(cuts), key=lambda cut: max(before[cut], before[-1] - before[cut]))
+    return rows[:cut], rows[cut:]
+
+
+def _weight(rows: Iterable[Row[BatchT]]) -> int:
+    return sum(row.weight for row in rows)
 
 
 def gather(plan: RowGroupPlan[BatchT], load: Callable[[BatchT], pa.RecordBatch]) -> pa.Table:
@@ -126,7 +157,7 @@ class _GroupIndexes:
         return index
 
 
-def _plan(group: Sequence[Row[BatchT]], weight: int, group_indexes: _GroupIndexes) -> RowGroupPlan[BatchT]:
+def _plan(group: Sequence[Row[BatchT]], group_indexes: _GroupIndexes) -> RowGroupPlan[BatchT]:
     """One slice of each batch, for its rows here are neighbours in it, then put in order."""
     places: dict[BatchT, list[int]] = {}  # where in the group the rows of each batch stand
     for place, row in enumerate(group):
@@ -138,5 +169,5 @@ def _plan(group: Sequence[Row[BatchT]], weight: int, group_indexes: _GroupIndexe
         ),
         order=None if sliced == sorted(sliced) else tuple(sorted(range(len(sliced)), key=sliced.__getitem__)),
         group_indexes=tuple(group_indexes.of(row.group_id) for row in group),
-        weight=weight,
+        weight=_weight(group),
     )

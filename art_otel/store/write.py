@@ -38,7 +38,7 @@ def write_trajectories(
     """Write trajectories, in `Trajectory.order`, into a folder as `part-*.parquet` or into one `*.parquet` file.
 
     What was there before is replaced when everything is written. A list or tuple may come in any order; an iterator is
-    written as it comes, with memory of about one row group, and has to be sorted. Raises UsageError when it is not or
+    written as it comes, with memory of about two row groups, and has to be sorted. Raises UsageError when it is not or
     the path cannot be a dataset, StoreError for a trajectory no column can hold, OSError for what the disk refuses.
     """
     if isinstance(trajectories, Sequence):
