@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         atexit.register(gc.freeze)  # else Python looks for cycles in all that is loaded before it ends, for 20 ms
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
 
-    with show_progress(enabled=sys.stderr.isatty() and not arguments.json) as progress:
+    watched = sys.stderr.isatty() and not arguments.json
+    with show_progress(enabled=watched) as progress:
         report = convert(
             Conversion(
                 sources=arguments.sources,
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
                 workers=arguments.workers,
                 limits=limits_of(arguments),
                 on_start=progress.start,
-                on_bytes=progress.advance,
+                on_bytes=progress.advance if watched else None,
             )
         )
     if arguments.json:

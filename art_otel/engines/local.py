@@ -80,8 +80,9 @@ def convert(conversion: Conversion) -> "ConversionReport":
         for part in accounts:
             account.add(part)
         merge_runs([task.run for task in tasks], conversion.out, encode=workers.run_few)
-    report = describe_conversion(joined.counts, account)
-    write_report(report, conversion.out)
+        workers.dismiss()
+        report = describe_conversion(joined.counts, account)
+        write_report(report, conversion.out)
     return report
 
 

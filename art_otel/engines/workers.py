@@ -44,9 +44,11 @@ class Workers:
         self._told = 0
         self._thresholds = gc.get_threshold()
         self._pool: ProcessPoolExecutor | None = None
+        self._counter: Synchronized[int] | None = None
         if count > 1:
             context = multiprocessing.get_context(_start_method())
-            self._counter = context.Value("Q", 0)
+            if on_bytes is not None:  # what it needs takes as long to load as to start a process
+                self._counter = context.Value("Q", 0)
             self._pool = ProcessPoolExecutor(
                 count, mp_context=context, initializer=_start, initargs=(os.getpid(), self._counter)
             )
@@ -62,6 +64,11 @@ class Workers:
         gc.set_threshold(*self._thresholds)
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+    def dismiss(self) -> None:
+        """Tell the workers that there is nothing more to do, so that they end while others go on."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
 
     def run(self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]) -> Iterator[_Result]:
         """The results in the order of the tasks, which are begun at once. Raises what the function raises."""
@@ -99,6 +106,8 @@ class Workers:
             ) from None
 
     def _tell(self) -> None:
+        if self._counter is None:
+            return
         done = self._counter.value
         self.advance(done - self._told)
         self._told = done
@@ -123,7 +132,7 @@ def _start_method() -> str:
     return "fork" if forks and threading.active_count() == 1 else "spawn"
 
 
-def _start(parent: int, progress: "Synchronized[int]") -> None:
+def _start(parent: int, progress: "Synchronized[int] | None") -> None:
     global _progress  # noqa: PLW0603 # one for this process, which belongs to the pool
     _progress = progress
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the conversion is told, and ends its workers

@@ -5,7 +5,7 @@ Invariant: every byte of the inputs is in exactly one share, and a part begins a
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from art_otel.sources.streams import HEAD_BYTES
 
 MIN_PART_BYTES: Final = 8 << 20
 _BLOCK: Final = 1 << 20
+_LOOK: Final = 1 << 16
 
 
 def share_inputs(inputs: Sequence[Input], count: int, known: Format | None = None) -> list[list[Input]]:
@@ -70,12 +71,20 @@ def _parts(source: Input, cuts: Sequence[int], found: Format) -> Iterator[Input]
     with source.path.open("rb") as file:
         places = [0]
         for cut in cuts:
-            file.seek(max(cut, places[-1]))
-            while (piece := file.readline(_BLOCK)) and not piece.endswith(b"\n"):
-                pass  # a line may be longer than memory
-            places.append(file.tell())
+            places.append(_line_end(file, max(cut, places[-1])))
     for start, end in zip(places, [*places[1:], source.size], strict=True):
         yield msgspec.structs.replace(source, size=end - start, part=Part(start=start, end=end, format=found.name))
+
+
+def _line_end(file: BinaryIO, place: int) -> int:
+    """Where the line ends that a place is in, which may be longer than memory."""
+    file.seek(place)
+    while block := file.read(_LOOK):
+        found = block.find(b"\n") + 1
+        place += found or len(block)
+        if found:
+            break
+    return place
 
 
 def lines_before(path: Path, place: int) -> int:
