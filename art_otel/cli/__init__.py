@@ -5,6 +5,7 @@ was quarantined and `--strict` was given.
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,10 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     return parser
 
 
+_COLLECT_EVERY: Final = 100_000
+"""A command loads much and makes few cycles, so looking for cycles as often as Python does is a part of its start."""
+
+
 class _ShowVersion(argparse.Action):
     """As argparse's own, but the version is looked up only when it is asked for, because that loads much."""
 
@@ -53,6 +58,8 @@ class _ShowVersion(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Without `argv` the process is the command's own."""
     forgive_encodings()
+    if argv is None:
+        gc.set_threshold(_COLLECT_EVERY)
     given = sys.argv[1:] if argv is None else argv
     arguments = make_parser(given).parse_args(given, argparse.Namespace(owns_process=argv is None))
     try:
