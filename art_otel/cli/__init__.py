@@ -18,6 +18,9 @@ from art_otel.errors import ArtOtelError, UsageError
 _VERBS: Final = ("run", "autoload", "doctor", "convert", "show", "export", "exporters", "log", "demo")
 """Each is a module of this room, which loads only for who wants it."""
 
+_COLLECT_EVERY: Final = 100_000
+"""A command loads much and makes few cycles, so looking for cycles as often as Python does is a part of its start."""
+
 
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser of these arguments: of the verb that they begin with, else of all. docs/cli.md is made of all."""
@@ -39,10 +42,6 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     for verb in (wanted,) if wanted in _VERBS else _VERBS:
         import_module(f"art_otel.cli.{verb}").add_parser(verbs)
     return parser
-
-
-_COLLECT_EVERY: Final = 100_000
-"""A command loads much and makes few cycles, so looking for cycles as often as Python does is a part of its start."""
 
 
 class _ShowVersion(argparse.Action):
