@@ -20,16 +20,16 @@ from art_otel.spans import Value
 _Number = TypeVar("_Number", int, float)
 
 
-class _Packed(Generic[_Number]):
+class _Packed(msgspec.Struct, Generic[_Number], frozen=True, gc=False):
     """An immutable sequence of 4-byte numbers over little-endian bytes: compared, sliced and stored without boxing."""
 
-    __slots__ = ("data",)
+    data: bytes = b""
     typecode: ClassVar[str]
 
-    def __init__(self, data: bytes = b"") -> None:
-        if len(data) % 4:
-            raise ValueError(f"{type(self).__name__} needs 4 bytes a number, got {len(data)} bytes")
-        self.data = data
+    def __post_init__(self) -> None:
+        """Raises ValueError for bytes that are no whole number of numbers."""
+        if len(self.data) % 4:
+            raise ValueError(f"{type(self).__name__} needs 4 bytes a number, got {len(self.data)} bytes")
 
     @classmethod
     def of(cls, numbers: Iterable[_Number]) -> "_Packed[_Number]":
@@ -54,12 +54,6 @@ class _Packed(Generic[_Number]):
     def __getitem__(self, index: int) -> _Number:
         return self._array()[index]
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.data == self.data  # type: ignore[attr-defined] # same type
-
-    def __hash__(self) -> int:
-        return hash((self.typecode, self.data))
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self)})"
 
@@ -68,10 +62,9 @@ class _Packed(Generic[_Number]):
         return self._array().tolist()
 
 
-class TokenIds(_Packed[int]):
+class TokenIds(_Packed[int], frozen=True, gc=False):
     """Token ids as int32, little-endian. Shape: (tokens,)."""
 
-    __slots__ = ()
     typecode: ClassVar[str] = "i"
 
     def startswith(self, prefix: "TokenIds", position: int = 0) -> bool:
@@ -86,10 +79,9 @@ class TokenIds(_Packed[int]):
         return TokenIds(self.data + other.data)
 
 
-class Logprobs(_Packed[float]):
+class Logprobs(_Packed[float], frozen=True, gc=False):
     """Natural-log probabilities of sampled tokens as float32, little-endian. Shape: (tokens,)."""
 
-    __slots__ = ()
     typecode: ClassVar[str] = "f"
 
 

@@ -55,7 +55,7 @@ def decode_prompt_ids(value: Value) -> TokenIds:
     else:
         length = earlier.length
         groups = length // _GROUP * _GROUP_BYTES
-        data = _unpacked(value, start + length, earlier.known[:groups])
+        data = _unpacked(value, start + length, memoryview(earlier.known)[:groups])
         _check_signs(data, groups - groups % 4)
     whole = len(value) - start - _GROUP  # the last group may be padded, so no longer text has it
     if whole > length:
@@ -133,12 +133,14 @@ def _start(kind: str, value: Value) -> int:
     return start
 
 
-def _unpacked(text: str, start: int, before: bytes = b"") -> bytes:
+def _unpacked(text: str, start: int, before: memoryview | None = None) -> bytes:
     """The numbers of a packed text, of which those `before` stand before `start`, if they are as many as it says."""
     try:
-        data = before + msgspec.convert(text[start:], bytes)  # several times as fast as base64, and as strict
+        data = msgspec.convert(text[start:], bytes)  # several times as fast as base64, and as strict
     except msgspec.ValidationError:
         raise ParseError("", "is no base64") from None
+    if before is not None:
+        data = b"".join((before, data))
     count, odd = divmod(len(data), 4)
     if odd or not text.startswith(f"{count}:", 3):
         raise ParseError("", f"holds another count of numbers than {text[3:].partition(':')[0]:.20}")

@@ -4,8 +4,9 @@ Invariant: nothing that was recorded is left out and nothing is rounded; packed 
 become base64 text.
 """
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, cast
 
 import msgspec
 
@@ -15,12 +16,18 @@ from art_otel.trajectories.trajectory import Trajectory
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     """The whole trajectory with `complete` beside it; keys are the field names."""
-    fields: dict[str, Any] = msgspec.to_builtins(replace(trajectory, result=None), enc_hook=_unpack)
-    del fields["result"]
-    return {**fields, "complete": trajectory.complete}
+    names = [field.name for field in fields(trajectory) if field.name != "result"]
+    plain = {name: _plain(getattr(trajectory, name)) for name in names}
+    return {**plain, "complete": trajectory.complete}
 
 
-def _unpack(value: object) -> object:
+def _plain(value: object) -> object:
     if isinstance(value, TokenIds | Logprobs):
         return value.tolist()
-    raise NotImplementedError(f"a trajectory holds no {type(value).__name__}")
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in cast(Mapping[str, object], value).items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in cast(Iterable[object], value)]
+    return msgspec.to_builtins(value)

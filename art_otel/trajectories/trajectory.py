@@ -21,7 +21,7 @@ Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
 
 
-class Reward(msgspec.Struct, frozen=True, kw_only=True):
+class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One reward as it was given.
 
     `value` is None when only a label was given. `target` is the span id that it judges, `step` the index of the step
@@ -43,14 +43,14 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     token_end: int | None = None
 
 
-class Edit(msgspec.Struct, frozen=True, kw_only=True):
+class Edit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message the prompt repeated in other words than the parent's path has it. `index` counts from its start."""
 
     index: int
     message: Message
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sampled choice, stored as what it adds to its parent.
 
     `call` and `choice` are positions in `Trajectory.calls` and its choices (`choice` None: nothing was sampled that we
@@ -74,7 +74,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Logprobs | None = None
 
 
-class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The policy versions of a rollout's first and last call that has one."""
 
     first: str
