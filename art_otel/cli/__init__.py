@@ -5,10 +5,13 @@ was quarantined and `--strict` was given.
 """
 
 import argparse
+import atexit
 import gc
 import os
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -54,6 +57,21 @@ class _ShowVersion(argparse.Action):
         sys.exit()
 
 
+def command() -> NoReturn:
+    """Run one verb in a process that is the command's own, and end it.
+
+    The system takes the process's memory as it is: Python would first take all of it apart, for 10 to 30 ms.
+    """
+    code = main()
+    if threading.active_count() > 1:  # Python waits for those
+        sys.exit(code)
+    atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # nothing else runs them
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # there may be none; what main wrote is flushed
+            stream.flush()
+    os._exit(code)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Without `argv` the process is the command's own."""
     forgive_encodings()
@@ -62,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     arguments = make_parser(given).parse_args(given, argparse.Namespace(owns_process=argv is None))
     try:
-        return arguments.run(arguments)
+        code: int = arguments.run(arguments)
+        print(end="", flush=True)  # noqa: T201 # flushes stdout if there is one, so that what it says is said here
     except UsageError as error:
         return _fail(error, 2)
     except ArtOtelError as error:
@@ -76,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{where}{error.strerror or error}", 1)
     except KeyboardInterrupt:
         return 130
+    return code
 
 
 def _fail(problem: object, code: int) -> int:

@@ -1,8 +1,6 @@
 """`art-otel convert`: span dumps in, a Parquet dataset and its report out."""
 
 import argparse
-import atexit
-import gc
 import json
 import sys
 from pathlib import Path
@@ -58,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.owns_process:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
-        atexit.register(gc.freeze)  # else Python looks for cycles in all that is loaded before it ends, for 20 ms
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
 
     watched = sys.stderr.isatty() and not arguments.json

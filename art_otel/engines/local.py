@@ -4,14 +4,14 @@ Invariant: what stands in the output folder is either the previous dataset or th
 bytes depend on the spans only, not on files, order, buckets or workers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from art_otel.engines.assemble import Bucket, assemble_bucket
-from art_otel.engines.buckets import BUCKET_VERSION, Stored
+from art_otel.engines.buckets import BUCKET_VERSION, Stored, size_of
 from art_otel.engines.partition import (
     BUCKET_BYTES,
     Counts,
@@ -77,9 +77,7 @@ def convert(conversion: Conversion) -> "ConversionReport":
         from art_otel.store import write_report  # noqa: PLC0415 # as above
 
         account = Account()
-        for part in accounts:
-            account.add(part)
-        merge_runs([task.run for task in tasks], conversion.out, encode=workers.run_few)
+        merge_runs(_made(tasks, accounts, account), conversion.out, encode=workers.run_few)
         workers.dismiss()
         report = describe_conversion(joined.counts, account)
         write_report(report, conversion.out)
@@ -148,9 +146,17 @@ def _assemble(bucket: Bucket) -> Account:
     return account
 
 
+def _made(tasks: Iterable[Bucket], accounts: Iterable[Account], whole: Account) -> Iterator[Path]:
+    """The run of each bucket when it is made. What it counted is added to the whole."""
+    for task, account in zip(tasks, accounts, strict=True):
+        whole.add(account)
+        yield task.run
+
+
 def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[Bucket]:
+    """The largest first, so that the workers are done at about one time."""
     parts = zip(joined.own, joined.guests, joined.moved, joined.kin, strict=True)
-    return [
+    buckets = [
         Bucket(
             own=own,
             guests=guests,
@@ -162,3 +168,4 @@ def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[B
         )
         for number, (own, guests, moved, kin) in enumerate(parts)
     ]
+    return sorted(buckets, key=lambda bucket: size_of((*bucket.own, *bucket.guests)), reverse=True)

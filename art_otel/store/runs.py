@@ -8,8 +8,9 @@ Invariant: a dataset has the same bytes whatever runs its trajectories stood in 
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import heapq
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
@@ -58,15 +59,20 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def merge_runs(
-    runs: Sequence[str | Path], out: str | Path, *, limits: FileLimits = FILE_LIMITS, encode: Encoder = map
+    runs: Iterable[str | Path], out: str | Path, *, limits: FileLimits = FILE_LIMITS, encode: Encoder = map
 ) -> WriteSummary:
     """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
 
-    Memory is that of about one row group in each process, and the keys of 2 MiB of each run. Raises StoreError for a
-    file that is no run.
+    Runs may still be made while they are asked for: each is looked at when it comes. Memory is that of about one row
+    group in each process, and the keys of 2 MiB of each run. Raises StoreError for a file that is no run.
     """
-    rows = heapq.merge(*(_keys(str(run)) for run in runs), key=attrgetter("order"))
+    rows = heapq.merge(*[_begun(_keys(str(run))) for run in runs], key=attrgetter("order"))
     return write_groups(plan_groups(rows, limits), lambda plans: encode(_encode, plans), out, limits)
+
+
+def _begun(rows: Iterator[Row[Piece]]) -> Iterator[Row[Piece]]:
+    """The same rows, of which the first is there already, and with it all of its piece."""
+    return chain(tuple(islice(rows, 1)), rows)
 
 
 def _keys(run: str) -> Iterator[Row[Piece]]:
