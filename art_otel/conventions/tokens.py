@@ -39,23 +39,24 @@ def encode_logprobs(logprobs: Logprobs) -> str:
 
 def decode_ids(value: Value) -> TokenIds:
     """Token ids from an attribute's text. Raises ParseError when it was cut or is something else."""
-    data = _unpacked(value, _start("i4:", value))
+    data = _unpacked("i4", value)
     _check_signs(data)
     return TokenIds(data)
 
 
 def decode_prompt_ids(value: Value) -> TokenIds:
     """As `decode_ids`, for ids of which most stood in the prompt before."""
-    start = _start("i4:", value)
-    earlier = _IDS.find(value, start)
+    start = value.find(":", 3) + 1 if isinstance(value, str) else 0
+    earlier = _IDS.find(value, start) if start and value.startswith("i4:") else None
     if earlier is None:
         length = 0
-        data = _unpacked(value, start)
+        data = _unpacked("i4", value)
         _check_signs(data)
     else:
         length = earlier.length
         groups = length // _GROUP * _GROUP_BYTES
-        data = _unpacked(value, start + length, memoryview(earlier.known)[:groups])
+        data = b"".join((memoryview(earlier.known)[:groups], _from_base64(value[start + length :])))
+        _check_count(data, value[3 : start - 1])
         _check_signs(data, groups - groups % 4)
     whole = len(value) - start - _GROUP  # the last group may be padded, so no longer text has it
     if whole > length:
@@ -65,7 +66,7 @@ def decode_prompt_ids(value: Value) -> TokenIds:
 
 def decode_logprobs(value: Value) -> Logprobs:
     """Logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
-    return _checked_logprobs(Logprobs(_unpacked(value, _start("f4:", value))))
+    return _checked_logprobs(Logprobs(_unpacked("f4", value)))
 
 
 def parse_ids(value: Value) -> TokenIds:
@@ -125,26 +126,27 @@ def _spelled_out(tokens: list[Value] | None) -> list[int] | None:
     return ids or None
 
 
-def _start(kind: str, value: Value) -> int:
-    """Where the base64 of a packed text begins. Raises ParseError for any other value."""
-    start = value.find(":", 3) + 1 if isinstance(value, str) and value.startswith(kind) else 0
-    if not start:
-        raise ParseError("", f"is no text {kind}<count>:<base64>")
-    return start
+def _unpacked(kind: str, value: Value) -> bytes:
+    """The numbers of a packed text. Raises ParseError for any other value."""
+    parts = value.split(":", 2) if isinstance(value, str) else ()
+    if len(parts) != 3 or parts[0] != kind:
+        raise ParseError("", f"is no text {kind}:<count>:<base64>")
+    data = _from_base64(parts[2])
+    _check_count(data, parts[1])
+    return data
 
 
-def _unpacked(text: str, start: int, before: memoryview | None = None) -> bytes:
-    """The numbers of a packed text, of which those `before` stand before `start`, if they are as many as it says."""
+def _from_base64(text: str) -> bytes:
     try:
-        data = msgspec.convert(text[start:], bytes)  # several times as fast as base64, and as strict
+        return msgspec.convert(text, bytes)  # several times as fast as base64, and as strict
     except msgspec.ValidationError:
         raise ParseError("", "is no base64") from None
-    if before is not None:
-        data = b"".join((before, data))
-    count, odd = divmod(len(data), 4)
-    if odd or not text.startswith(f"{count}:", 3):
-        raise ParseError("", f"holds another count of numbers than {text[3:].partition(':')[0]:.20}")
-    return data
+
+
+def _check_count(data: bytes, count: str) -> None:
+    """Raises ParseError unless these are as many numbers as the text says."""
+    if len(data) % 4 or str(len(data) // 4) != count:
+        raise ParseError("", f"holds another count of numbers than {count:.20}")
 
 
 def _check_signs(data: bytes, start: int = 0) -> None:
