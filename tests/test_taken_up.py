@@ -52,6 +52,16 @@ def test_what_was_read_is_not_read_again(dump, tmp_path):
     assert not list((tmp_path / "out").glob(".art-otel-scratch*"))
 
 
+def test_what_was_half_removed_is_not_taken_up(dump, tmp_path):
+    kill_after_phase_one(dump, tmp_path / "out")
+    (left,) = tmp_path.glob("out/.art-otel-scratch-*")
+    (left / "identity").unlink()  # the first that goes when a conversion has ended
+    for bucket in left.glob("*/bucket-*"):
+        bucket.unlink()
+    assert bytes_read(Conversion(sources=[str(dump)], out=tmp_path / "out")) == dump.stat().st_size
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_report.json", "part-00000.parquet"]
+
+
 def test_a_dump_that_changed_is_read_again(dump, tmp_path):
     changed = tmp_path / "in.jsonl"
     changed.write_bytes(dump.read_bytes())

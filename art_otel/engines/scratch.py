@@ -4,12 +4,11 @@ Invariant: only one conversion works in an output folder at a time; work is take
 are the same, and what is in the folder was written whole (files get their names when they are complete).
 """
 
-import hashlib
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_origin
 from uuid import uuid4
@@ -26,6 +25,7 @@ except ImportError:  # Windows has none; there nobody is warned of a second conv
 
 PREFIX: Final = ".art-otel-scratch"
 _LOCK: Final = f"{PREFIX}.lock"
+_IDENTITY: Final = "identity"
 
 _Kept = TypeVar("_Kept")
 
@@ -49,11 +49,17 @@ class Scratch:
         unfinished.write_bytes(msgspec.msgpack.encode(record))
         unfinished.replace(path)
 
+    def remove(self) -> None:
+        """Remove the folder, first what makes it one to go on with: nobody takes up a half of it."""
+        with suppress(OSError):  # as below
+            (self.folder / _IDENTITY).unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     def kept(self, name: str, kind: type[_Kept]) -> _Kept | None:
-        """The record of this name; None when there is none."""
+        """The record of this name; None when there is none that can be read."""
         try:
             return msgspec.msgpack.decode((self.folder / name).read_bytes(), type=kind, dec_hook=_counter)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError):
             return None
 
 
@@ -73,16 +79,21 @@ def open_scratch(out: Path, identity: bytes | None) -> Generator[Scratch]:
         raise UsageError(f"{out}: is a file; name a folder for the dataset")
     out.mkdir(parents=True, exist_ok=True)
     with _locked(out):
-        name = f"{PREFIX}-{'new' if identity is None else hashlib.sha256(identity).hexdigest()[:32]}"
-        for left in out.glob(f"{PREFIX}-*"):
-            if identity is None or left.name != name:
-                shutil.rmtree(left, ignore_errors=True)
-        folder = out / name
-        folder.mkdir(exist_ok=True)
+        scratch: Scratch | None = None
+        for left in map(Scratch, out.glob(f"{PREFIX}-*")):
+            if scratch is None and identity is not None and left.kept(_IDENTITY, bytes) == identity:
+                scratch = left
+            else:
+                left.remove()
+        if scratch is None:
+            scratch = Scratch(out / f"{PREFIX}-{uuid4().hex}")
+            scratch.folder.mkdir()
+            if identity is not None:
+                scratch.keep(_IDENTITY, identity)
         try:
-            yield Scratch(folder)
+            yield scratch
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            scratch.remove()
 
 
 @contextmanager

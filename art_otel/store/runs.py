@@ -27,6 +27,9 @@ from art_otel.trajectories.trajectory import Trajectory
 
 _PIECE_BYTES: Final = 2 * 1024 * 1024
 
+_BEGUN: Final = 256
+"""Rows of which the keys are read when a run is made: all of it where rows are large."""
+
 
 class Piece(NamedTuple):
     """A batch of a run: the run's file and the number of the batch in it."""
@@ -71,8 +74,8 @@ def merge_runs(
 
 
 def _begun(rows: Iterator[Row[Piece]]) -> Iterator[Row[Piece]]:
-    """The same rows, of which the first is there already, and with it all of its piece."""
-    return chain(tuple(islice(rows, 1)), rows)
+    """The same rows, of which the first are there already."""
+    return chain(tuple(islice(rows, _BEGUN)), rows)
 
 
 def _keys(run: str) -> Iterator[Row[Piece]]:
