@@ -5,10 +5,11 @@ bytes depend on the spans only, not on files, order, buckets or workers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from art_otel.engines.assemble import Bucket, assemble_bucket
 from art_otel.engines.buckets import BUCKET_VERSION, Stored, size_of
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 _JOINED: Final = "joined"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conversion:
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert and how.
 
     `format` names a dump format, None detects it by content. `workers` is the number of processes, None as many as
@@ -48,7 +48,7 @@ class Conversion:
     format: str | None = None
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = msgspec.field(default_factory=Limits)
     on_start: Callable[[int | None], None] | None = None
     on_bytes: Callable[[int], None] | None = None
 
@@ -78,6 +78,8 @@ def convert(conversion: Conversion) -> "ConversionReport":
 
         account = Account()
         merge_runs(_made(tasks, accounts, account), conversion.out, encode=workers.run_few)
+        scratch.forget()
+        workers.run(_remove, [[task.run for task in tasks[number :: workers.count]] for number in range(workers.count)])
         workers.dismiss()
         report = describe_conversion(joined.counts, account)
         write_report(report, conversion.out)
@@ -151,6 +153,12 @@ def _made(tasks: Iterable[Bucket], accounts: Iterable[Account], whole: Account) 
     for task, account in zip(tasks, accounts, strict=True):
         whole.add(account)
         yield task.run
+
+
+def _remove(runs: Iterable[Path]) -> None:
+    """The system takes its time to give up what large files have in memory, so workers do it side by side."""
+    for run in runs:
+        run.unlink(missing_ok=True)
 
 
 def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[Bucket]:

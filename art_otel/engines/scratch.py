@@ -49,10 +49,14 @@ class Scratch:
         unfinished.write_bytes(msgspec.msgpack.encode(record))
         unfinished.replace(path)
 
-    def remove(self) -> None:
-        """Remove the folder, first what makes it one to go on with: nobody takes up a half of it."""
-        with suppress(OSError):  # as below
+    def forget(self) -> None:
+        """Let no conversion take up what is here: it may be removed, one file after the other."""
+        with suppress(OSError):
             (self.folder / _IDENTITY).unlink()
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        self.forget()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def kept(self, name: str, kind: type[_Kept]) -> _Kept | None:

@@ -10,11 +10,11 @@ logprobs go from bytes to buffers and back. Codecs nest as Arrow types do: a Lis
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import astuple
 
@@ -38,8 +38,7 @@ class Codec(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """Text, numbers and booleans."""
 
     type: pa.DataType
@@ -55,8 +54,7 @@ class Scalar:
         return column.to_pylist()
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True, dict=True):
     """TokenIds as list<int32>, Logprobs as list<float>: little-endian, as Arrow has it wherever pyarrow runs."""
 
     make: type[TokenIds] | type[Logprobs]
@@ -88,8 +86,7 @@ class Packed:
         ]
 
 
-@dataclass(frozen=True)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True, dict=True):
     """Tuples of one kind of value."""
 
     item: Codec
@@ -117,8 +114,7 @@ class ListOf:
         ]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, dict=True):
     """msgspec's records as struct: a field an attribute. `make` builds one from the fields in their order."""
 
     make: Callable[..., Any]
