@@ -15,7 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
-from art_otel.cli.printable import forgive_encodings, printable
+from art_otel.cli.printable import forgive_streams, printable
 from art_otel.errors import ArtOtelError, UsageError
 
 _VERBS: Final = ("run", "autoload", "doctor", "convert", "show", "export", "exporters", "log", "demo")
@@ -67,21 +67,21 @@ def command() -> NoReturn:
         sys.exit(code)
     atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # nothing else runs them
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # there may be none; what main wrote is flushed
+        with suppress(OSError, ValueError):  # as Python does; what main wrote is flushed
             stream.flush()
     os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Without `argv` the process is the command's own."""
-    forgive_encodings()
+    forgive_streams()
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
     given = sys.argv[1:] if argv is None else argv
     arguments = make_parser(given).parse_args(given, argparse.Namespace(owns_process=argv is None))
     try:
         code: int = arguments.run(arguments)
-        print(end="", flush=True)  # noqa: T201 # flushes stdout if there is one, so that what it says is said here
+        sys.stdout.flush()  # here, where what it raises is told
     except UsageError as error:
         return _fail(error, 2)
     except ArtOtelError as error:

@@ -4,7 +4,9 @@ Invariant: what comes out holds no control character but newline and tab, so not
 """
 
 import io
+import os
 import sys
+from pathlib import Path
 from typing import Final
 
 _CONTROLS: Final = {
@@ -20,8 +22,14 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def forgive_encodings() -> None:
-    """Write what the terminal's encoding does not have as an escape instead of raising UnicodeEncodeError."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+def forgive_streams() -> None:
+    """Write what the terminal's encoding does not have as an escape instead of raising UnicodeEncodeError.
+
+    Where there is no stdout or stderr (`art-otel … >&-`), what is said goes nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 # as long as the process
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

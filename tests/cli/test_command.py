@@ -1,0 +1,57 @@
+"""The command as a process: how it ends, and what it says where there is nobody to hear it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conversions import RECORDINGS
+
+SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
+CONVERT = f"{sys.executable} -m art_otel convert {SYNC} --out out"
+
+
+def shell(command: str, folder) -> subprocess.CompletedProcess:
+    return subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("where", [">&-", "2>&-", ">&- 2>&-", "> /dev/null"])
+def test_a_stream_that_is_closed_costs_nothing(tmp_path, where):
+    done = shell(f"{CONVERT} {where}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_report.json", "part-00000.parquet"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /dev/full")
+def test_what_cannot_be_said_is_exit_1(tmp_path):
+    done = shell(f"{CONVERT} > /dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "art-otel: No space left on device\n")
+
+
+def test_nobody_reads_on(tmp_path):
+    done = shell(f"{{ {CONVERT}; echo $? >&2; }} | head -c 1", tmp_path)
+    assert (done.stdout, done.stderr) == (" ", "0\n")
+
+
+@pytest.mark.parametrize(("code", "threads"), [(0, False), (3, False), (0, True)])
+def test_what_others_want_done_at_the_end_is_done(tmp_path, code, threads):
+    report = "--strict" if code else "--json"
+    torn = tmp_path / "torn.jsonl"
+    torn.write_bytes(SYNC.read_bytes() + b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "1"}]}]}]}\n')
+    program = f"""
+import atexit, sys, threading, time
+from art_otel.cli import command
+atexit.register(print, "registered")
+def late():
+    time.sleep(0.5)
+    print("from a thread")
+if {threads}:
+    threading.Thread(target=late).start()
+sys.argv = ["art-otel", "convert", {str(torn)!r}, "--out", "out", {report!r}]
+command()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    said = done.stdout.splitlines()
+    assert said[-1] == "registered"
+    assert ("from a thread" in said) is threads
