@@ -68,3 +68,12 @@ def test_a_failure_is_raised_here():
 def test_a_worker_that_is_ended_is_an_error_that_says_what_to_do(how):
     with pytest.raises(WorkerError, match="fewer --workers"), Workers(2) as running:
         list(running.run(end, [how, 0]))
+
+
+def test_tasks_behind_a_worker_that_is_gone_say_so_too():
+    with Workers(2) as running:
+        with pytest.raises(WorkerError):
+            list(running.run(end, [signal.SIGKILL]))
+        for run in (running.run, running.run_few):
+            with pytest.raises(WorkerError, match="fewer --workers"):
+                list(run(after, [(0, 0.0)]))

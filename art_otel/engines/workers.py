@@ -74,7 +74,7 @@ class Workers:
         """The results in the order of the tasks, which are begun at once. Raises what the function raises."""
         if self._pool is None:
             return map(function, tasks)
-        return map(self._result, [self._pool.submit(function, task) for task in tasks])
+        return map(self._result, [_submit(self._pool, function, task) for task in tasks])
 
     def run_few(self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]) -> Iterator[_Result]:
         """As `run`, for large results: each worker is two tasks ahead of the result that is asked for, not more."""
@@ -83,7 +83,7 @@ class Workers:
             return
         ahead: deque[Future[_Result]] = deque()
         for task in tasks:
-            ahead.append(self._pool.submit(function, task))
+            ahead.append(_submit(self._pool, function, task))
             if len(ahead) > 2 * self.count:
                 yield self._result(ahead.popleft())
         yield from map(self._result, ahead)
@@ -100,10 +100,7 @@ class Workers:
         try:
             return future.result()
         except BrokenProcessPool:
-            raise WorkerError(
-                "a worker process was ended before its work was done; if the system did it for want of memory, use "
-                "fewer --workers"
-            ) from None
+            raise _gone() from None
 
     def _tell(self) -> None:
         if self._counter is None:
@@ -111,6 +108,20 @@ class Workers:
         done = self._counter.value
         self.advance(done - self._told)
         self._told = done
+
+
+def _submit(pool: ProcessPoolExecutor, function: Callable[[_Task], _Result], task: _Task) -> "Future[_Result]":
+    try:
+        return pool.submit(function, task)
+    except BrokenProcessPool:
+        raise _gone() from None
+
+
+def _gone() -> WorkerError:
+    return WorkerError(
+        "a worker process was ended before its work was done; if the system did it for want of memory, use fewer "
+        "--workers"
+    )
 
 
 def advance(count: int) -> None:
