@@ -78,8 +78,6 @@ def convert(conversion: Conversion) -> "ConversionReport":
 
         account = Account()
         merge_runs(_made(tasks, accounts, account), conversion.out, encode=workers.run_few)
-        scratch.forget()
-        workers.run(_remove, [[task.run for task in tasks[number :: workers.count]] for number in range(workers.count)])
         workers.dismiss()
         report = describe_conversion(joined.counts, account)
         write_report(report, conversion.out)
@@ -153,12 +151,6 @@ def _made(tasks: Iterable[Bucket], accounts: Iterable[Account], whole: Account) 
     for task, account in zip(tasks, accounts, strict=True):
         whole.add(account)
         yield task.run
-
-
-def _remove(runs: Iterable[Path]) -> None:
-    """The system takes its time to give up what large files have in memory, so workers do it side by side."""
-    for run in runs:
-        run.unlink(missing_ok=True)
 
 
 def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[Bucket]:

@@ -49,14 +49,10 @@ class Scratch:
         unfinished.write_bytes(msgspec.msgpack.encode(record))
         unfinished.replace(path)
 
-    def forget(self) -> None:
-        """Let no conversion take up what is here: it may be removed, one file after the other."""
-        with suppress(OSError):
-            (self.folder / _IDENTITY).unlink()
-
     def remove(self) -> None:
-        """Remove the folder."""
-        self.forget()
+        """Remove the folder, first what makes it one to go on with: nobody takes up a half of it."""
+        with suppress(OSError):  # as below
+            (self.folder / _IDENTITY).unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def kept(self, name: str, kind: type[_Kept]) -> _Kept | None:

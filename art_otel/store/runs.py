@@ -67,7 +67,8 @@ def merge_runs(
     """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
 
     Runs may still be made while they are asked for: each is looked at when it comes. Memory is that of about one row
-    group in each process, and the keys of 2 MiB of each run. Raises StoreError for a file that is no run.
+    group in each process, and of each run the keys of 2 MiB or of 256 rows. Raises StoreError for a file that is no
+    run.
     """
     rows = heapq.merge(*[_begun(_keys(str(run))) for run in runs], key=attrgetter("order"))
     return write_groups(plan_groups(rows, limits), lambda plans: encode(_encode, plans), out, limits)
