@@ -266,6 +266,7 @@ def rewards() -> SearchStrategy[Reward]:
         choice=_NUMBER,
         token_start=_NUMBER,
         token_end=_NUMBER,
+        target_kind=st.sampled_from([None, "agent", "tool"]),
     )
 
 

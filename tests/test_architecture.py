@@ -14,6 +14,7 @@ PACKAGE = ROOT / "art_otel"
 
 ROOMS = [
     "lazy_names",
+    "version",
     "errors",
     "attributes",
     "spans",

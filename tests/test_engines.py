@@ -3,6 +3,7 @@
 import pytest
 
 from art_otel.engines import partition
+from art_otel.spans import damage
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
@@ -45,10 +46,11 @@ def test_kin_meet_over_buckets(tmp_path, workers):
 
 
 def test_damages_beyond_the_list_are_still_counted(monkeypatch, tmp_path):
-    monkeypatch.setattr(partition, "MAX_LISTED", 2)
+    monkeypatch.setattr(damage, "MAX_LISTED", 2)
     (tmp_path / "in.jsonl").write_text("rubbish\n" * 5 + '{"resourceSpans": []}\n')
     _, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
     assert report.spans.quarantined == {"not JSON": 5}
+    assert len(report.quarantine) == 2
 
 
 def test_log_records_of_spans_that_are_not_there_are_counted(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from art_otel.engines import groups
 from art_otel.sources import Limits
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
@@ -37,3 +38,55 @@ def test_kin_traces_count_together(tmp_path):
     trajectories, report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=50))
     assert [trajectory.rollout_id for trajectory in trajectories] == ["r100"]
     assert report.spans.quarantined == {"over a limit": 59}
+
+
+def reward_span(number, trace, value, target_trace, target=1):
+    judged = {"traceId": f"{target_trace:032x}", "spanId": f"{target:016x}"}
+    return make_span(number, name="reward reward", trace=trace, links=[judged], attributes={"art.reward": value})
+
+
+def judged_rollouts(count):
+    """Rollouts that one trace of a grader judges, one of them by its response, and one that it cannot find."""
+    spans = [span for trace in range(1, count + 1) for span in rollout(trace, 6)]
+    spans += [make_span(1, name="grader", trace=900)]
+    spans += [reward_span(1 + trace, 900, trace / 10, trace) for trace in range(1, count + 1)]
+    spans += [reward_span(500, 900, 0.5, 3, target=11), reward_span(501, 900, 0.5, 3, target=444)]
+    return spans
+
+
+@pytest.mark.parametrize("name", ["max_rollout_spans", "max_rollout_bytes"])
+def test_rollouts_that_are_judged_together_are_limited_each_by_itself(tmp_path, name):
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, judged_rollouts(12)))
+    known, report = convert_files(tmp_path / "whole", dump)
+    limit = {"max_rollout_spans": 30, "max_rollout_bytes": 12_000}[name]
+    found, apart = convert_files(tmp_path / "apart", dump, limits=Limits(**{name: limit}))
+    assert {one.rollout_id: one.reward for one in known} == {f"r{trace}": trace / 10 for trace in range(1, 13)}
+    assert found == known
+    assert apart.spans == report.spans
+    assert report.spans.ignored == {"no LLM call in its trace": 1, "reward without its rollout": 1}
+
+
+def test_rollouts_are_limited_over_all_their_traces(tmp_path):
+    known = {"art.rollout.id": "wide"}
+    spans = [make_span(1, name="rollout", trace=1, attributes=known)]
+    spans += [chat_span(2, None, ["q" * 500], "a", trace=trace, attributes=known) for trace in range(2, 30)]
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, [*spans, *rollout(100, 2)]))
+    trajectories, report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_bytes=8_000))
+    assert [trajectory.rollout_id for trajectory in trajectories] == ["r100"]
+    assert report.spans.quarantined == {"over a limit": 29}
+
+
+@pytest.mark.parametrize("limits", [Limits(max_rollout_spans=20), Limits(max_rollout_bytes=9_000)])
+def test_repeated_delivery_makes_no_rollout_larger(tmp_path, limits):
+    dump = write_lines(tmp_path / "in.jsonl", [*map(request_of, rollout(1, 12))] * 3)
+    (trajectory,), report = convert_files(tmp_path / "out", dump, limits=limits)
+    assert len(trajectory.calls) == 12
+    assert (report.spans.used, report.spans.duplicate) == (13, 26)
+
+
+def test_a_bucket_larger_than_memory_should_hold_is_read_in_parts(tmp_path, monkeypatch):
+    spans = [span for trace in range(100, 130) for span in rollout(trace, 6)] + judged_rollouts(3)
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
+    whole = convert_files(tmp_path / "whole", dump)
+    monkeypatch.setattr(groups, "AT_ONCE", 10_000)
+    assert convert_files(tmp_path / "parts", dump, workers=1) == whole

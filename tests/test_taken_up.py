@@ -1,13 +1,17 @@
 """A conversion that was killed is gone on with; two at once in one folder are refused."""
 
+import errno
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from art_otel.engines import Conversion, convert, partition
+from art_otel.engines import scratch as scratch_module
+from art_otel.engines.scratch import Scratch, open_scratch
 from art_otel.errors import UsageError
 from tests.benchmarks.dumps import write_conversations
 from tests.conversions import convert_files
@@ -83,7 +87,41 @@ def test_two_conversions_do_not_write_to_one_folder(dump, tmp_path):
     convert_files(out, dump)
 
 
-def test_a_conversion_from_memory_keeps_nothing(tmp_path, dump):
+def test_a_conversion_from_memory_is_not_taken_up(tmp_path, dump, monkeypatch):
     assert dump.stat().st_size < partition.MEMORY_BUDGET
+    kept: list[str] = []
+    monkeypatch.setattr(Scratch, "keep", lambda _, name, __: kept.append(name))
     convert_files(tmp_path / "out", dump, workers=1)
+    assert "identity" in kept
+    assert "joined" not in kept
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_report.json", "part-00000.parquet"]
+
+
+def test_two_threads_do_not_convert_into_one_folder(tmp_path):
+    refused: list[str] = []
+
+    def convert_too() -> None:
+        try:
+            with open_scratch(tmp_path / "out", None):
+                pass
+        except UsageError as error:
+            refused.append(str(error))
+
+    with open_scratch(tmp_path / "out", None) as scratch:
+        thread = threading.Thread(target=convert_too)
+        thread.start()
+        thread.join()
+        assert scratch.folder.exists()
+    assert len(refused) == 1
+    convert_too()
+    assert len(refused) == 1
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_file_system_without_locks_is_converted_on_all_the_same(tmp_path, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(scratch_module.fcntl, "lockf", refuse)
+    with open_scratch(tmp_path / "out", None) as scratch:
+        assert scratch.folder.exists()

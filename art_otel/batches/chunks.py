@@ -3,18 +3,18 @@
 Invariant: the chunks of the same sources are the same, in the same order, whenever they are listed.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from art_otel.batches.duplicates import find_duplicates
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup, Wanted, read_row_group, row_groups
 from art_otel.trajectories.trajectory import Trajectory, TrajectoryGroup
 
-Sources: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[str | Path | Trajectory | TrajectoryGroup]
+Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup
+Sources: TypeAlias = Source | Iterable[Source]
 """Files, folders and globs of a dataset, or trajectories in memory."""
 
 DUPLICATE: Final = "duplicate"
@@ -84,25 +84,16 @@ def list_chunks(sources: Sources) -> tuple[Chunk, ...]:
     return tuple(replace(chunk, duplicates=own) for chunk, own in zip(chunks, marks, strict=True))
 
 
-def fingerprint(chunks: Sequence[Chunk]) -> str:
-    """What tells one dataset from another: file names, row groups, their sizes and duplicates, or ids in memory."""
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        stored = chunk.stored
-        if isinstance(stored, RowGroup):
-            size = 0 if chunk.version is None else chunk.version[0]
-            digest.update(f"{stored.file.name}\0{size}\0{stored.index}\0{stored.rows}\n".encode())
-            digest.update(chunk.duplicates)  # nothing where there are none: states that older versions kept are good
-        else:
-            digest.update(repr([one.order for one in stored]).encode())
-    return digest.hexdigest()
+def one_by_one(sources: object) -> list[Source]:
+    """The sources as a list, which can be gone through again and may hold what is none."""
+    single = isinstance(sources, str | Path | Trajectory | TrajectoryGroup)
+    return list(cast(Iterable[Source], sources if isinstance(sources, Iterable) and not single else [sources]))
 
 
 def _stored(sources: Sources) -> Iterator[RowGroup | Sequence[Trajectory]]:
-    listed = [sources] if isinstance(sources, str | Path | Trajectory | TrajectoryGroup) else list(sources)
     in_memory: list[Trajectory] = []
     files: set[Path] = set()
-    for source in listed:
+    for source in one_by_one(sources):
         if isinstance(source, Trajectory):
             in_memory.append(source)
         elif isinstance(source, TrajectoryGroup):

@@ -5,11 +5,11 @@ several rewards of one name for one thing the last counts. A reward of a label o
 no turn's.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from art_otel.batches import checks
 from art_otel.errors import UsageError
 from art_otel.trajectories.trajectory import Reward, Trajectory, Turn
 
@@ -25,25 +25,32 @@ class Credit:
 
     `rewards` gives the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
     each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
-    come to `rewards` without messages and tokens where they are read from files.
+    come to `rewards` without messages and tokens where they are read from files. `name` tells rules apart: batches
+    cannot be gone on with under a rule of another name.
     """
 
     per: Literal["rollout", "step", "call"]
     rewards: Callable[[Trajectory], TurnRewards]
+    name: str = ""
 
 
-def whole(reward: Callable[[Trajectory], float | None]) -> Credit:
-    """Every turn has the reward that the function gives to the whole trajectory."""
+def whole(reward: Callable[[Trajectory], float | None], *, name: str = "") -> Credit:
+    """Every turn has the reward that the function gives to the whole trajectory. `name` is as in Credit.
+
+    Raises UsageError for what is no function.
+    """
+    if not callable(reward):
+        raise UsageError(f"reward={reward!r:.200}: give a function of a trajectory")
 
     def rewards(trajectory: Trajectory) -> TurnRewards:
         return (reward(trajectory),) * len(trajectory.turns)
 
-    return Credit(per="rollout", rewards=rewards)
+    return Credit(per="rollout", rewards=rewards, name=name)
 
 
 def final() -> Credit:
     """Every turn has the final reward: r_t = R, propagated as Trinity-RFT's RewardPropagationWorkflow does it."""
-    return whole(lambda trajectory: trajectory.reward)
+    return whole(lambda trajectory: trajectory.reward, name="final")
 
 
 def weighted(weights: Mapping[str, float]) -> Credit:
@@ -51,9 +58,7 @@ def weighted(weights: Mapping[str, float]) -> Credit:
 
     None where one of the names has no reward. Raises UsageError for no weights and for one that is not finite.
     """
-    chosen = dict(weights)
-    if not chosen or not all(map(math.isfinite, chosen.values())):
-        raise UsageError(f"weights={chosen!r}: give a finite weight for each name of a reward")
+    chosen = checks.weights("weights", weights)
 
     def reward(trajectory: Trajectory) -> float | None:
         numbers = _numbers(trajectory.rewards)
@@ -62,7 +67,7 @@ def weighted(weights: Mapping[str, float]) -> Credit:
             return None
         return sum(weight * given[name] for name, weight in chosen.items())
 
-    return whole(reward)
+    return whole(reward, name=f"weighted {sorted(chosen.items())}")
 
 
 def step_wise(name: str = REWARD) -> Credit:
@@ -72,7 +77,7 @@ def step_wise(name: str = REWARD) -> Credit:
         given = _by_step(trajectory, name)
         return _of_turns(trajectory, lambda turn: _looked_up(given, trajectory.calls[turn.call].step))
 
-    return Credit(per="step", rewards=rewards)
+    return Credit(per="step", rewards=rewards, name=f"step_wise {name!r}")
 
 
 def per_call(name: str = REWARD) -> Credit:
@@ -87,24 +92,24 @@ def per_call(name: str = REWARD) -> Credit:
 
         return _of_turns(trajectory, of)
 
-    return Credit(per="call", rewards=rewards)
+    return Credit(per="call", rewards=rewards, name=f"per_call {name!r}")
 
 
 def discounted(gamma: float, name: str = REWARD) -> Credit:
     """Every turn has the discounted return of its step: G_k = r_k + gamma G_(k+1), G of the last step K = r_K + R.
 
-    R is the rollout's final reward. It stands alone where no step has a reward: G_k = gamma^(K-k) R. Where some steps
-    have one, a step without makes its own return and those before it unknown. Source: Sutton and Barto 2018,
-    Reinforcement Learning, eq. 3.9. Raises UsageError for a gamma outside of 0 to 1.
+    R is the rollout's final reward; where nobody gave one it is not added. It stands alone where no step has a reward:
+    G_k = gamma^(K-k) R. Where some steps have one, a step without makes its own return and those before it unknown.
+    Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises UsageError for a gamma outside of 0 to 1.
     """
-    if not 0 <= gamma <= 1:
+    if not (checks.is_finite(gamma) and 0 <= gamma <= 1):
         raise UsageError(f"gamma={gamma!r}: a discount is a number from 0 to 1")
 
     def rewards(trajectory: Trajectory) -> TurnRewards:
         returns = _returns(trajectory, gamma, name)
         return _of_turns(trajectory, lambda turn: _looked_up(returns, trajectory.calls[turn.call].step))
 
-    return Credit(per="step", rewards=rewards)
+    return Credit(per="step", rewards=rewards, name=f"discounted {gamma} {name!r}")
 
 
 def _returns(trajectory: Trajectory, gamma: float, name: str) -> dict[int, float]:
@@ -123,12 +128,12 @@ def _returns(trajectory: Trajectory, gamma: float, name: str) -> dict[int, float
 
 
 def _by_step(trajectory: Trajectory, name: str) -> dict[int, float]:
-    """The rewards of steps; what judges a call in a step is the call's."""
+    """The rewards of steps; what judges a call, an agent or a tool in a step is theirs."""
     calls = {call.span_id for call in trajectory.calls}
     return {
         one.step: value
         for one, value in _numbers(trajectory.rewards)
-        if one.name == name and one.step is not None and one.target not in calls
+        if one.name == name and one.step is not None and one.target not in calls and one.target_kind is None
     }
 
 

@@ -15,11 +15,11 @@ _LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Freshness:
-    """With `max_staleness`, a trajectory's first policy version may be so many versions behind `policy_version`.
+    """With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`.
 
     Versions are compared by the last number in them: 12 of `12`, `step-12` and `qwen:0012`. Without `max_staleness`,
-    `policy_version` must be that of the first and the last call. Raises UsageError for a `max_staleness` that is
-    negative or has nothing to compare with.
+    `policy_version` must be that of every call. A call without a version has the rollout's. Raises UsageError for a
+    `max_staleness` that is negative or has nothing to compare with.
     """
 
     policy_version: str | None = None
@@ -38,15 +38,27 @@ class Freshness:
         """Why the trajectory is left out; None when it is not."""
         if self.policy_version is None:
             return None
-        versions = trajectory.policy_version
+        versions = _versions(trajectory)
         if versions is None:
             return "no policy version"
         if self.max_staleness is None:
-            return None if versions.first == versions.last == self.policy_version else "another policy version"
-        newest, oldest = _number(self.policy_version), _number(versions.first)
-        if newest is None or oldest is None:
+            return None if versions == {self.policy_version} else "another policy version"
+        newest, numbers = _number(self.policy_version), [_number(version) for version in versions]
+        known = [number for number in numbers if number is not None]
+        if newest is None or len(known) < len(numbers):
             return "policy version without a number"
-        return "stale" if newest - oldest > self.max_staleness else None
+        return "stale" if newest - min(known) > self.max_staleness else None
+
+
+def _versions(trajectory: Trajectory) -> set[str] | None:
+    """Those of the rollout and of each call; None where one is unknown."""
+    of_rollout = trajectory.policy_version
+    found = {trajectory.calls[turn.call].policy_version for turn in trajectory.turns}
+    if of_rollout is not None:
+        found |= {of_rollout.first, of_rollout.last}
+    elif None in found or not found:
+        return None
+    return {version for version in found if version is not None}
 
 
 def _number(version: str) -> int | None:

@@ -14,7 +14,7 @@ from art_otel.batches.plan import UNUSABLE, Worth
 from art_otel.batches.report import BatchReport
 from art_otel.batches.retokenised import RetokenisedHistories, RetokenisedHistory, retokenise
 from art_otel.batches.sequences import Sequence, build_sequence
-from art_otel.batches.token_rewards import Weights, token_rewards
+from art_otel.batches.token_rewards import TokenRewards, Weights, token_rewards
 from art_otel.errors import UsageError
 from art_otel.trajectories import MessageDrift, TokenHistories, TokenHistory, Trajectory, token_histories
 
@@ -61,14 +61,15 @@ class Gatherer:
         extras = None if self.weights is None else token_rewards(trajectory, self.weights)
         sequences: list[Sequence] = []
         for history in (*found.known, *own.histories):
+            retokenised = isinstance(history, RetokenisedHistory)
             sequence = build_sequence(
                 trajectory,
                 history,
                 worth,
                 left_out,
                 advantages=self.advantages,
-                token_rewards=extras,
-                retokenised=isinstance(history, RetokenisedHistory),
+                token_rewards=_placed(extras, history, self.report) if retokenised else extras,
+                retokenised=retokenised,
             )
             fitting = None if sequence is None else self._fitted(sequence, left_out)
             if fitting is not None:
@@ -119,6 +120,14 @@ def _tokenised_here(
     if template is None or not found.unknown:
         return _NOTHING_TOKENISED
     return retokenise(trajectory, template, found.unknown)
+
+
+def _placed(extras: TokenRewards | None, history: RetokenisedHistory, report: BatchReport) -> TokenRewards | None:
+    """Those of a retokenised history: none, for they count the tokens that the server sampled."""
+    if extras is None:
+        return None
+    report.unplaced_token_rewards += sum(turn in extras for turn in history.turns)
+    return {}
 
 
 def _untold(trajectory: Trajectory, known: Items[TokenHistory], own: RetokenisedHistories) -> Counter[str]:

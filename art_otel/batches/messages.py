@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from art_otel.batches import checks
 from art_otel.batches.chat_message import ChatMessage
 from art_otel.batches.chunks import Chunk, Sources, list_chunks
 from art_otel.batches.conversation import Conversation, conversation
@@ -19,6 +20,7 @@ from art_otel.batches.selection import (
     Selection,
     Splits,
     Statuses,
+    check_reward,
     count_duplicates,
     read_numbered,
     reward_of,
@@ -53,9 +55,9 @@ class MessageExample:
 class MessageReport:
     """Counts of one iteration, growing while it goes on; duplicates are counted before the first example.
 
-    `trajectories` = `trajectories_used` + the sum of `trajectories_left_out` (by reason). Of those used, `histories` =
-    `examples` + the sum of `histories_left_out`. `messages` are those of the examples, `trained_messages` the ones with
-    a flag.
+    `trajectories` = `trajectories_used` + the sum of `trajectories_left_out` (by reason; of one whose histories are all
+    left out that of the first). Of those used, `histories` = `examples` + the sum of `histories_left_out`. `messages`
+    are those of the examples, `trained_messages` the ones with a flag.
     """
 
     trajectories: int = 0
@@ -98,7 +100,6 @@ class MessageBatches:
             if reason is not None or not paths:
                 report.trajectories_left_out[reason or "nothing sampled"] += 1
             else:
-                report.trajectories_used += 1
                 yield from self._examples_of(trajectory, paths, report)
 
     def _best_of_groups(self) -> dict[str, int] | None:
@@ -119,8 +120,13 @@ class MessageBatches:
     ) -> Iterator[MessageExample]:
         found = [conversation(trajectory, history) for history in paths]
         talks = [talk for talk in found if isinstance(talk, Conversation)]
+        reasons = [reason for reason in found if isinstance(reason, str)]
+        if not talks:
+            report.trajectories_left_out[reasons[0]] += 1
+            return
+        report.trajectories_used += 1
         report.histories += len(found)
-        report.histories_left_out.update(reason for reason in found if isinstance(reason, str))
+        report.histories_left_out.update(reasons)
         for talk in talks:
             report.examples += 1
             report.messages += len(talk.messages)
@@ -178,8 +184,11 @@ def message_batches(
     Memory is that of one row group, and with `best_of_group` of one number a group: rewards are read first, messages
     then. Raises StoreError for what cannot be read, UsageError for impossible options.
     """
-    if batch_size < 1:
-        raise UsageError(f"batch_size={batch_size!r}: a batch has at least one example")
+    batch_size = checks.whole("batch_size", batch_size, 1)
+    check_reward(reward)
+    if min_reward is not None and not checks.is_finite(min_reward):
+        raise UsageError(f"min_reward={min_reward!r:.200}: needs to be a finite number, or None for any reward")
+    checks.one_of("best_of_group", best_of_group, (True, False))
     choice = _Choice(
         wanted=selection(complete_only=complete_only, splits=splits, statuses=statuses),
         reward=reward,

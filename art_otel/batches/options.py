@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from art_otel.batches import advantages
 from art_otel.batches.chat_template import ChatTemplate, ChatTokenizer
+from art_otel.batches.checks import one_of, share, whole, whole_or_none
 from art_otel.batches.chunks import Sources, list_chunks
 from art_otel.batches.credit import Credit, final
 from art_otel.batches.freshness import Freshness
@@ -51,7 +52,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     zero_variance: Literal["keep", "leave_out"] = "keep",
     complete_only: bool = True,
     splits: str | Iterable[str | None] | None = None,
-    statuses: Status | Iterable[Status] = ("ok",),
+    statuses: Status | Iterable[Status] | None = ("ok",),
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
     seed: int | None = None,
@@ -74,23 +75,26 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       turn has, see `art_otel.batches.credit`; the final one if None. A completion without a reward is not trained.
       `token_rewards`: names of rewards of spans of tokens, with their weights, to give as an array of their own.
       `zero_variance="leave_out"` leaves out groups in which all known rewards are equal, those of one member too.
-    - `complete_only`, `splits`, `statuses`: which trajectories. `policy_version`: sampled by this version, or with
-      `max_staleness` by one at most so many versions older.
+    - `complete_only`, `splits`, `statuses`: which trajectories (None: of any split, of any status). `policy_version`:
+      sampled by this version in every call, or with `max_staleness` by versions at most so many older.
     - `seed`, `epoch`: shuffle, the same way each time; `window` row groups are in memory and shuffled together.
       `shard=(index, count)`: one of several readers. `resume`: the `state` of earlier batches.
 
     A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. Everything that is left
     out is in `report`. Raises UsageError for options that make no sense, StoreError for paths without trajectory files.
     """
-    _check(batch_size, max_tokens, credit)
-    _one_of("too_long", too_long, get_args(TooLong))
-    _one_of("zero_variance", zero_variance, ("keep", "leave_out"))
+    if credit is not None and not isinstance(credit, Credit):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"credit={credit!r}: give what a function of art_otel.batches.credit returns, as final()")
+    batch_size, max_tokens = whole("batch_size", batch_size, 1), whole_or_none("max_tokens", max_tokens, 1)
+    one_of("packed", packed, (True, False))
+    one_of("too_long", too_long, get_args(TooLong))
+    one_of("zero_variance", zero_variance, ("keep", "leave_out"))
     wanted = selection(complete_only=complete_only, splits=splits, statuses=statuses)
-    version = None if policy_version is None else str(policy_version)
-    fresh = Freshness(policy_version=version, max_staleness=max_staleness)
+    staleness = whole_or_none("max_staleness", max_staleness, 0)
+    fresh = Freshness(policy_version=_version(policy_version), max_staleness=staleness)
     lengths = Lengths(max_tokens=max_tokens, too_long=too_long)
     rule, weights = credit or final(), weights_of(token_rewards)
-    trained = "all" if advantage is None else f"rewarded by {rule.per}"
+    trained = "all" if advantage is None else f"rewarded by {rule.per} {rule.name}"
     recipe = Recipe(
         refusal=lambda trajectory: wanted.reason_against(trajectory) or fresh.reason_against(trajectory),
         credit=rule,
@@ -99,28 +103,32 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         lengths=lengths,
         weights=weights,
         template=None if tokenizer is None else ChatTemplate(tokenizer),
-        order=Order(seed=seed, epoch=epoch, window=window, shard=shard),
+        order=Order(
+            seed=whole_or_none("seed", seed, 0),
+            epoch=whole("epoch", epoch, 0),
+            window=whole("window", window, 1),
+            shard=share("shard", shard),
+        ),
         rows=_packer(batch_size, max_tokens, packed=packed),
         width=max_tokens if packed else None,
-        pad_token_id=pad_token_id,
+        pad_token_id=whole("pad_token_id", pad_token_id, -(2**31), 2**31 - 1),
         kept=f"{_text(wanted)} {fresh} {lengths} {trained} zero_variance={zero_variance} "
         f"token_rewards={weights} tokenizer={None if tokenizer is None else type(tokenizer).__name__}",
     )
     return Batches(list_chunks(sources), recipe, resume)
 
 
-def _check(batch_size: object, max_tokens: object, credit: object) -> None:
-    """Raise UsageError for what cannot be; not every caller is typed."""
-    for name, number in (("batch_size", batch_size), ("max_tokens", max_tokens)):
-        if not (isinstance(number, Integral) and int(number) >= 1) and (number is not None or name == "batch_size"):
-            raise UsageError(f"{name}={number!r}: needs to be a whole number, at least 1")
-    if credit is not None and not isinstance(credit, Credit):
-        raise UsageError(f"credit={credit!r}: give what a function of art_otel.batches.credit returns, as final()")
+def _version(policy_version: object) -> str | None:
+    if policy_version is None or isinstance(policy_version, str):
+        return policy_version
+    if not isinstance(policy_version, bool) and isinstance(policy_version, Integral):
+        return str(policy_version)
+    raise UsageError(f"policy_version={policy_version!r}: give a text or a whole number, as it was recorded")
 
 
 def _advantage(advantage: str | Advantage | None) -> Advantage | None:
     if isinstance(advantage, str):
-        _one_of("advantage", advantage, (*ADVANTAGES, None))
+        one_of("advantage", advantage, (*ADVANTAGES, None))
         return ADVANTAGES[advantage]
     if advantage is not None and not callable(advantage):
         raise UsageError(f"advantage={advantage!r}: give a name, a function of a group's rewards, or None")
@@ -139,8 +147,3 @@ def _packer(batch_size: int, max_tokens: int | None, *, packed: bool) -> Packer:
     if max_tokens is None:
         raise UsageError("packed=True needs max_tokens, the width of a row")
     return partial(pack, batch_size=batch_size, max_tokens=max_tokens)
-
-
-def _one_of(name: str, value: object, allowed: Iterable[object]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{name}={value!r}: use one of {', '.join(map(repr, allowed))}")

@@ -9,8 +9,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from art_otel.errors import UsageError
-
 Item = TypeVar("Item")
 
 
@@ -19,20 +17,13 @@ class Order:
     """Windows are `window` chunks that are in memory, and shuffled, together.
 
     `shard` is (index, count): of several readers, each reads every `count`-th trajectory, so that all have equal shares
-    of small datasets too. Raises UsageError for numbers that make no order.
+    of small datasets too.
     """
 
     seed: int | None = None
     epoch: int = 0
     window: int = 4
     shard: tuple[int, int] = (0, 1)
-
-    def __post_init__(self) -> None:
-        index, count = self.shard
-        if self.window < 1 or not 0 <= index < count or self.epoch < 0 or (self.seed is not None and self.seed < 0):
-            raise UsageError(
-                f"{self}: needs window >= 1, seed and epoch >= 0, and a shard (index, count), index < count"
-            )
 
     def windows(self, chunks: Items[Item]) -> list[tuple[Item, ...]]:
         """The chunks of each window, in the order of reading."""

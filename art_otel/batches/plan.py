@@ -11,14 +11,16 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from art_otel.batches import checks
 from art_otel.batches.advantages import Rewards
 from art_otel.batches.chunks import DUPLICATE, Chunk
-from art_otel.batches.credit import Credit
+from art_otel.batches.credit import Credit, TurnRewards
+from art_otel.batches.fingerprint import Fingerprint
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
 from art_otel.trajectories.trajectory import Trajectory, Turn
@@ -67,13 +69,17 @@ class _Units:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """`refusals` are the reasons why trajectories are left out, by their number. Advantages have shape (units,)."""
+    """`refusals` are the reasons why trajectories are left out, by their number. Advantages have shape (units,).
+
+    `fingerprint` tells the dataset that was read from others.
+    """
 
     credit: Credit
     refusals: dict[int, str]
     units: _Units
     advantages: NDArray[np.float64] | None
     zero_variance: NDArray[np.bool_]
+    fingerprint: str
 
     def worth(self, number: int, trajectory: Trajectory) -> tuple[Worth, ...]:
         """What the turns of trajectory `number` are trained with. Shape: (turns,)."""
@@ -111,8 +117,8 @@ def make_plan(
     """
     refusals: dict[int, str] = {}
     units, numbers = _Units(), dict[tuple[int | None, str | None], int]()
-    outlines = ((chunk, outline) for chunk in chunks for outline in chunk.read(OUTLINE))
-    for number, (chunk, trajectory) in enumerate(outlines):
+    fingerprint = Fingerprint()
+    for number, (chunk, trajectory) in enumerate(_outlines(chunks, fingerprint)):
         reason = DUPLICATE if chunk.is_duplicate(number) else refusal(trajectory)
         if reason is None:
             # Without a group id it is alone; such groups have negative numbers.
@@ -124,14 +130,27 @@ def make_plan(
         units.ends.append(len(units.keys))
     advantages = None if advantage is None else _compare(units, advantage, [group_id for _, group_id in numbers])
     flat = np.zeros(len(units.keys), np.bool_) if keep_flat else _flat(units)
-    return Plan(credit=credit, refusals=refusals, units=units, advantages=advantages, zero_variance=flat)
+    return Plan(
+        credit=credit,
+        refusals=refusals,
+        units=units,
+        advantages=advantages,
+        zero_variance=flat,
+        fingerprint=fingerprint.text(),
+    )
+
+
+def _outlines(chunks: Iterable[Chunk], fingerprint: Fingerprint) -> Iterator[tuple[Chunk, Trajectory]]:
+    """Every trajectory with its chunk, both shown to the fingerprint."""
+    for chunk in chunks:
+        fingerprint.chunk(chunk)
+        for outline in chunk.read(OUTLINE):
+            fingerprint.trajectory(outline)
+            yield chunk, outline
 
 
 def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> None:
-    rewards = credit.rewards(trajectory)
-    if len(rewards) != len(trajectory.turns):
-        turns = len(trajectory.turns)
-        raise UsageError(f"credit: gave {len(rewards)} rewards to {turns} turns of rollout {trajectory.rollout_id}")
+    rewards = _rewards(trajectory, credit)
     if credit.per == "rollout":
         found = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
     else:
@@ -147,6 +166,16 @@ def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> N
         units.rewards.append(math.nan if reward is None else reward if abs(reward) < LARGEST else math.inf)
 
 
+def _rewards(trajectory: Trajectory, credit: Credit) -> TurnRewards:
+    """What the credit says, which may be a user's function."""
+    found = cast(object, credit.rewards(trajectory))
+    turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
+    rewards = tuple(cast(Iterable[object], found)) if isinstance(found, Iterable) else None
+    if rewards is None or len(rewards) != turns:
+        raise UsageError(f"{whose} gave {found!r:.200}; it has to give {turns} rewards, one for each turn")
+    return tuple([checks.reward(whose, reward) for reward in rewards])
+
+
 def _key(credit: Credit, place: int, turn: Turn, trajectory: Trajectory) -> int | None:
     """Which unit of the trajectory the turn belongs to; None for a turn outside of every step."""
     return place if credit.per == "call" else trajectory.calls[turn.call].step
@@ -158,15 +187,24 @@ def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -
     for members in _groups(units):
         usable = np.isfinite(rewards[members])
         given = [reward if known else None for reward, known in zip(rewards[members].tolist(), usable, strict=True)]
-        found = np.asarray(advantage(given), np.float64)
+        made = advantage(given)
+        found = _as_numbers(made)
         if found.shape != usable.shape or not (np.abs(found[usable]) <= np.finfo(np.float32).max).all():
             group = units.groups[int(members[0])]
             raise UsageError(
                 f"advantage: of the rewards {given!r:.200} of group {names[group] if group >= 0 else None!r} it made "
-                f"{found.tolist()!r:.200}; it has to give each that is not None a finite number, of float32"
+                f"{made!r:.200}; it has to give each that is not None a finite number, of float32"
             )
         advantages[members] = found
     return advantages
+
+
+def _as_numbers(made: ArrayLike) -> NDArray[np.float64]:
+    """As an array; one without a shape where it cannot be one."""
+    try:
+        return np.asarray(made, np.float64)
+    except (TypeError, ValueError):
+        return np.array(np.nan)
 
 
 def _flat(units: _Units) -> NDArray[np.bool_]:

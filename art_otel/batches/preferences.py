@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 
+from art_otel.batches import checks
 from art_otel.batches.chat_message import ChatMessage
 from art_otel.batches.chunks import Chunk, Sources, list_chunks
 from art_otel.batches.conversation import Conversation, main_conversation
@@ -21,6 +22,7 @@ from art_otel.batches.selection import (
     Selection,
     Splits,
     Statuses,
+    check_reward,
     count_duplicates,
     read_numbered,
     reward_of,
@@ -187,10 +189,9 @@ def preference_batches(
     trajectory with a group and a reward and 100 for each pair; a conversation that waits for its partner waits on disk.
     Raises StoreError for what cannot be read, UsageError for impossible options.
     """
-    if batch_size < 1:
-        raise UsageError(f"batch_size={batch_size!r}: a batch has at least one pair")
-    if pairs not in PAIRS:
-        raise UsageError(f"pairs={pairs!r}: choose from {', '.join(PAIRS)}")
+    batch_size = checks.whole("batch_size", batch_size, 1)
+    check_reward(reward)
+    checks.one_of("pairs", pairs, PAIRS)
     wanted = selection(complete_only=complete_only, splits=splits, statuses=statuses)
     return PreferenceBatches(list_chunks(sources), wanted, reward=reward, pairs=pairs, batch_size=batch_size)
 

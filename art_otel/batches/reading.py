@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, TypeAlias, TypedDict, cast
 
 from art_otel.batches.batch import Batch, lay_out
 from art_otel.batches.chat_template import ChatTemplate
-from art_otel.batches.chunks import Chunk, fingerprint
+from art_otel.batches.checks import whole
+from art_otel.batches.chunks import Chunk
 from art_otel.batches.credit import Credit
 from art_otel.batches.gathering import Gatherer, Lengths
 from art_otel.batches.order import Order
@@ -39,7 +40,7 @@ _Place: TypeAlias = tuple[int, int]  # a window, and a sequence in it
 class State(TypedDict):
     """Where a stream stands: JSON values, to be kept beside a checkpoint.
 
-    `dataset`, `order` and `kept` say of which stream: its files, in which order, with what left out.
+    `dataset`, `order` and `kept` say of which stream: its fingerprint, in which order, with what left out.
     """
 
     dataset: str
@@ -81,25 +82,28 @@ class Batches:
     def __init__(self, chunks: Items[Chunk], recipe: Recipe, resume: State | None = None) -> None:
         self._chunks = chunks
         self._recipe = recipe
-        self._dataset = fingerprint(chunks)
         self._plan: Plan | None = None
-        self._start = (0, 0) if resume is None else self._resumed(resume)
+        self._start = self._place = (0, 0) if resume is None else self._resumed(resume)
         self.report = BatchReport()
-        self.state = self._state(self._start)
 
     def __iter__(self) -> Iterator[Batch]:
         """Give the batches, from the resumed state or from the beginning. Raises StoreError."""
         report = self.report = BatchReport()
-        self.state = self._state(self._start)
+        self._place = self._start
         places: deque[_Place] = deque()
         for rows in self._recipe.rows(self._sequences(report, places)):
             batch = lay_out(rows, width=self._recipe.width, pad_token_id=self._recipe.pad_token_id)
             window, sequence = [places.popleft() for row in rows for _ in row][-1]
-            self.state = self._state((window, sequence + 1))
+            self._place = (window, sequence + 1)
             report.batches += 1
             report.padding += batch.input_ids.size - sum([len(sequence) for row in rows for sequence in row])
             report.give(sequence for row in rows for sequence in row)
             yield batch
+
+    @property
+    def state(self) -> State:
+        """Where the latest iteration stands. The plan is read for it, which tells the dataset. Raises StoreError."""
+        return self._state(self._place)
 
     def sequences(self) -> Iterator[Sequence]:
         """Give the sequences one by one, in the order of the batches, which are not laid out. Raises StoreError."""
@@ -177,15 +181,22 @@ class Batches:
         recipe = self._recipe
         window, sequence = place
         return State(
-            dataset=self._dataset, order=repr(recipe.order), kept=recipe.kept, window=window, sequence=sequence
+            dataset=self.plan().fingerprint,
+            order=repr(recipe.order),
+            kept=recipe.kept,
+            window=window,
+            sequence=sequence,
         )
 
-    def _resumed(self, state: State) -> _Place:
-        expected = self._state((0, 0))
+    def _resumed(self, state: object) -> _Place:
+        if not isinstance(state, Mapping):
+            raise UsageError(f"resume={state!r:.200}: give the `state` of earlier batches")
+        given, expected = cast(Mapping[str, object], state), self._state((0, 0))
         for name in ("dataset", "order", "kept"):
-            if state.get(name) != expected[name]:
-                raise UsageError(f"resume: its {name} is {state.get(name)!r}, that of these batches {expected[name]!r}")
-        return (state["window"], state["sequence"])
+            if given.get(name) != expected[name]:
+                raise UsageError(f"resume: its {name} is {given.get(name)!r}, that of these batches {expected[name]!r}")
+        window, sequence = (whole(f'resume["{name}"]', given.get(name), 0) for name in ("window", "sequence"))
+        return window, sequence
 
 
 def _count_drifts(chunk: Chunk, unconfirmed: Mapping[int, Items[MessageDrift]]) -> int:

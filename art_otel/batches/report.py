@@ -34,7 +34,8 @@ class BatchReport:
     which nobody recorded a logprob, `zero_advantage_tokens` those from which nothing is learnt, as of a rollout that is
     alone in its group; `drifts` prompts that a server tokenised anew, `message_drifts` prompts that continue an earlier
     path by their ids while their messages do not (counted when a row group is through), `retokenised` sequences whose
-    ids are not the server's.
+    ids are not the server's, `unplaced_token_rewards` completions in such sequences with rewards of spans of tokens,
+    which are left out because they count the server's tokens.
     """
 
     trajectories: int = 0
@@ -58,6 +59,7 @@ class BatchReport:
     drifts: int = 0
     message_drifts: int = 0
     retokenised: int = 0
+    unplaced_token_rewards: int = 0
     unusable_rewards: list[str] = field(default_factory=list[str])
 
     def give(self, sequences: Iterable[Sequence]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias, get_args
 
+from art_otel.batches import checks
 from art_otel.batches.chunks import DUPLICATE, Chunk
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
@@ -18,7 +19,8 @@ from art_otel.trajectories.trajectory import Reward, Status, Trajectory
 Splits: TypeAlias = str | Iterable[str | None] | None
 """One split or several; None is every split, [None] the trajectories without one."""
 
-Statuses: TypeAlias = str | Iterable[str]
+Statuses: TypeAlias = str | Iterable[str] | None
+"""One status or several; None is every status."""
 
 RewardOf: TypeAlias = str | Callable[[Trajectory], float | None] | None
 """Which reward counts: None is the final one, a name that rewards of the whole rollout have, or a function (which
@@ -50,12 +52,21 @@ class Selection:
 
 
 def selection(*, complete_only: bool, splits: Splits, statuses: Statuses) -> Selection:
-    """Make a Selection. Raises UsageError for a status that does not exist."""
-    wanted = frozenset([statuses] if isinstance(statuses, str) else statuses)
+    """Make a Selection. Raises UsageError for a status that does not exist, and for what is no name of a split."""
+    checks.one_of("complete_only", complete_only, (True, False))
+    wanted = checks.names("statuses", STATUSES if statuses is None else statuses, '("ok", "error")')
     if unknown := wanted - set(STATUSES):
-        raise UsageError(f"statuses: {sorted(unknown)} do not exist; choose from {', '.join(STATUSES)}")
-    chosen = [splits] if isinstance(splits, str) else splits
-    return Selection(complete_only, None if chosen is None else frozenset(chosen), wanted)
+        raise UsageError(
+            f"statuses: {sorted(unknown, key=repr)} do not exist; choose from {', '.join(STATUSES)}, or None for any"
+        )
+    chosen = None if splits is None else checks.names("splits", splits, '"train", or None for any')
+    return Selection(complete_only, chosen, frozenset(status for status in wanted if status is not None))
+
+
+def check_reward(reward: object) -> None:
+    """Raise UsageError for what is no RewardOf."""
+    if reward is not None and not isinstance(reward, str) and not callable(reward):
+        raise UsageError(f"reward={reward!r:.200}: give a name, a function of a trajectory, or None for the final one")
 
 
 def read_numbered(
@@ -75,14 +86,17 @@ def count_duplicates(chunks: Iterable[Chunk]) -> Counter[str]:
 
 
 def reward_of(trajectory: Trajectory, reward: RewardOf) -> float | None:
-    """The trajectory's reward, the last one given under that name; None when unknown or not finite."""
+    """The trajectory's reward, the last one given under that name; None when unknown or not finite.
+
+    Raises UsageError for a function that gives something else.
+    """
     if reward is None:
         value = trajectory.reward
     elif isinstance(reward, str):
         given = [one.value for one in trajectory.rewards if one.name == reward and _is_whole(one)]
         value = given[-1] if given else None
     else:
-        value = reward(trajectory)
+        value = checks.reward(f"reward: of rollout {trajectory.rollout_id!r} it", reward(trajectory))
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -55,7 +55,7 @@ class Sequence:
 
     `logprobs` are 0.0 where nothing was sampled and NaN where a trained token has none. `advantages` and
     `token_rewards` are None where nobody asked for them. `completions` are those under the mask, of at least one token,
-    `rewards` what each of them was worth. `policy_version` is that of the first trained call, the oldest. `retokenised`
+    `rewards` what each of them was worth. `policy_version` is that of the first trained call. `retokenised`
     says that the ids are not the server's.
     """
 

@@ -2,34 +2,36 @@
 
 Invariant: a token has the weighted sum of the rewards of the spans that it lies in; of several rewards of one name for
 one span the last counts. They are in no turn's reward and in no advantage.
+Their places are those of the server's ids, so what is tokenised here has none.
 """
 
-import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from art_otel.batches import checks
 from art_otel.batches.plan import LARGEST
-from art_otel.errors import UsageError
 from art_otel.trajectories import Reward, Trajectory
 
 Weights: TypeAlias = Mapping[str, float]
 """By the name of a reward."""
 
 TokenRewards: TypeAlias = Mapping[int, NDArray[np.float32] | None]
-"""By the position of a turn, shape (tokens sampled,); None where they are no usable numbers. Others were given none."""
+"""By the position of a turn, shape (tokens sampled,); None where they are no usable numbers. Others were given none.
+
+Where the server gave no ids there is no token to give them to, and the shape is (0,).
+"""
 
 _Part: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
 
 
 def weights_of(rewards: str | Weights | None) -> Weights | None:
     """The weights that a user means. Raises UsageError for none and for one that is not finite."""
-    chosen = {rewards: 1.0} if isinstance(rewards, str) else rewards
-    if chosen is not None and (not chosen or not all(map(math.isfinite, chosen.values()))):
-        raise UsageError(f"token_rewards={rewards!r}: give a finite weight for each name of a reward")
-    return chosen
+    if rewards is None:
+        return None
+    return checks.weights("token_rewards", {rewards: 1.0} if isinstance(rewards, str) else rewards)
 
 
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
@@ -42,8 +44,8 @@ def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     found: dict[int, NDArray[np.float32] | None] = {}
     for position, turn in enumerate(trajectory.turns) if parts else ():
         given = parts.get((trajectory.calls[turn.call].span_id, turn.choice or 0))
-        if given is not None and turn.token_ids is not None:
-            found[position] = _sum(given, len(turn.token_ids))
+        if given is not None:
+            found[position] = _sum(given, 0 if turn.token_ids is None else len(turn.token_ids))
     return found
 
 

@@ -13,17 +13,16 @@ Needs torch, which art-otel itself does not depend on: `pip install 'art-otel[to
 # pyright: reportMissingTypeArgument=false
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from art_otel.batches.batch import Batch
-from art_otel.batches.chunks import Sources
+from art_otel.batches.checks import whole
+from art_otel.batches.chunks import Sources, one_by_one
 from art_otel.batches.options import batches
 from art_otel.batches.reading import State
 from art_otel.errors import UsageError
-from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 try:
     import torch
@@ -42,7 +41,7 @@ class TorchBatches(IterableDataset):
     To go on after a stop, keep `states[batch["worker"]] = batch["state"]` for the batches that were used and give
     `resume=states`, or what JSON made of it, with the same sources, options, epoch and number of workers. Counts of
     what was left out stay in the workers; `art_otel.batches` itself tells them. Raises what that does, for options and
-    paths at once, and UsageError for states that are not by worker.
+    paths at once, and UsageError for states that are not by worker, or of another number of workers.
     """
 
     def __init__(
@@ -55,39 +54,47 @@ class TorchBatches(IterableDataset):
         **options: Any,  # noqa: ANN401 # as `batches` takes them
     ) -> None:
         super().__init__()
-        single = isinstance(sources, str | Path | Trajectory | TrajectoryGroup)
-        self._sources: Sources = sources if single else list(sources)
+        self._sources = one_by_one(sources)
+        batches(self._sources, epoch=epoch, shard=shard, **options)  # what is wrong is told here, not in a worker
         self._options = options
         self._shard = shard
-        self._resume = _by_worker(resume or {})
+        self._resume = _by_worker({} if resume is None else resume)
         self._resumed_epoch = epoch
         self._epoch = torch.tensor(epoch).share_memory_()  # so that workers that stay alive hear of a new one
-        batches(self._sources, epoch=epoch, shard=shard, **options)  # what is wrong is told here, not in a worker
 
     def set_epoch(self, epoch: int) -> None:
         """Shuffle anew from the next iteration on, the same way for the same number."""
-        self._epoch.fill_(epoch)
+        self._epoch.fill_(whole("epoch", epoch, 0))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Give this worker's batches. Raises StoreError."""
+        """Give this worker's batches. Raises StoreError, and UsageError for states of another number of workers."""
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         index, count = self._shard
         epoch = int(self._epoch)
+        states = self._resume if epoch == self._resumed_epoch else {}
+        # A state of fewer workers is refused by its own worker, whose shard is another one then.
+        if beyond := [number for number in states if number >= workers]:
+            raise UsageError(
+                f"resume: has a state of worker {max(beyond)}, but num_workers is {workers if info else 0}; "
+                "give as many as before"
+            )
         found = batches(
             self._sources,
             epoch=epoch,
             shard=(index * workers + worker, count * workers),
-            resume=self._resume.get(worker) if epoch == self._resumed_epoch else None,
+            resume=states.get(worker),
             **self._options,
         )
         for batch in found:
             yield {**_tensors(batch), "worker": worker, "state": found.state}
 
 
-def _by_worker(states: Mapping[int, State] | Mapping[str, State]) -> dict[int, State]:
+def _by_worker(states: object) -> dict[int, State]:
     """The states by the number of their worker, which JSON makes text."""
-    if not all(str(worker).isdecimal() for worker in states):
+    if not isinstance(states, Mapping) or not all(
+        str(worker).isdecimal() and isinstance(state, Mapping) for worker, state in states.items()
+    ):
         raise UsageError(
             f'resume={states!r:.200}: give {{batch["worker"]: batch["state"]}} of the batches that were used'
         )

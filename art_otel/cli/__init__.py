@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from art_otel.cli.printable import forgive_streams, printable
 from art_otel.errors import ArtOtelError, UsageError
+from art_otel.version import __version__
 
 _VERBS: Final = ("run", "autoload", "doctor", "convert", "show", "export", "exporters", "log", "demo")
 """Each is a module of this room, which loads only for who wants it."""
@@ -33,28 +34,12 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
         epilog="exit codes: 0 everything was read; 1 a source or dataset could not be read; 2 the command was used"
         " wrongly; 3 something was quarantined and --strict was given",
     )
-    parser.add_argument(
-        "--version",
-        action=_ShowVersion,
-        nargs=0,
-        default=argparse.SUPPRESS,
-        help="show program's version number and exit",
-    )
+    parser.add_argument("--version", action="version", version=f"art-otel {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     wanted = arguments[0] if arguments else None
     for verb in (wanted,) if wanted in _VERBS else _VERBS:
         import_module(f"art_otel.cli.{verb}").add_parser(verbs)
     return parser
-
-
-class _ShowVersion(argparse.Action):
-    """As argparse's own, but the version is looked up only when it is asked for, because that loads much."""
-
-    def __call__(self, *_: object) -> NoReturn:
-        from importlib.metadata import version  # noqa: PLC0415 # as said
-
-        sys.stdout.write(f"art-otel {version('art-otel')}\n")
-        sys.exit()
 
 
 def command() -> NoReturn:

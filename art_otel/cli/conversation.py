@@ -7,7 +7,7 @@ from rich.text import Text
 
 from art_otel.calls import InferenceCall, Message
 from art_otel.cli.printable import printable
-from art_otel.trajectories import EXPLANATIONS, History, HistoryMessage, Reward, Trajectory, histories
+from art_otel.trajectories import History, HistoryMessage, Reward, Trajectory, explain, histories
 
 TRAINED = "▶ trained"
 _STYLES = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
@@ -51,7 +51,7 @@ def _heading(trajectory: Trajectory) -> Iterable[Text]:
     if trajectory.error is not None:
         yield Text(f"error: {trajectory.error}", "red")
     for reason, count in trajectory.incomplete_reasons.items():
-        yield Text(f"! incomplete: {reason} ({count}): {EXPLANATIONS[reason]}", "yellow")
+        yield Text(f"! incomplete: {reason} ({count}): {explain(reason)}", "yellow")
     whole = [reward for reward in trajectory.rewards if reward.target is None and reward.step is None]
     yield from (_reward(reward) for reward in whole)
 

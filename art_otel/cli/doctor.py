@@ -88,13 +88,13 @@ def _of_report(report: "ConversionReport") -> Iterable[_Finding]:
 
 
 def _of_trajectories(trajectories: "Iterable[Trajectory]") -> Iterable[_Finding]:
-    from art_otel.trajectories import EXPLANATIONS  # noqa: PLC0415
+    from art_otel.trajectories import explain  # noqa: PLC0415
 
     listed = beyond = 0
     for trajectory in trajectories:
         about = f"{trajectory.rollout_id} ({trajectory.name or 'no name'})"
         incomplete = trajectory.incomplete_reasons.items()
-        reasons = [f"{reason} ({count}): {EXPLANATIONS[reason]}" for reason, count in incomplete]
+        reasons = [f"{reason} ({count}): {explain(reason)}" for reason, count in incomplete]
         if not trajectory.calls:
             reasons.insert(0, "no LLM call is in it: no instrumentor recorded one between its start and its end")
         if listed == _LISTED:

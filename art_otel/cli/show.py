@@ -25,7 +25,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("path", metavar="PATH", help="a dataset folder, a Parquet file, or a glob of them")
     parser.add_argument("--rollout", metavar="ID", help="show this rollout as a conversation")
     parser.add_argument(
-        "--json", action="store_true", help="print JSON: a list of trajectories, or one whole trajectory"
+        "--json",
+        action="store_true",
+        help="print JSON: a list of trajectories, or one whole trajectory (of several attempts a list)",
     )
     parser.set_defaults(run=run)
 
@@ -37,18 +39,20 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.cli.conversation import print_conversation  # noqa: PLC0415
     from art_otel.store import read_trajectories  # noqa: PLC0415
 
-    trajectories = read_trajectories(arguments.path)
     if arguments.rollout is None:
-        _list(trajectories, as_json=arguments.json)
+        outlines = read_trajectories(arguments.path, prompts=False, messages=False, tokens=False)
+        _list(outlines, as_json=arguments.json)
         return 0
+    trajectories = read_trajectories(arguments.path)
     found = [trajectory for trajectory in trajectories if trajectory.rollout_id == arguments.rollout]
     if not found:
         raise UsageError(f"{arguments.path}: no rollout {arguments.rollout!r}; `art-otel show PATH` lists them")
+    if arguments.json:
+        told = [trajectory_json(trajectory) for trajectory in found]
+        _print_json(told[0] if len(told) == 1 else told)
+        return 0
     for trajectory in found:
-        if arguments.json:
-            _print_json(trajectory_json(trajectory))
-        else:
-            print_conversation(trajectory, Console(highlight=False))
+        print_conversation(trajectory, Console(highlight=False))
     return 0
 
 
@@ -91,7 +95,7 @@ def _overview(trajectory: Trajectory) -> dict[str, Any]:
         "incomplete_reasons": dict(trajectory.incomplete_reasons),
         "calls": len(trajectory.calls),
         "failed_calls": sum(call.failed for call in trajectory.calls),
-        "turns": sum(turn.message is not None for turn in trajectory.turns),
+        "turns": sum(turn.choice is not None for turn in trajectory.turns),
     }
 
 

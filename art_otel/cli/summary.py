@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from art_otel.cli.printable import printable
-from art_otel.trajectories import EXPLANATIONS
+from art_otel.sources.account import UNKNOWN_FORMAT
+from art_otel.spans import MAX_LISTED
+from art_otel.trajectories import explain
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -48,7 +50,7 @@ def _lines(report: "ConversionReport", out: Path) -> list[_Row]:
              f" {found.total - found.complete} incomplete"),
     ]  # fmt: skip
     lines.extend(
-        _row("", f"  {count} incomplete by {reason}: {EXPLANATIONS[reason]}", "yellow")
+        _row("", f"  {count} incomplete by {reason}: {explain(reason)}", "yellow")
         for reason, count in found.incomplete.items()
     )
     lines.extend(
@@ -56,8 +58,12 @@ def _lines(report: "ConversionReport", out: Path) -> list[_Row]:
         for piece in report.quarantine[:_LISTED]
     )
     if len(report.quarantine) > _LISTED:
-        lines.append(_row("", f"  … all {len(report.quarantine)} are named in {out / '_report.json'}", "yellow"))
+        which = "all" if len(report.quarantine) < MAX_LISTED else "the first"
+        lines.append(_row("", f"  … {which} {len(report.quarantine)} are named in {out / '_report.json'}", "yellow"))
     lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)
+    if unknown := [file.path for file in report.files if file.note == UNKNOWN_FORMAT]:
+        named = ", ".join(unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")
+        lines.append(_row("skipped", f"{_count(len(unknown), 'file')} of no known format: {named}", "yellow"))
     lines.extend(_row("hint", hint, "cyan") for hint in report.hints)
     return lines
 

@@ -27,6 +27,9 @@ _PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.reques
 _QUESTIONS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
 _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
 
+_OF_CHOICE: Final = frozenset({"message", "text", "finish_reason"})
+"""What no output item has; a choice has only the last where its stream said nothing."""
+
 _Tokens = TypeVar("_Tokens")
 
 
@@ -124,7 +127,7 @@ def _choices(reading: Reading) -> dict[int, Choice]:
     if entries is None:
         return {}
     try:
-        if any("message" in entry or "text" in entry for entry in map(values.mapping, entries) if entry):
+        if any(not _OF_CHOICE.isdisjoint(entry) for entry in map(values.mapping, entries) if entry):
             found = read_choices(reading, name, entries)
         else:
             response = read_response(reading, name, {"output": entries})

@@ -18,7 +18,6 @@ from art_otel.spans import Value
 MAX_DEPTH: Final = 64
 """Values nested deeper are refused: what reads or writes them later must not run out of stack."""
 
-_INT64: Final = range(-(2**63), 2**63)
 _DECODER: Final = msgspec.json.Decoder()
 
 
@@ -45,13 +44,18 @@ def number(value: Value) -> float | None:
 def integer(value: Value) -> int | None:
     """A whole number of at most 64 bits, also as text."""
     if type(value) is int:
-        return value if -(2**63) <= value < 2**63 else None
+        return value if is_int64(value) else None
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
         value = int(value)  # not by way of a float, which has 53 bits
     if isinstance(value, int) and not isinstance(value, bool):
-        return value if -(2**63) <= value < 2**63 else None
+        return value if is_int64(value) else None
     converted = number(value)
-    return int(converted) if converted is not None and converted.is_integer() and int(converted) in _INT64 else None
+    return int(converted) if converted is not None and converted.is_integer() and is_int64(converted) else None
+
+
+def is_int64(value: float) -> bool:
+    """Whether a whole number has at most 64 bits. A range would be walked through for an int of the app's own type."""
+    return -(2**63) <= value < 2**63
 
 
 def flag(value: Value) -> bool | None:
@@ -116,7 +120,7 @@ def sound(value: Value, depth: int = MAX_DEPTH) -> Value:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, int):
-        return value if value in _INT64 else number(value)
+        return value if is_int64(value) else number(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes):

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from art_otel.engines.hints import find_hints
-from art_otel.engines.partition import MAX_LISTED, Counts
+from art_otel.engines.partition import Counts
 from art_otel.sources import FileAccount
-from art_otel.spans import Damage
+from art_otel.spans import Damage, list_damages
 from art_otel.store import (
     CallCounts,
     ConversionReport,
@@ -23,14 +23,16 @@ def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
     """Put together what reading and assembling counted."""
     read = counts.spans + sum(counts.quarantined.values())
     nameless = sum(file.logs_without_span for file in counts.files)
-    damages = [*counts.damages, *account.damages][:MAX_LISTED]
+    quarantined = counts.quarantined + account.quarantined
+    damages = [*counts.damages]
+    list_damages(damages, account.damages)
     return ConversionReport(
         spans=SpanCounts(
             read=read,
             used=account.used,
             duplicate=account.duplicate,
             ignored=_sorted(account.ignored),
-            quarantined=_sorted(counts.quarantined + account.quarantined),
+            quarantined=_sorted(quarantined),
         ),
         logs=LogCounts(
             read=counts.logs + sum(counts.quarantined_logs.values()) + nameless,
@@ -49,7 +51,7 @@ def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in counts.files],
-        hints=find_hints(read, counts.logs, account),
+        hints=find_hints(read, counts.logs, sum(quarantined.values()), account),
         quarantine=[_quarantined(damage) for damage in damages],
     )
 

@@ -3,14 +3,15 @@
 Invariant: all records of a trace are in one bucket, whatever the order they came in, and a bucket can be read without
 the others. Memory holds about `budget` bytes of records at most, and once that was too little, a piece of each bucket.
 
-A bucket is a sequence of entries: a header (mark, bytes of the echoes, bytes of the record, and what those are when
-nothing of it is condensed), the echoes that belong to a span, and the record, both in MessagePack.
+A bucket is a sequence of entries: a header (mark, bytes of the echoes, bytes of the record, what those are when nothing
+of it is condensed, a checksum of the trace), the echoes that belong to a span, and the record, both in MessagePack.
 """
 
 import io
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -18,6 +19,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from art_otel.engines.condense import Condenser, Echo, Expander
+from art_otel.sources import Limits
 from art_otel.spans import Damage, LogRecord, Span
 
 Record: TypeAlias = Span | LogRecord | Damage
@@ -40,10 +42,29 @@ class Held(msgspec.Struct, frozen=True, tag=True):
 Content: TypeAlias = tuple[Stored | Held, ...]
 """A bucket as plain values: a piece a process that wrote into it."""
 
-BUCKET_VERSION: Final = 2
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be assembled into the file `run`.
+
+    `own` holds the bucket's traces, of which those in `moved` were taken to another bucket; `guests` holds traces that
+    came from others. `kin` leads a trace to the one that stands for all that are kin to it, `rollouts` to the one that
+    stands for those that share a rollout id with it.
+    """
+
+    own: Content
+    guests: Content
+    moved: Sequence[str]
+    kin: Mapping[str, str]
+    rollouts: Mapping[str, str]
+    rollout_spans: Sequence[str]
+    limits: Limits
+    run: Path
+
+
+BUCKET_VERSION: Final = 3
 """Goes up with every change to what stands in a bucket, so that nobody takes up one that reads otherwise."""
 
-_HEADER: Final = struct.Struct("<cIIQ")
+_HEADER: Final = struct.Struct("<cIIQI")
 _KINDS: Final[dict[bytes, type[Record]]] = {b"s": Span, b"l": LogRecord, b"d": Damage}
 _MARKS: Final = {kind: mark for mark, kind in _KINDS.items()}
 _DECODERS: Final = {mark: msgspec.msgpack.Decoder(kind) for mark, kind in _KINDS.items()}
@@ -56,13 +77,14 @@ _OVERHEAD: Final = 100
 """Bytes that Python needs for a record besides its encoding."""
 
 
-class _Traced(msgspec.Struct, array_like=True):
-    """What counting needs of a span or log record: their first field."""
+class _Identified(msgspec.Struct, array_like=True):
+    """The first two fields of a span, and of a log record."""
 
     trace_id: str
+    span_id: str
 
 
-_TRACED: Final = msgspec.msgpack.Decoder(_Traced)
+_IDENTIFIED: Final = msgspec.msgpack.Decoder(_Identified)
 
 
 class Buckets:
@@ -90,7 +112,7 @@ class Buckets:
                 encoded_echoes = encode(echoes)
         encoded = encode(record)
         length, size = len(encoded), len(encoded) + saved
-        header = _HEADER.pack(_MARKS[type(record)], len(encoded_echoes), length, size)
+        header = _HEADER.pack(_MARKS[type(record)], len(encoded_echoes), length, size, _checksum(record.trace_id))
         self._parts[bucket] += (header, encoded_echoes, encoded)
         self._sizes[bucket] += size
         taken = len(encoded_echoes) + length + _OVERHEAD
@@ -133,15 +155,22 @@ class Buckets:
 
 def bucket_of(trace_id: str, count: int) -> int:
     """The bucket of a trace, the same in every process and run."""
-    return zlib.crc32(trace_id.encode()) % count
+    return _checksum(trace_id) % count
 
 
-def read_bucket(content: Content) -> Iterator[Record]:
-    """Read a bucket's records."""
+def _checksum(trace_id: str | None) -> int:
+    return zlib.crc32(str(trace_id).encode())
+
+
+def read_bucket(content: Content, traces: AbstractSet[str | None] | None = None) -> Iterator[Record]:
+    """Read a bucket's records, those of these traces only where they are named. Most others are passed over unread."""
+    checksums = None if traces is None else frozenset(map(_checksum, traces))
     for piece in content:
         expander = Expander()
-        for mark, echoes, encoded, _ in _entries(piece):
+        for mark, echoes, encoded, _ in _entries(piece, checksums):
             record = _DECODERS[mark].decode(encoded)
+            if traces is not None and record.trace_id not in traces:
+                continue
             if echoes and isinstance(record, Span):
                 record = expander.expand(record, _ECHOES_DECODER.decode(echoes))
             yield record
@@ -153,30 +182,61 @@ def size_of(content: Content) -> int:
 
 
 class Weight(msgspec.Struct, kw_only=True):
-    """How much there is of a trace."""
+    """How much there is of some traces.
+
+    `spans` and `logs` count deliveries; `different` spans and their `bytes` count each once, however often it came.
+    """
 
     spans: int = 0
     logs: int = 0
+    different: int = 0
     bytes: int = 0
 
+    def __add__(self, other: "Weight") -> "Weight":
+        """Both together."""
+        return Weight(
+            spans=self.spans + other.spans,
+            logs=self.logs + other.logs,
+            different=self.different + other.different,
+            bytes=self.bytes + other.bytes,
+        )
 
-def weigh_traces(content: Content) -> dict[str, Weight]:
-    """How much there is of each trace (damages take little), found with memory for one record."""
+
+def weigh_traces(content: Content, most: int) -> dict[str, Weight]:
+    """How much there is of each trace (damages weigh nothing), found with memory for the ids of `most` spans of each.
+
+    What is beyond so many counts as different.
+    """
     weights: dict[str, Weight] = {}
+    seen: dict[str, dict[int, int]] = {}
     for mark, _, encoded, size in chain.from_iterable(map(_entries, content)):
         if mark == b"d":
+            weights.setdefault(str(_DECODERS[mark].decode(encoded).trace_id), Weight())
             continue
-        weight = weights.setdefault(_TRACED.decode(encoded).trace_id, Weight())
-        weight.spans += mark == b"s"
-        weight.logs += mark == b"l"
-        weight.bytes += size
+        known = _IDENTIFIED.decode(encoded)
+        weight = weights.setdefault(known.trace_id, Weight())
+        sizes = seen.setdefault(known.trace_id, {})
+        is_span = mark == b"s"
+        weight.spans += is_span
+        weight.logs += not is_span
+        key = hash(known.span_id if is_span else encoded)
+        before = sizes.get(key)
+        weight.different += is_span and before is None
+        weight.bytes += max(0, size - (before or 0))
+        if before is not None or len(sizes) <= most:
+            sizes[key] = max(size, before or 0)
     return weights
 
 
-def _entries(piece: Stored | Held) -> Iterator[tuple[bytes, bytes, bytes, int]]:
-    """The mark, echoes, record and size of each entry."""
+def _entries(
+    piece: Stored | Held, checksums: Container[int] | None = None
+) -> Iterator[tuple[bytes, bytes, bytes, int]]:
+    """The mark, echoes, record and size of each entry, or of those whose trace has one of the checksums."""
     with io.BytesIO(piece.data) if isinstance(piece, Held) else Path(piece.path).open("rb", buffering=_READ) as file:
         read, unpack, header_size = file.read, _HEADER.unpack, _HEADER.size
         while header := read(header_size):
-            mark, echoes, length, size = unpack(header)
+            mark, echoes, length, size, checksum = unpack(header)
+            if checksums is not None and checksum not in checksums:
+                file.seek(echoes + length, io.SEEK_CUR)
+                continue
             yield mark, read(echoes) if echoes else b"", read(length), size

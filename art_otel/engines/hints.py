@@ -10,17 +10,22 @@ from art_otel.trajectories.account import NO_TARGET
 _NAMED = 3
 
 
-def find_hints(spans: int, logs: int, account: Account) -> list[str]:
-    """Explain an empty or contentless result in sentences; empty when there is nothing to explain."""
-    return list(_hints(spans, logs, account))
+def find_hints(spans: int, logs: int, quarantined: int, account: Account) -> list[str]:
+    """Explain an empty or contentless result in sentences; empty when there is nothing to explain.
+
+    `spans` were read, of which so many were quarantined.
+    """
+    return list(_hints(spans, logs, quarantined, account))
 
 
-def _hints(spans: int, logs: int, account: Account) -> Iterator[str]:
+def _hints(spans: int, logs: int, quarantined: int, account: Account) -> Iterator[str]:
     calls = account.calls_completed + account.calls_failed
     found = _count(spans, "span")
     if spans == 0:
         beside = f"{_count(logs, 'log record')} but " if logs else ""
         yield f"{beside}no span in the sources: is this the output of a traces pipeline?"
+    elif quarantined == spans:
+        yield f"{found}, all quarantined: was the right --format named, and is a limit too low?"
     elif account.outside_roots and account.trajectories == 0:
         yield (
             f"{found}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"

@@ -1,7 +1,7 @@
 """Local: convert on this machine. The story of a conversion.
 
-Invariant: what stands in the output folder is either the previous dataset or the new one, never a part of it, and the
-bytes depend on the spans only, not on files, order, buckets or workers.
+Invariant: every file in the output folder is whole, of the previous dataset or of the new one, and the bytes depend on
+the spans only, not on files, order, buckets or workers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from art_otel.engines.assemble import Bucket, assemble_bucket
-from art_otel.engines.buckets import BUCKET_VERSION, Stored, size_of
+from art_otel.engines.assemble import assemble_bucket
+from art_otel.engines.buckets import BUCKET_VERSION, Bucket, Stored, size_of
 from art_otel.engines.partition import (
     BUCKET_BYTES,
+    MAX_BUCKETS,
     Counts,
     Joined,
     Partition,
@@ -28,6 +29,7 @@ from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
 from art_otel.store import SCHEMA_VERSION, merge_runs
 from art_otel.trajectories import Account
+from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -64,7 +66,7 @@ def convert(conversion: Conversion) -> "ConversionReport":
     total = None if None in sizes else sum(size or 0 for size in sizes)
     if conversion.on_start is not None:
         conversion.on_start(total)
-    count = conversion.workers or default_count(total, BUCKET_BYTES)
+    count = min(conversion.workers or default_count(total, BUCKET_BYTES), MAX_BUCKETS)  # more would have nothing to do
     with (
         open_scratch(conversion.out, identity_of(inputs, partial(_settings, conversion))) as scratch,
         Workers(count, conversion.on_bytes) as workers,
@@ -85,7 +87,14 @@ def convert(conversion: Conversion) -> "ConversionReport":
 
 
 def _settings(conversion: Conversion) -> object:
-    return (SCHEMA_VERSION, BUCKET_VERSION, conversion.format, tuple(conversion.rollout_spans), conversion.limits)
+    return (
+        __version__,
+        SCHEMA_VERSION,
+        BUCKET_VERSION,
+        conversion.format,
+        tuple(conversion.rollout_spans),
+        conversion.limits,
+    )
 
 
 def _require_something_read(counts: Counts) -> None:
@@ -116,20 +125,29 @@ def _divide(inputs: Sequence[Input], conversion: Conversion, scratch: Scratch, w
         _Share(inputs=share, folder=scratch.new_folder(), buckets=buckets, limits=conversion.limits, format=name)
         for share in share_inputs(inputs, workers.count, None if name is None else format_named(name))
     ]
-    if workers.count == 1:
-        partitions = [_partition(share, workers.advance) for share in shares]
-    else:
-        partitions = list(workers.run(_partition, shares))
-    joined = join_partitions(partitions, scratch.new_folder())
+    joined = join_partitions(_partitions(shares, workers), scratch.new_folder())
     if joined.on_disk:
         scratch.keep(_JOINED, joined)
     return joined
 
 
-def _partition(share: _Share, on_bytes: Callable[[int], None] | None = None) -> Partition:
+def _partitions(shares: Sequence[_Share], workers: Workers) -> list[Partition]:
+    """Read in several processes; what comes through standard input in this one, which has it."""
+    if workers.count == 1:
+        return [_partition(share, workers.advance, in_memory=True) for share in shares]
+    others = workers.run(_partition, [share for share in shares if not _is_ours(share)])
+    ours = [_partition(share, workers.advance) if _is_ours(share) else None for share in shares]
+    return [next(others) if partition is None else partition for partition in ours]
+
+
+def _is_ours(share: _Share) -> bool:
+    return any(source.path is None and source.stored is None for source in share.inputs)
+
+
+def _partition(share: _Share, on_bytes: Callable[[int], None] = advance, *, in_memory: bool = False) -> Partition:
     known: Format | None = None if share.format is None else format_named(share.format)
     return partition_spans(
-        share.inputs, share.folder, share.buckets, share.limits, on_bytes or advance, known, in_memory=bool(on_bytes)
+        share.inputs, share.folder, share.buckets, share.limits, on_bytes, known, in_memory=in_memory
     )
 
 
@@ -155,17 +173,18 @@ def _made(tasks: Iterable[Bucket], accounts: Iterable[Account], whole: Account) 
 
 def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[Bucket]:
     """The largest first, so that the workers are done at about one time."""
-    parts = zip(joined.own, joined.guests, joined.moved, joined.kin, strict=True)
+    parts = zip(joined.own, joined.guests, joined.moved, joined.kin, joined.rollouts, strict=True)
     buckets = [
         Bucket(
             own=own,
             guests=guests,
             moved=moved,
             kin=kin,
+            rollouts=rollouts,
             rollout_spans=tuple(conversion.rollout_spans),
             limits=conversion.limits,
             run=scratch.folder / f"run-{number:05d}",
         )
-        for number, (own, guests, moved, kin) in enumerate(parts)
+        for number, (own, guests, moved, kin, rollouts) in enumerate(parts)
     ]
     return sorted(buckets, key=lambda bucket: size_of((*bucket.own, *bucket.guests)), reverse=True)

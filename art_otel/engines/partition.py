@@ -14,7 +14,7 @@ import msgspec
 from art_otel.engines.buckets import Buckets, Content, Held, Record, Stored, bucket_of, read_bucket
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Format, Input, Limits, ReadAhead, read_file
-from art_otel.spans import Damage, Span
+from art_otel.spans import Damage, Span, list_damages
 from art_otel.trajectories import Kinship
 
 BUCKET_BYTES = 16 * 2**20
@@ -25,9 +25,6 @@ MEMORY_BUDGET = 48 * 2**20
 
 MAX_BUCKETS = 128
 """Each is a file that stays open while runs are merged."""
-
-MAX_LISTED = 1000
-"""How many damages are kept by name; all are counted."""
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -49,8 +46,7 @@ class Counts(msgspec.Struct, kw_only=True):
         if not damage.partial:
             counts = self.quarantined_logs if damage.kind == "log" else self.quarantined
             counts[damage.reason] += 1
-        if len(self.damages) < MAX_LISTED:
-            self.damages.append(damage)
+        list_damages(self.damages, (damage,))
 
     def add(self, other: "Counts") -> None:
         """Add what another process counted of the inputs behind these; a file they shared is one again."""
@@ -63,7 +59,7 @@ class Counts(msgspec.Struct, kw_only=True):
         self.logs += other.logs
         self.quarantined += other.quarantined
         self.quarantined_logs += other.quarantined_logs
-        self.damages = [*self.damages, *other.damages][:MAX_LISTED]
+        list_damages(self.damages, other.damages)
 
 
 class Partition(msgspec.Struct, kw_only=True):
@@ -77,13 +73,15 @@ class Partition(msgspec.Struct, kw_only=True):
 class Joined(msgspec.Struct, kw_only=True):
     """What all of phase one found: for each bucket its own content, what came from others, and the traces that left.
 
-    `kin` leads each trace of a bucket that has kin with a smaller id to the smallest.
+    `kin` leads each trace of a bucket that has kin with a smaller id to the smallest, `rollouts` to the smallest of
+    those that share a rollout id.
     """
 
     own: list[Content]
     guests: list[Content]
     moved: list[list[str]]
     kin: list[dict[str, str]]
+    rollouts: list[dict[str, str]]
     counts: Counts
 
     @property
@@ -165,13 +163,16 @@ def join_partitions(partitions: Iterable[Partition], folder: Path) -> Joined:
         kinship.find_responses(record for record in _all(own) if isinstance(record, Span))
     moved: list[list[str]] = [[] for _ in own]
     kin: list[dict[str, str]] = [{} for _ in own]
+    rollouts: list[dict[str, str]] = [{} for _ in own]
     for trace_id in kinship.with_kin():
         head = kinship.head(trace_id)
         home, bucket = bucket_of(head, len(own)), bucket_of(trace_id, len(own))
         kin[home][trace_id] = head
+        rollouts[home][trace_id] = kinship.rollout_head(trace_id)
         if bucket != home:
             moved[bucket].append(trace_id)
-    return Joined(own=own, guests=_move(own, moved, kinship, folder), moved=moved, kin=kin, counts=counts)
+    guests = _move(own, moved, kinship, folder)
+    return Joined(own=own, guests=guests, moved=moved, kin=kin, rollouts=rollouts, counts=counts)
 
 
 def _all(contents: Iterable[Content]) -> Iterator[Record]:

@@ -6,11 +6,12 @@ are the same, and what is in the folder was written whole (files get their names
 
 import os
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_origin
+from typing import Any, BinaryIO, Final, TypeAlias, TypeVar, get_origin
 from uuid import uuid4
 
 import msgspec
@@ -28,6 +29,11 @@ _LOCK: Final = f"{PREFIX}.lock"
 _IDENTITY: Final = "identity"
 
 _Kept = TypeVar("_Kept")
+_Place: TypeAlias = tuple[int, int]
+
+_held: Final[set[_Place]] = set()
+"""The folders in which this process converts: the system's lock is the process's, whichever thread asks."""
+_holding: Final = threading.Lock()
 
 
 class Scratch:
@@ -98,19 +104,51 @@ def open_scratch(out: Path, identity: bytes | None) -> Generator[Scratch]:
 
 @contextmanager
 def _locked(out: Path) -> Generator[None]:
-    path = out / _LOCK
-    with path.open("wb") as file:
-        if fcntl is not None:
+    place = _place(out.stat())
+    with _holding:
+        if place in _held:
+            raise _busy(out)
+        _held.add(place)
+    try:
+        with _lock_file(out) as path:
             try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by workers, gone with this process
-            except OSError:
-                raise UsageError(
-                    f"{out}: another conversion writes there; wait for it or name another folder"
-                ) from None
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+                yield
+            finally:
+                with suppress(OSError):  # Windows keeps it while it is open
+                    path.unlink(missing_ok=True)
+    finally:
+        _held.discard(place)
+
+
+@contextmanager
+def _lock_file(out: Path) -> Generator[Path]:
+    """The lock file, locked. Whoever held it before may have removed what was opened here: then there is another."""
+    path = out / _LOCK
+    while True:
+        with path.open("wb") as file:
+            _lock(file, out)
+            if path.exists() and _place(path.stat()) == _place(os.fstat(file.fileno())):
+                yield path
+                return
+
+
+def _lock(file: BinaryIO, out: Path) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by workers, gone with this process
+    except (BlockingIOError, PermissionError):
+        raise _busy(out) from None
+    except OSError:  # a file system without locks: as on Windows
+        return
+
+
+def _busy(out: Path) -> UsageError:
+    return UsageError(f"{out}: another conversion writes there; wait for it or name another folder")
+
+
+def _place(stat: os.stat_result) -> _Place:
+    return stat.st_dev, stat.st_ino
 
 
 def identity_of(inputs: Sequence[Input], settings: Callable[[], object]) -> bytes | None:

@@ -5,8 +5,8 @@ Invariant: the same choice of trajectories stands behind every stream, and what 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 from art_otel.batches import Credit
 from art_otel.batches.chunks import Sources
@@ -20,6 +20,8 @@ from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Credited, Kind
 from art_otel.exporting.report import NotCarried
 from art_otel.trajectories import Status, Trajectory
+
+_NameT = TypeVar("_NameT", bound=str | None)
 
 DEFAULT: Final = "default"
 _NO_ADVANTAGES: Final = {
@@ -38,7 +40,7 @@ class Choice:
     credit: Credit | None = None
     complete_only: bool = True
     splits: str | Iterable[str | None] | None = None
-    statuses: Status | Iterable[Status] = ("ok",)
+    statuses: Status | Iterable[Status] | None = ("ok",)
     max_tokens: int | None = None
 
 
@@ -107,6 +109,7 @@ class Stream:
 def open_stream(sources: Sources, kind: Kind, choice: Choice) -> Stream:
     """The stream of the kind from sources that can be iterated over again. Raises StoreError, UsageError."""
     _check(kind, choice)
+    choice = replace(choice, splits=_kept(choice.splits), statuses=_kept(choice.statuses))  # each is asked twice
     outlines = _batches(sources, choice, advantage=None)
     if kind.takes in ("trajectories", "sequences"):
         wanted = kind.advantage if kind.advantage is None or choice.advantage == DEFAULT else choice.advantage
@@ -115,6 +118,10 @@ def open_stream(sources: Sources, kind: Kind, choice: Choice) -> Stream:
     opened = message_batches if kind.takes == "conversations" else preference_batches
     source = opened(sources, complete_only=choice.complete_only, splits=choice.splits, statuses=choice.statuses)
     return Stream(kind, choice, outlines, source)
+
+
+def _kept(names: Iterable[_NameT] | str | None) -> tuple[_NameT, ...] | str | None:
+    return names if names is None or isinstance(names, str) else tuple(names)
 
 
 def _check(kind: Kind, choice: Choice) -> None:

@@ -3,7 +3,11 @@
 Invariant: `spans + log_records + damaged` is the number of records that were read, so nothing is lost silently.
 """
 
+from typing import Final
+
 import msgspec
+
+UNKNOWN_FORMAT: Final = "no known format"
 
 
 class FileAccount(msgspec.Struct, kw_only=True):

@@ -19,7 +19,7 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_objects import Frame
+from art_otel.sources.json_frame import Frame
 from art_otel.sources.json_spans import Spelling, read_spans
 from art_otel.sources.nested import flatten
 from art_otel.sources.otlp import Batch
@@ -75,6 +75,7 @@ _SPELLING: Final = Spelling(
         begins=re.compile(
             rb'\{\s*+(?:"Timestamp"\s*+:\s*+"[^"\\]*+"\s*+,\s*+)?"TraceId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"SpanId"'
         ),
+        names=frozenset({b"TraceId", b"SpanId", b"SpanName"}),
     ),
     decoder=msgspec.json.Decoder(_Row, strict=False),
     trace_id=re.compile(rb'"TraceId"\s*+:\s*+"([0-9a-fA-F]{32})"'),

@@ -14,7 +14,8 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_objects import Frame, read_objects
+from art_otel.sources.json_frame import Frame
+from art_otel.sources.json_objects import read_objects
 from art_otel.sources.json_spans import Found, Spelling, read_span, too_long
 from art_otel.sources.large_values import without_large_values
 from art_otel.sources.otlp import Batch
@@ -67,7 +68,7 @@ class _Span(msgspec.Struct):
 
 
 _SPELLING: Final = Spelling(
-    frame=Frame(begins=re.compile(_BEGINS)),
+    frame=Frame(begins=re.compile(_BEGINS), names=frozenset({b"name", b"context", b"start_time"})),
     decoder=msgspec.json.Decoder(_Span),
     trace_id=re.compile(rb'"trace_id"\s*+:\s*+"(0x[0-9a-fA-F]{32})"'),
     span_id=re.compile(rb'"span_id"\s*+:\s*+"(0x[0-9a-fA-F]{16})"'),

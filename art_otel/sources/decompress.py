@@ -18,6 +18,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 PARQUET_MAGIC: Final = b"PAR1"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 LENGTH_BYTES: Final = 4
+_SKIPPABLE: Final = frozenset(bytes([low]) for low in range(0x50, 0x60))
 
 Fill: TypeAlias = Callable[[memoryview], int]
 """Writes bytes into a buffer and says how many; 0 at the end."""
@@ -70,6 +71,11 @@ def unzstd(raw: io.RawIOBase, fail: Fail) -> Fill:
             return len(bytes(buffer).rstrip(b"\xff"))
 
     return fill
+
+
+def is_zstd(head: bytes) -> bool:
+    """Whether a zstd frame begins it, also a skippable one (RFC 8878, 3.1.2), which `pzstd` writes before each."""
+    return head.startswith(ZSTD_MAGIC) or (head[:1] in _SKIPPABLE and head[1:4] == b"\x2a\x4d\x18")
 
 
 def is_framed_zstd(head: bytes) -> bool:

@@ -4,6 +4,7 @@ Invariant: a format never raises for what stands in a dump. Each piece becomes a
 """
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -17,15 +18,11 @@ Record: TypeAlias = Span | LogRecord | Damage
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One input being read: `path` names it in every Damage.
-
-    `is_part` says that it is a part of a file of which each line is read alone.
-    """
+    """One input being read: `path` names it in every Damage."""
 
     path: str
     limits: Limits
     account: FileAccount
-    is_part: bool = False
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +30,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     `lacks` says in a few words each what the format cannot carry (types, resource attributes …), for the report.
     `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
-    `lines` says of the same bytes whether each line of such a dump can be read alone; None: never.
+    `cuts` matches the end of any line behind which a dump can be cut into parts that are read apart; None: nowhere.
     `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
     """
 
@@ -41,4 +38,4 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     detects: Callable[[bytes], bool]
     reads: Callable[[io.BufferedReader, Reading], Iterator[Record]]
     lacks: tuple[str, ...] = ()
-    lines: Callable[[bytes], bool] | None = None
+    cuts: re.Pattern[bytes] | None = None

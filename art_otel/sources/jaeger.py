@@ -19,7 +19,7 @@ import msgspec
 from art_otel.sources import jaeger_messages as jaeger
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_objects import Frame
+from art_otel.sources.json_frame import Frame
 from art_otel.sources.json_scan import object_end
 from art_otel.sources.json_spans import (
     Found,
@@ -42,13 +42,15 @@ _OWN_TAGS: Final = frozenset({"internal.span.format", "w3c.tracestate"})
 _EVENT: Final = "event"
 _TRACES: Final = Frame(
     begins=re.compile(rb'\{\s*+"traceID"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"spans"\s*+:'),
+    names=frozenset({b"traceID", b"spans"}),
     around=re.compile(rb'\{\s*+"data"\s*+:\s*+\['),
 )
 _SPELLING: Final = Spelling(
     frame=Frame(
         begins=re.compile(
             rb'\{\s*+"traceID"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"spanID"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"(?!refType)'
-        )
+        ),
+        names=frozenset({b"traceID", b"spanID", b"startTime"}),
     ),
     decoder=msgspec.json.Decoder(jaeger.Span),
     trace_id=re.compile(rb'"traceID"\s*+:\s*+"([0-9a-fA-F]{1,32})"'),

@@ -1,26 +1,21 @@
 """The objects of a JSON dump, one by one, whatever lists, lines or other text stand around them.
 
 Invariant: every byte of the stream is in exactly one piece or in one that was too long, in order, and no more than the
-limit is held. An object begins outside any other, or where a record begins: no text can hold such a place, because its
-quotes would be escaped. So a broken record costs only the bytes up to the next one.
+limit is held. An object begins outside any other, or where a record begins (see `Frame`). So a broken record costs only
+the bytes up to the next one.
 """
 
-import codecs
 import io
-import re
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-import msgspec
-
-from art_otel.sources.json_faults import json_problem
-from art_otel.sources.json_scan import object_end, object_keys
+from art_otel.sources.json_frame import Frame, is_sound
+from art_otel.sources.json_scan import object_end
 
 _CHUNK: Final = 1 << 18
 _LOOKAHEAD: Final = 1 << 12
-_DETECTED_BYTES: Final = 1 << 16
+_SKIPPED: Final = 1 << 20
 _SEPARATORS: Final = b" \t\r\n,[]"
-_BEFORE: Final = re.compile(rb"[\s\[]*+")
 
 PieceKind: TypeAlias = Literal["object", "broken", "too long", "between"]
 
@@ -33,29 +28,9 @@ class Piece(NamedTuple):
     data: bytes
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands around the objects of a format.
-
-    `begins` matches where a record begins, and nowhere inside one; what it matches is less than 4 KiB, or a broken
-    record before it is not told from it. `around` matches the beginning of an object that is looked into, up to its
-    list of records.
-    """
-
-    begins: re.Pattern[bytes]
-    around: re.Pattern[bytes] | None = None
-
-    def first_keys(self, head: bytes) -> frozenset[bytes]:
-        """The names in the first object of a dump, for detection; none when it does not begin with an object."""
-        start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
-        start = _end_of(_BEFORE, head, start)
-        if self.around is not None and (match := self.around.match(head, start)):
-            start = _end_of(_BEFORE, head, match.end())
-        return object_keys(head, start, _DETECTED_BYTES) if head.startswith(b"{", start) else frozenset()
-
-
 def read_objects(stream: io.BufferedIOBase, frame: Frame, limit: int) -> Iterator[Piece]:
     """Every object of the stream of at most `limit` bytes, and what stands between them."""
-    window = _Window(stream, frame.begins, limit)
+    window = _Window(stream, frame, limit)
     while window.holds or window.fill():
         line = window.line
         if between := window.take(_end_of_text(window, frame)):
@@ -71,7 +46,7 @@ def read_objects(stream: io.BufferedIOBase, frame: Frame, limit: int) -> Iterato
 class _Window:
     """The part of the stream that is held; `at` is where the unread rest of it begins, in line `line`."""
 
-    def __init__(self, stream: io.BufferedIOBase, begins: re.Pattern[bytes], limit: int) -> None:
+    def __init__(self, stream: io.BufferedIOBase, frame: Frame, limit: int) -> None:
         self.data = b""
         self.at = 0
         self.line = 1
@@ -79,7 +54,7 @@ class _Window:
         self.taken = b""
         self.limit = limit
         self._stream = stream
-        self._begins = begins
+        self._frame = frame
         self._border = -1
         self._searched = 0
 
@@ -110,16 +85,19 @@ class _Window:
         self.data = self.data[self.at :] + more
         self._border, self._searched, self.at = self._border - self.at, self._searched - self.at, 0
 
-    @property
-    def at_record(self) -> bool:
-        """Whether a record begins here, by the way it begins."""
-        return self._begins.match(self.data, self.at) is not None
+    def may_be_record(self, end: int | None) -> bool:
+        """Whether a record may begin here, whose brackets match up to `end`."""
+        return self._frame.may_be_record(self.data[self.at : end])
+
+    def named_record(self, end: int) -> int | None:
+        """Where the next record behind this place begins that `begins` does not match."""
+        return self._frame.named_record(self.data, self.at + 1, end)
 
     def next_record(self) -> int | None:
         """Where the next record after this place begins, as far as one is held. No place is searched twice."""
         if self._border <= self.at:
             start = max(self.at + 1, self._searched)
-            match = self._begins.search(self.data, start)
+            match = self._frame.begins.search(self.data, start)
             self._border = match.start() if match else -1
             self._searched = start if match else max(start, len(self.data) - _LOOKAHEAD)
         return self._border if self._border > self.at else None
@@ -152,11 +130,13 @@ def _classify(window: _Window) -> PieceKind:
         data, start, border = window.data, window.at, window.next_record()
         stop = len(data) if border is None else border
         alone = start + len(data[start:stop].rstrip(_SEPARATORS))
-        mostly = border is not None and _is_sound(data[start:alone])  # nothing else stands there: found fastest
+        mostly = border is not None and is_sound(data[start:alone])  # nothing else stands there: found fastest
         end = alone if mostly else object_end(data, start, stop)
-        sound = mostly or (end is not None and _is_sound(data[start:end]))
-        if end is not None and not sound and window.at_record:
+        sound = mostly or (end is not None and is_sound(data[start:end]))
+        if not sound and window.may_be_record(end):
             end = None
+            if (named := window.named_record(stop)) is not None:
+                border, alone = named, start + len(data[start:named].rstrip(_SEPARATORS))
         if (alone if end is None else end) - start > window.limit:
             return "too long"
         if end is not None or border is not None or window.ended:
@@ -167,20 +147,15 @@ def _classify(window: _Window) -> PieceKind:
 
 def _skip(window: _Window) -> None:
     """Go to the next record, holding little."""
-    while (border := window.next_record()) is None:
-        window.take(max(window.at, len(window.data) - _LOOKAHEAD))
+    while (border := _next(window)) is None:
+        window.take(max(window.at, len(window.data) - _SKIPPED))
         if not window.fill():
             break
     window.take(border or len(window.data))
     window.taken = b""
 
 
-def _is_sound(data: bytes) -> bool:
-    """Whether it is JSON, also with bare NaN and infinities."""
-    problem = json_problem(data)
-    return problem is None or problem.reason == "not a finite number"
-
-
-def _end_of(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
-    match = pattern.match(data, start)
-    return match.end() if match else start
+def _next(window: _Window) -> int | None:
+    border = window.next_record()
+    named = window.named_record(len(window.data) if border is None else border)
+    return border if named is None else named

@@ -16,7 +16,8 @@ import msgspec
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Reading, Record
 from art_otel.sources.json_faults import fault_path, is_utf8, json_problem
-from art_otel.sources.json_objects import Frame, Piece, read_objects
+from art_otel.sources.json_frame import Frame
+from art_otel.sources.json_objects import Piece, read_objects
 from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import advice
 from art_otel.sources.otlp import Batch
@@ -65,7 +66,7 @@ class Spelling(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
     def _id(self, text: str | None, digits: int) -> str | None:
         if not text:
             return None
-        return text.zfill(digits) if self.padded else hex_id(text.removeprefix("0x"))
+        return text.lower().zfill(digits) if self.padded else hex_id(text.removeprefix("0x"))
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,10 +139,13 @@ def read_broken(
 
     The problem is None when something else has explained it already.
     """
-    first = spelling.frame.begins.search(found.data)
-    stream = io.BytesIO(found.data[first.start() :] if first else b"")
-    for piece in read_objects(stream, spelling.frame, records.reading.limits.max_message_bytes):
-        if spelling.frame.begins.match(piece.data):
+    frame, data = spelling.frame, found.data
+    match = frame.begins.search(data)
+    named = frame.named_record(data, 1, match.start() if match else len(data))
+    first = match.start() if match and named is None else named
+    stream = io.BytesIO(b"" if first is None else data[first:])
+    for piece in read_objects(stream, frame, records.reading.limits.max_message_bytes):
+        if frame.may_be_record(piece.data):
             at = Found(data=piece.data, place=found.place)
             for record in read_span(at, records, spelling, build):
                 problem = None if isinstance(record, Damage) else problem
@@ -181,5 +185,5 @@ def too_long(place: str) -> Damage:
 
 def _list_marks(piece: Piece, frame: Frame) -> bytes:
     """What stands between objects, with an object that is looked into as the list it holds."""
-    text = piece.data.removeprefix(codecs.BOM_UTF8) if piece.line == 1 else piece.data
+    text = piece.data.replace(codecs.BOM_UTF8, b"")  # joined files have one where each begins
     return text if frame.around is None else _LIST_END.sub(b"]", frame.around.sub(b"[", text))

@@ -43,8 +43,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_attribute_bytes: Annotated[int, Meta(description="one attribute value, or the body of a log record")] = 64 << 20
     max_depth: Annotated[int, Meta(description="lists and dicts inside each other in one attribute value")] = 32
     max_parquet_memory: Annotated[int, Meta(description="memory of the process that reads a Parquet file")] = 800 << 20
-    max_rollout_spans: Annotated[int, Meta(description="spans of one rollout")] = 250_000
-    max_rollout_bytes: Annotated[int, Meta(description="all spans of one rollout")] = 512 << 20
+    max_rollout_spans: Annotated[int, Meta(description="spans of one rollout or trace")] = 250_000
+    max_rollout_bytes: Annotated[int, Meta(description="all spans of one rollout or trace")] = 512 << 20
 
     def __post_init__(self) -> None:
         """Check every limit."""

@@ -17,7 +17,7 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_objects import Frame
+from art_otel.sources.json_frame import Frame
 from art_otel.sources.json_spans import Found, Spelling, decode_sound, read_broken, read_each, read_span
 from art_otel.sources.otlp import Batch
 from art_otel.sources.plain_records import PlainRecords, plain
@@ -71,10 +71,14 @@ class _Trace(msgspec.Struct):
     info: msgspec.Raw = msgspec.Raw()
 
 
-_TRACES: Final = Frame(begins=re.compile(rb'\{\s*+"info"\s*+:\s*+\{\s*+"(?:trace_id|request_id)"\s*+:'))
+_TRACES: Final = Frame(
+    begins=re.compile(rb'\{\s*+"info"\s*+:\s*+\{\s*+"(?:trace_id|request_id)"\s*+:'),
+    names=frozenset({b"info", b"data"}),
+)
 _SPELLING: Final = Spelling(
     frame=Frame(
-        begins=re.compile(rb'\{\s*+"trace_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"span_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"parent')
+        begins=re.compile(rb'\{\s*+"trace_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"span_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"parent'),
+        names=frozenset({b"trace_id", b"span_id", b"start_time_unix_nano"}),
     ),
     decoder=msgspec.json.Decoder(_Span, strict=False),
     trace_id=re.compile(rb'"(?:otel_)?trace_id"\s*+:\s*+"((?:0x)?[\w+/=-]{22,32})"'),

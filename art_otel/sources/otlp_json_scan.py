@@ -4,8 +4,6 @@ Invariant: the scan goes over strings and brackets once, never recurses, never r
 level. Brackets that do not match cost the record they stand in, not the array around it.
 """
 
-import itertools
-import re
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -15,14 +13,7 @@ from art_otel.sources.json_scan import CLOSER_OF, OPENER_OF, TOKEN
 
 Role: TypeAlias = Literal["resource", "scope", "span", "log"]
 
-_REQUEST: Final = re.compile(
-    rb'\{\s*+"(?:(?:trace|result)"\s*+:\s*+\{\s*+"resourceSpans|batches|resource(?:Spans|Logs|Metrics|Profiles))"\s*+:'
-)
 _MAX_KEY: Final = 32
-_TAIL_BYTES: Final = 8
-
-BLANKS: Final = b" \t\r\n"
-"""JSON's white space."""
 
 _ROLES: Final = {
     ("", b"", "{"): "request",
@@ -89,23 +80,6 @@ def scan_request(data: bytes) -> Scan:
             scan.records.append(cut)
     scan.leftover = b"".join((*rest, data[end:]))
     return scan
-
-
-def split_requests(line: bytes) -> list[bytes]:
-    """The requests in one line, wherever one begins: in an array, or glued to what another writer left torn.
-
-    The quotes of a request inside a string are escaped, so that no text is taken for one. What stands before the
-    first request is a piece of its own unless it is only a bracket or blanks.
-    """
-    starts = [match.start() for match in _REQUEST.finditer(line)]
-    if starts == [0] and line[-_TAIL_BYTES:].rstrip(BLANKS).endswith(b"}"):
-        return [line]  # it may be large: no copy
-    bounds = [0, *starts, len(line)]
-    pieces = [line[start:end].strip(BLANKS + b",") for start, end in itertools.pairwise(bounds)]
-    if line.lstrip().startswith(b"[") and starts:
-        pieces[0] = pieces[0].removeprefix(b"[")
-        pieces[-1] = pieces[-1].removesuffix(b"]")
-    return [piece for piece in pieces if piece] or [line]
 
 
 class _Scanner:

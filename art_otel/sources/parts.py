@@ -3,16 +3,18 @@
 Invariant: every byte of the inputs is in exactly one share, and a part begins and ends where a line does.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
-from art_otel.sources.decompress import GZIP_MAGIC, PARQUET_MAGIC, ZSTD_MAGIC, is_framed_zstd
+from art_otel.sources.decompress import GZIP_MAGIC, PARQUET_MAGIC, is_framed_zstd, is_zstd
 from art_otel.sources.format import Format
 from art_otel.sources.formats import detect_format
 from art_otel.sources.inputs import Input, Part
+from art_otel.sources.lines import LOOKAHEAD
 from art_otel.sources.streams import HEAD_BYTES
 
 MIN_PART_BYTES: Final = 8 << 20
@@ -23,8 +25,8 @@ _LOOK: Final = 1 << 16
 def share_inputs(inputs: Sequence[Input], count: int, known: Format | None = None) -> list[list[Input]]:
     """Divide the inputs into at most `count` shares of about equal size, in their order.
 
-    A file is cut only where its format, `known` or found out, holds whatever is needed in each line. Inputs of unknown
-    size count as small.
+    A file is cut only where its format, `known` or found out, says that it can be. Inputs of unknown size count as
+    small.
     """
     total = sum(source.size or 0 for source in inputs)
     shares: list[list[Input]] = [[] for _ in range(count)]
@@ -55,36 +57,38 @@ def _cuttable(source: Input, known: Format | None) -> Format | None:
     found = known or detect_format(head)
     if _is_packed(head):
         return None  # also where its bytes let a text shine through, as fast levels of zstd do
-    cuttable = found is not None and found.lines is not None and found.detects(head) and found.lines(head)
-    return found if cuttable else None
+    return found if found is not None and found.cuts is not None and found.detects(head) else None
 
 
 def _is_packed(head: bytes) -> bool:
-    return head.startswith((GZIP_MAGIC, ZSTD_MAGIC, PARQUET_MAGIC)) or is_framed_zstd(head)
+    return head.startswith((GZIP_MAGIC, PARQUET_MAGIC)) or is_zstd(head) or is_framed_zstd(head)
 
 
 def _parts(source: Input, cuts: Sequence[int], found: Format) -> Iterator[Input]:
-    """The file cut behind the line that stands at each of `cuts`."""
-    if source.path is None or source.size is None:
+    """The file cut behind each of `cuts`, where its format can be cut; as it is where that is nowhere."""
+    places = [0]
+    if source.path is not None and source.size is not None and found.cuts is not None:
+        with source.path.open("rb") as file:
+            for cut in cuts:
+                places.append(_next_cut(file, max(cut, places[-1]), found.cuts))
+    if places[1:2] in ([], [source.size]):
         yield source
         return
-    with source.path.open("rb") as file:
-        places = [0]
-        for cut in cuts:
-            places.append(_line_end(file, max(cut, places[-1])))
-    for start, end in zip(places, [*places[1:], source.size], strict=True):
+    for start, end in zip(places, [*places[1:], source.size or 0], strict=True):
         yield msgspec.structs.replace(source, size=end - start, part=Part(start=start, end=end, format=found.name))
 
 
-def _line_end(file: BinaryIO, place: int) -> int:
-    """Where the line ends that a place is in, which may be longer than memory."""
+def _next_cut(file: BinaryIO, place: int, cuts: re.Pattern[bytes]) -> int:
+    """Where the file can be cut next, which may be further away than memory holds; its end where it cannot."""
     file.seek(place)
+    data = b""
     while block := file.read(_LOOK):
-        found = block.find(b"\n") + 1
-        place += found or len(block)
-        if found:
-            break
-    return place
+        data += block
+        if found := cuts.search(data):
+            return place + found.end()
+        place += max(len(data) - LOOKAHEAD, 0)
+        data = data[-LOOKAHEAD:]
+    return place + len(data)
 
 
 def lines_before(path: Path, place: int) -> int:

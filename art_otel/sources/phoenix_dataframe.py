@@ -55,7 +55,10 @@ class _Row(msgspec.Struct):
 
 
 _SPELLING: Final = Spelling(
-    frame=Frame(begins=re.compile(rb'\{"(?:parent_id|context\.span_id)":"[0-9a-f]*+","context\.')),
+    frame=Frame(
+        begins=re.compile(rb'\{"(?:parent_id|context\.span_id)":"[0-9a-f]*+","context\.'),
+        names=frozenset({b"context.span_id", b"start_time"}),
+    ),
     decoder=msgspec.json.Decoder(dict[str, Value]),
     trace_id=re.compile(rb'"context\.trace_id":"([0-9a-fA-F]{32})"'),
     span_id=re.compile(rb'"context\.span_id":"([0-9a-fA-F]{16})"'),

@@ -15,7 +15,7 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_objects import Frame
+from art_otel.sources.json_frame import Frame
 from art_otel.sources.json_spans import Spelling, read_spans
 from art_otel.sources.nested import flatten
 from art_otel.sources.otlp import Batch
@@ -56,6 +56,7 @@ _SPELLING: Final = Spelling(
         begins=re.compile(
             rb'\{\s*+"id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"name"\s*+:\s*+"(?:[^"\\]++|\\.)*+"\s*+,\s*+"context"'
         ),
+        names=frozenset({b"context", b"start_time"}),
         around=re.compile(rb'\{\s*+"data"\s*+:\s*+\['),
     ),
     decoder=msgspec.json.Decoder(_Span),

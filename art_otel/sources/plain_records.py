@@ -6,14 +6,12 @@ A store's own message becomes one of `otlp_messages` (with a dict where OTLP has
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import cast
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.otlp import Records
 from art_otel.sources.refusals import Losses, Refused, Site, attribute_path
 from art_otel.spans import Value
-
-_INT64: Final = range(-(2**63), 2**63)
 
 
 def plain(attributes: Mapping[str, Value] | None) -> list[otlp.KeyValue]:
@@ -45,7 +43,7 @@ class PlainRecords(Records):
         if isinstance(value, float) and not math.isfinite(value):
             losses[attribute_path(site)] = "not a finite number"
             return None
-        if isinstance(value, int) and value not in _INT64:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise Refused("bad field", attribute_path(site), "a whole number of more than 64 bits")
         if isinstance(value, dict):
             self.check_depth(depth, site)

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.sources import otlp_json
-from art_otel.sources.account import FileAccount
+from art_otel.sources.account import UNKNOWN_FORMAT, FileAccount
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, detect_format, format_named
 from art_otel.sources.inputs import Input
@@ -47,17 +47,15 @@ def read_file(
         if on_bytes is not None:
             on_bytes(count)
 
-    is_part = input.part is not None
-    reading = Reading(path=input.name, limits=limits or Limits(), account=account, is_part=is_part)
+    reading = Reading(path=input.name, limits=limits or Limits(), account=account)
     try:
         with open_input(input, reading.limits, consumed, ahead) as stream:
             account.compression = stream.compression
             known = format or (format_named(input.part.format) if input.part else _detect(stream, input, account))
             if known is not None:
                 account.format, account.lacks = known.name, known.lacks
-            if known is not None:
                 records = _records(stream, known, reading)
-                yield from _in_whole_file(records, input) if is_part else records
+                yield from _in_whole_file(records, input) if input.part else records
             elif stream.failures:
                 yield from _end(stream, None, reading)
     except SourceError as error:
@@ -83,7 +81,7 @@ def _detect(stream: DumpStream, source: Input, account: FileAccount) -> Format |
         names = ", ".join(known.name for known in FORMATS)
         raise SourceError(f"{source.name}: no known format; known are {names}, each plain or with gzip or zstd")
     else:
-        account.note = "no known format"
+        account.note = UNKNOWN_FORMAT
     return None
 
 

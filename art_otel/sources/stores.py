@@ -124,7 +124,10 @@ def _glob_pattern(glob: str) -> re.Pattern[str]:
             pattern += "[^/]*"
         else:
             pattern += "[^/]" if part["one"] else f"[{'^' if part['none'] else ''}{part['of'].replace(_B, _B + _B)}]"
-    return re.compile(pattern + re.escape(glob[at:]), re.DOTALL)
+    try:
+        return re.compile(pattern + re.escape(glob[at:]), re.DOTALL)
+    except re.error as error:
+        raise SourceError(f"{glob}: is no glob: {error}") from error
 
 
 @functools.lru_cache(maxsize=8)

@@ -7,20 +7,22 @@ Invariant: a compressed stream that ends too early or is broken gives all bytes 
 import contextlib
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from art_otel.errors import SourceError
 from art_otel.sources.decompress import (
     GZIP_MAGIC,
     PARQUET_MAGIC,
-    ZSTD_MAGIC,
     Failure,
     Fill,
     gunzip,
     is_framed_zstd,
+    is_zstd,
     pour,
     unframe_zstd,
     unzstd,
@@ -31,6 +33,7 @@ from art_otel.sources.read_ahead import ReadAhead
 
 HEAD_BYTES: Final = 1 << 20
 _MAGIC_BYTES: Final = 8
+_STDIN: Final = 0
 
 
 class Peekable(io.RawIOBase):
@@ -83,7 +86,7 @@ class DumpStream(Peekable):
         fail = self.failures.append
         if magic.startswith(GZIP_MAGIC):
             self.compression, self._decompress = "gzip", gunzip(raw)
-        elif magic.startswith(ZSTD_MAGIC):
+        elif is_zstd(magic):
             self.compression, self._decompress = "zstd", unzstd(raw, fail)
         elif is_framed_zstd(magic):
             self.compression, self._decompress = "zstd", unframe_zstd(raw, limits.max_message_bytes, fail)
@@ -136,18 +139,33 @@ def open_input(
             stream = DumpStream(Peekable(_counted(pour(ahead.chunks(source.stored)), consumed)), limits, source.name)
             yield stack.enter_context(stream)
             return
-        file = cast(io.RawIOBase, sys.stdin.buffer)
-        if source.path is not None:
-            try:
-                file = stack.enter_context(source.path.open("rb", buffering=0))
-            except OSError as error:
-                raise SourceError(f"{source.name}: cannot be opened ({error.strerror}); check the path") from error
+        file = stack.enter_context(_standard_input() if source.path is None else _opened(source.name, source.path))
         raw = Peekable(_counted(_filling(file, source), consumed))
         whole = cast(BinaryIO, file) if source.path is not None and source.size is not None else None
         stream = stack.enter_context(DumpStream(raw, limits, source.name, whole))
         if whole is not None and stream.compression == "parquet":
             consumed(max((source.size or 0) - len(raw.head(0)), 0))
         yield stream
+
+
+def _opened(name: str, path: Path) -> io.FileIO:
+    try:
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be opened ({error.strerror}); check the path") from error
+
+
+def _standard_input() -> io.FileIO:
+    """Standard input as this process inherited it; a worker's `sys.stdin` is empty, and the descriptor is not."""
+    closed = "standard input is closed; pipe a dump into the command, or name a file"
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it was closed, and 0 may be another file
+        raise SourceError(closed)
+    try:
+        if sys.platform != "win32":
+            os.set_blocking(_STDIN, True)  # else what comes late looks like the end
+        return open(_STDIN, "rb", buffering=0, closefd=False)
+    except OSError as error:
+        raise SourceError(f"{closed} ({error.strerror})") from error
 
 
 def _filling(file: io.RawIOBase, source: Input) -> Fill:

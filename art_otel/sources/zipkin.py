@@ -16,7 +16,7 @@ import msgspec
 
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_objects import Frame
+from art_otel.sources.json_frame import Frame
 from art_otel.sources.json_spans import Spelling, read_spans
 from art_otel.sources.otel_tags import read_tags
 from art_otel.sources.otlp import Batch, scope_of
@@ -54,7 +54,10 @@ class _Span(msgspec.Struct, rename="camel"):
 
 
 _SPELLING: Final = Spelling(
-    frame=Frame(begins=re.compile(rb'\{\s*+"traceId"\s*+:\s*+"[0-9a-fA-F]*+"\s*+,\s*+"(?:id|parentId)"\s*+:\s*+"')),
+    frame=Frame(
+        begins=re.compile(rb'\{\s*+"traceId"\s*+:\s*+"[0-9a-fA-F]*+"\s*+,\s*+"(?:id|parentId)"\s*+:\s*+"'),
+        names=frozenset({b"traceId", b"id", b"timestamp"}),
+    ),
     decoder=msgspec.json.Decoder(_Span),
     trace_id=re.compile(rb'"traceId"\s*+:\s*+"([0-9a-fA-F]{1,32})"'),
     span_id=re.compile(rb'"id"\s*+:\s*+"([0-9a-fA-F]{1,16})"'),

@@ -1,6 +1,6 @@
 """Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
 
-from art_otel.spans.damage import Damage, DamageReason
+from art_otel.spans.damage import MAX_LISTED, Damage, DamageReason, list_damages
 from art_otel.spans.span import (
     Attributes,
     Event,
@@ -17,6 +17,7 @@ from art_otel.spans.span import (
 from art_otel.spans.tree import SpanTree, grow_tree
 
 __all__ = [
+    "MAX_LISTED",
     "Attributes",
     "Damage",
     "DamageReason",
@@ -32,4 +33,5 @@ __all__ = [
     "StatusCode",
     "Value",
     "grow_tree",
+    "list_damages",
 ]

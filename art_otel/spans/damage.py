@@ -5,6 +5,8 @@ spans read = used + ignored + duplicate + quarantined always holds. `reason` com
 and is what reports count by; `path` and `detail` are for the person who looks into it.
 """
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -30,6 +32,9 @@ Kind: TypeAlias = Literal["span", "log", "unknown"]
 
 MAX_DETAIL: Final = 300
 
+MAX_LISTED: Final = 1000
+"""How many damages of a conversion are kept by name; all are counted."""
+
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
     """One quarantined piece.
@@ -46,3 +51,8 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
     span_id: str | None = None
     partial: bool = False
+
+
+def list_damages(known: list[Damage], more: Iterable[Damage]) -> None:
+    """Keep further damages by name, as far as there is room."""
+    known.extend(islice(more, max(0, MAX_LISTED - len(known))))

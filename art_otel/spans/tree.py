@@ -1,8 +1,8 @@
 """SpanTree: the spans of one or more traces with their parents, each span once.
 
 Invariant: following `parent` from any span ends at a root or an orphan. Of a span delivered several times the richest
-copy stays, whatever the order of delivery; spans that are their own ancestors are taken out as Damage, and what hung
-below them is an orphan.
+copy stays, whatever the order of delivery, with what only a record of its start still has of attributes it dropped;
+spans that are their own ancestors are taken out as Damage, and what hung below them is an orphan.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -130,19 +130,34 @@ def _deduplicate(spans: Sequence[Span]) -> tuple[dict[SpanKey, Span], dict[SpanK
     unique.clear()
     deliveries: dict[SpanKey, int] = {}
     begun: dict[SpanKey, int] = {}
+    starts: dict[SpanKey, Span] = {}
     for span in spans:
         key = (span.trace_id, span.span_id)
         if span.end_ns is None:
             begun[key] = begun.get(key, 0) + 1
+            starts[key] = _richer(starts.get(key, span), span)
         known = unique.get(key)
         if known is None:
             unique[key] = span
             deliveries[key] = 1
             continue
         deliveries[key] += 1
-        if known != span and _richness(span) > _richness(known):
-            unique[key] = span
-    return unique, deliveries, {key: count for key, count in begun.items() if unique[key].end_ns is not None}
+        unique[key] = _richer(known, span)
+    begun = {key: count for key, count in begun.items() if unique[key].end_ns is not None}
+    for key in begun:
+        unique[key] = _with_start(unique[key], starts[key])
+    return unique, deliveries, begun
+
+
+def _with_start(ended: Span, started: Span) -> Span:
+    """The SDK drops the oldest attributes first, the rollout's id among them; the record of the start has those."""
+    if not ended.dropped_attributes_count or started.attributes.keys() <= ended.attributes.keys():
+        return ended
+    return msgspec.structs.replace(ended, attributes={**started.attributes, **ended.attributes})
+
+
+def _richer(known: Span, span: Span) -> Span:
+    return span if known != span and _richness(span) > _richness(known) else known
 
 
 def _richness(span: Span) -> tuple[bool, int, int, bytes]:

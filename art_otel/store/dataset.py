@@ -1,7 +1,8 @@
-"""Dataset: the files of one writing, which come to stand under their final names all at once.
+"""Dataset: the files of one writing, which come to stand under their final names together.
 
 Invariant: a file under its final name is whole and on the disk. Until `commit` everything is in temporary files beside
-the final ones; a crash leaves only those, and the next writing to the same place removes them. One writer at a time.
+the final ones; a crash leaves only those, and the next writing to the same place removes them. `commit` renames one
+file after the other: a crash between two of them leaves files of both writings. One writer at a time.
 """
 
 import glob

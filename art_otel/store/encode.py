@@ -9,7 +9,7 @@ were spread over batches, runs or processes.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -28,7 +28,14 @@ _BATCH_ROWS: Final = 1024
 _BATCH_BYTES: Final = 8 * 1024 * 1024  # large, because a hundred small arrays take long to make
 
 
-def encode_batches(trajectories: Iterable[Trajectory]) -> Iterator[pa.RecordBatch]:
+class WeighedRow(NamedTuple):
+    """A row, and about how many bytes it takes in memory as Arrow columns."""
+
+    row: Row
+    weight: int
+
+
+def encode_batches(weighed: Iterable[WeighedRow]) -> Iterator[pa.RecordBatch]:
     """Batches of about 8 MiB or 1024 rows, of schema BATCH_SCHEMA.
 
     Raises StoreError, which names the rollout, for a value that no column can hold.
@@ -36,8 +43,7 @@ def encode_batches(trajectories: Iterable[Trajectory]) -> Iterator[pa.RecordBatc
     rows: list[Row] = []
     weights: list[int] = []
     total = 0
-    for trajectory in trajectories:
-        row, weight = _weighed_row(trajectory)
+    for row, weight in weighed:
         rows.append(row)
         weights.append(weight)
         total += weight
@@ -48,12 +54,19 @@ def encode_batches(trajectories: Iterable[Trajectory]) -> Iterator[pa.RecordBatc
         yield _batch(rows, weights)
 
 
-def _weighed_row(trajectory: Trajectory) -> tuple[Row, int]:
+def weighed_row(trajectory: Trajectory) -> WeighedRow:
+    """The row of a trajectory. Raises StoreError for a value that cannot be stored."""
     try:
         row = store_trajectory(trajectory)
-        return row, _weigh(row)
-    except (ValueError, TypeError, RecursionError) as error:
+        return WeighedRow(row, _weigh(row))
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise _unfit(trajectory.rollout_id, error) from error
+
+
+def order_of(weighed: WeighedRow) -> tuple[str, int, str]:
+    """`Trajectory.order` of the row's trajectory."""
+    row = weighed.row
+    return (row.rollout_id, row.attempt or 0, row.trace_id)
 
 
 def _batch(rows: Sequence[Row], weights: Sequence[int]) -> pa.RecordBatch:

@@ -39,7 +39,7 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     part_bytes: int = 1024 * 1024 * 1024
 
 
-class Row(NamedTuple, Generic[BatchT]):
+class RowKeys(NamedTuple, Generic[BatchT]):
     """One row of a batch. `order` is its `Trajectory.order`."""
 
     order: Order
@@ -74,24 +74,24 @@ class RowGroupPlan(msgspec.Struct, Generic[BatchT], frozen=True, kw_only=True):
         return len(self.group_indexes)
 
 
-def rows_of(keys: pa.RecordBatch, batch: BatchT) -> Iterator[Row[BatchT]]:
+def rows_of(keys: pa.RecordBatch, batch: BatchT) -> Iterator[RowKeys[BatchT]]:
     """The rows of a batch, of which `keys` has the columns KEYS at least."""
     ids, attempts, traces, groups, weights = (keys.column(name).to_pylist() for name in KEYS)
     for position, rollout_id in enumerate(ids):
         order = (rollout_id, attempts[position] or 0, traces[position])
-        yield Row(order, groups[position], weights[position], batch, position)
+        yield RowKeys(order, groups[position], weights[position], batch, position)
 
 
-def plan_groups(rows: Iterable[Row[BatchT]], limits: FileLimits) -> Iterator[RowGroupPlan[BatchT]]:
+def plan_groups(rows: Iterable[RowKeys[BatchT]], limits: FileLimits) -> Iterator[RowGroupPlan[BatchT]]:
     """The row groups of rows in order. Raises UsageError where the order breaks."""
     group_indexes = _GroupIndexes()
     for group in _balanced(_groups(rows, limits), limits):
         yield _plan(group, group_indexes)
 
 
-def _groups(rows: Iterable[Row[BatchT]], limits: FileLimits) -> Iterator[list[Row[BatchT]]]:
+def _groups(rows: Iterable[RowKeys[BatchT]], limits: FileLimits) -> Iterator[list[RowKeys[BatchT]]]:
     """As many rows as the limits let into a group, and then the next."""
-    group: list[Row[BatchT]] = []
+    group: list[RowKeys[BatchT]] = []
     weight = 0
     before: Order | None = None
     for row in rows:
@@ -109,10 +109,10 @@ def _groups(rows: Iterable[Row[BatchT]], limits: FileLimits) -> Iterator[list[Ro
         yield group
 
 
-def _balanced(groups: Iterable[list[Row[BatchT]]], limits: FileLimits) -> Iterator[list[Row[BatchT]]]:
+def _balanced(groups: Iterable[list[RowKeys[BatchT]]], limits: FileLimits) -> Iterator[list[RowKeys[BatchT]]]:
     """The groups, of which the last two share what they have: processes that encode them are done together."""
-    before: list[Row[BatchT]] = []
-    last: list[Row[BatchT]] = []
+    before: list[RowKeys[BatchT]] = []
+    last: list[RowKeys[BatchT]] = []
     for group in groups:
         if before:
             yield before
@@ -122,7 +122,7 @@ def _balanced(groups: Iterable[list[Row[BatchT]]], limits: FileLimits) -> Iterat
     yield from filter(None, (before, last))
 
 
-def _halves(rows: list[Row[BatchT]], most: int) -> tuple[list[Row[BatchT]], list[Row[BatchT]]]:
+def _halves(rows: list[RowKeys[BatchT]], most: int) -> tuple[list[RowKeys[BatchT]], list[RowKeys[BatchT]]]:
     """Rows in two groups of at most `most` rows, the heavier of which is as light as can be."""
     before = list(accumulate((row.weight for row in rows), initial=0))
     cuts = range(max(1, len(rows) - most), min(len(rows), most + 1))
@@ -130,7 +130,7 @@ def _halves(rows: list[Row[BatchT]], most: int) -> tuple[list[Row[BatchT]], list
     return rows[:cut], rows[cut:]
 
 
-def _weight(rows: Iterable[Row[BatchT]]) -> int:
+def _weight(rows: Iterable[RowKeys[BatchT]]) -> int:
     return sum(row.weight for row in rows)
 
 
@@ -157,7 +157,7 @@ class _GroupIndexes:
         return index
 
 
-def _plan(group: Sequence[Row[BatchT]], group_indexes: _GroupIndexes) -> RowGroupPlan[BatchT]:
+def _plan(group: Sequence[RowKeys[BatchT]], group_indexes: _GroupIndexes) -> RowGroupPlan[BatchT]:
     """One slice of each batch, for its rows here are neighbours in it, then put in order."""
     places: dict[BatchT, list[int]] = {}  # where in the group the rows of each batch stand
     for place, row in enumerate(group):

@@ -212,5 +212,5 @@ def _read_rows(parquet: pq.ParquetFile, row_group: int, wanted: Wanted, rows: Se
 def _restore(file: Path, row: Row, wanted: Wanted) -> Trajectory:
     try:
         return restore_trajectory(row, prompts=wanted.prompts, messages=wanted.messages)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:  # what nulls and numbers out of place raise
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # values out of place
         raise StoreError(f"{file}: rollout {row.rollout_id!r} is not what a trajectory can be: {error}") from error

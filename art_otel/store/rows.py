@@ -127,7 +127,7 @@ def restore_trajectory(row: Row, *, prompts: bool = True, messages: bool = True)
         incomplete_reasons={reason.reason: reason.count for reason in row.incomplete_reasons},
         reward=row.reward,
         rewards=row.rewards,
-        metrics=object_of(row.metrics),
+        metrics={name: value for name, value in object_of(row.metrics).items() if value is not None},
         metadata=object_of(row.metadata) | object_of(row.nested_metadata),
         logs=row.logs or (),
         tools=() if row.tools is None else list_of(row.tools),

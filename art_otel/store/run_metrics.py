@@ -28,7 +28,8 @@ def batch_metrics(groups: Sequence[TrajectoryGroup], split: str) -> dict[str, fl
     `reward` is the mean over the trajectories that have one, `exception_rate` the part of them that ended in an
     exception (status `error` or `cancelled`), `reward_std_dev` the mean over groups of two or more rewards of their
     population standard deviation. Each trajectory metric has its mean (or sum) under its own name, each group's metric
-    under `group_{name}`. `data/step_num_*` count; in the split train also the groups whose rewards differ.
+    under `group_{name}`; a trajectory's of a name above is left out. `data/step_num_*` count; in the split train also
+    the groups whose rewards differ.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     rewards = [_known_rewards(group.trajectories) for group in groups]
@@ -44,7 +45,7 @@ def batch_metrics(groups: Sequence[TrajectoryGroup], split: str) -> dict[str, fl
         counts["groups_trainable"] = sum(len(set(known)) > 1 for known in rewards)
     own = {"reward": [one for known in rewards for one in known], "exception_rate": raised, "reward_std_dev": spreads}
     return {
-        **_combined(pair for trajectory in trajectories for pair in trajectory.metrics.items()),
+        **_combined(pair for one in trajectories for pair in one.metrics.items() if pair[0] not in own),
         **_combined(_group_pairs(groups)),
         **{name: _mean(values) for name, values in own.items() if values},
         **{f"data/step_num_{name}": float(count) for name, count in counts.items()},

@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from art_otel.errors import StoreError
-from art_otel.store.encode import BATCH_SCHEMA, encode_batches
+from art_otel.store.encode import BATCH_SCHEMA, encode_batches, order_of, weighed_row
 from art_otel.store.encoded_group import EncodedGroup, encode_group_into
-from art_otel.store.grouping import FileLimits, Row, RowGroupPlan, gather, plan_groups, rows_of
+from art_otel.store.grouping import FileLimits, RowGroupPlan, RowKeys, gather, plan_groups, rows_of
 from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
 from art_otel.trajectories.trajectory import Trajectory
 
@@ -44,12 +44,14 @@ Encoder: TypeAlias = Callable[[Callable[[PiecePlan], EncodedGroup], Iterable[Pie
 
 
 def write_run(trajectories: Iterable[Trajectory], path: str | Path) -> None:
-    """Write trajectories, sorted by `Trajectory.order`, as a run for merge_runs: a scratch file in Arrow IPC.
+    """Write trajectories as a run for merge_runs, sorted: a scratch file in Arrow IPC.
 
-    It is not compressed: that would take as long as all the rest of it.
+    It is not compressed: that would take as long as all the rest of it. Memory holds the rows, each in the place of
+    its trajectory, which takes more.
     """
+    rows = sorted(map(weighed_row, trajectories), key=order_of)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, BATCH_SCHEMA) as writer:
-        for batch in encode_batches(trajectories):
+        for batch in encode_batches(rows):
             for piece in _pieces(batch):
                 writer.write_batch(piece)
 
@@ -74,12 +76,12 @@ def merge_runs(
     return write_groups(plan_groups(rows, limits), lambda plans: encode(_encode, plans), out, limits)
 
 
-def _begun(rows: Iterator[Row[Piece]]) -> Iterator[Row[Piece]]:
+def _begun(rows: Iterator[RowKeys[Piece]]) -> Iterator[RowKeys[Piece]]:
     """The same rows, of which the first are there already."""
     return chain(tuple(islice(rows, _BEGUN)), rows)
 
 
-def _keys(run: str) -> Iterator[Row[Piece]]:
+def _keys(run: str) -> Iterator[RowKeys[Piece]]:
     with _opened(run) as reader:
         for number in range(reader.num_record_batches):
             yield from rows_of(reader.get_batch(number), Piece(run, number))

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from art_otel.store.dataset import Dataset
-from art_otel.store.encode import encode_batches
+from art_otel.store.encode import encode_batches, weighed_row
 from art_otel.store.encoded_group import EncodedGroup, encode_group
 from art_otel.store.grouping import BatchT, FileLimits, RowGroupPlan, gather, plan_groups, rows_of
 from art_otel.trajectories.trajectory import Trajectory
@@ -43,7 +43,7 @@ def write_trajectories(
     """
     if isinstance(trajectories, Sequence):
         trajectories = sorted(trajectories, key=attrgetter("order"))
-    rows = chain.from_iterable(rows_of(batch, _Here(batch)) for batch in encode_batches(trajectories))
+    rows = chain.from_iterable(rows_of(batch, _Here(batch)) for batch in encode_batches(map(weighed_row, trajectories)))
     return write_groups(plan_groups(rows, limits), _encode_here, path, limits)
 
 

@@ -48,7 +48,7 @@ def attach(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> Atta
     steps = [undo]
     if isinstance(provider, TracerProvider):
         for owner in _with_tracers(provider):
-            steps.extend(_record_rollouts(owner, processor))
+            steps.extend(_record_rollouts(owner))
     return Attachment(provider=provider, undo=tuple(steps))
 
 
@@ -90,10 +90,10 @@ def _with_tracers(provider: TracerProvider) -> Iterator[object]:
     yield from list(cast(Mapping[object, object], getattr(provider, _TRACERS, {})).values())
 
 
-def _record_rollouts(owner: object, processor: RolloutSpanProcessor) -> Iterator[Callable[[], None]]:
+def _record_rollouts(owner: object) -> Iterator[Callable[[], None]]:
     sampler = getattr(owner, "sampler", None)
     if isinstance(sampler, Sampler):
-        setattr(owner, "sampler", RolloutSampler(sampler, processor.membership.belongs))  # noqa: B010 # a provider or a tracer
+        setattr(owner, "sampler", RolloutSampler(sampler))  # noqa: B010 # a provider or a tracer
         yield lambda: setattr(owner, "sampler", sampler)
     generator = getattr(owner, "id_generator", None)
     if type(generator) is RandomIdGenerator:

@@ -55,23 +55,42 @@ async def gather_trajectory(
 
 async def gather_one(work: Work, gathering: Gathering, grace_seconds: float | None) -> Gathered:
     """As `gather_trajectory`, with what was raised. Of several rollouts (a retried one) it is the last."""
-    result: object = None
-    error: BaseException | None = None
+    cancelled = _cancellations()
     try:
-        try:
-            result = await _run(work, gathering)
-        except (Exception, asyncio.CancelledError) as raised:
-            if raised is gathering.refusal or not gathering.rollouts or _are_we_cancelled():
-                raise
-            error = raised
+        # A task of its own: a TaskGroup that fails in the rollout may leave its task counted as cancelled for good.
+        result, error = await asyncio.create_task(_outcome(work, gathering))
+        if error is not None and (_is_no_outcome(error, gathering) or _cancellations() > cancelled):
+            raise error
         if not gathering.rollouts or gathering.recorder is None:
             raise UsageError("no rollout began: decorate the function that is gathered with @art_otel.rollout")
         trajectory = await _trajectory(gathering.rollouts[-1], gathering.recorder, grace_seconds)
     finally:
         gathering.release()
+        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()  # cancelled before it began, which Python would warn of
     if error is not None and trajectory.status in ("ok", "unfinished"):
         raise error
     return Gathered(replace(trajectory, result=result), error)
+
+
+async def _outcome(work: Work, gathering: Gathering) -> tuple[object, BaseException | None]:
+    """What the rollout returned, or raised: a task that raises SystemExit would end the loop and not its caller."""
+    try:
+        return await _run(work, gathering), None
+    except BaseException as raised:  # noqa: BLE001 # raised again where it is not the trajectory's
+        return None, raised
+
+
+def _is_no_outcome(error: BaseException, gathering: Gathering) -> bool:
+    """Whether no trajectory can tell it: no rollout began, or it ends the program, as SystemExit does."""
+    ends = not isinstance(error, (Exception, asyncio.CancelledError))
+    return ends or not gathering.rollouts or error is gathering.refusal
+
+
+def _cancellations() -> int:
+    """How often the task that gathers was cancelled, as against something in the rollout."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def _run(work: Work, gathering: Gathering) -> object:
@@ -101,12 +120,6 @@ async def _in_thread(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # what
         return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, function)
     finally:
         thread.shutdown(wait=False)
-
-
-def _are_we_cancelled() -> bool:
-    """Whether the task that gathers is being cancelled, and not only something in the rollout."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 async def _trajectory(running: RunningTrajectory, recorder: Recorder, grace_seconds: float | None) -> Trajectory:

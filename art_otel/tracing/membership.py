@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.util.types import Attributes
@@ -106,15 +105,6 @@ class Membership:
             while len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
         return known
-
-    def belongs(self, name: str, given: Attributes, context: Context | None) -> bool:
-        """Whether a span that is about to start will be part of a rollout, for the sampler."""
-        if _declared(given) is not None or current_rollout_id(context) is not None or self.matches(name):
-            return True
-        if name.startswith(attributes.REWARD_SPAN_PREFIX):
-            return True
-        above = trace.get_current_span(context).get_span_context()
-        return self._of_parent((above.trace_id, above.span_id)) is not None
 
     def _of_linked(self, span: Span) -> str | None:
         """The rollout of a span that this one links to, if one is known."""

@@ -15,6 +15,7 @@ from opentelemetry.trace import Span, Tracer
 
 from art_otel import attributes
 from art_otel.tracing.certificate import certify
+from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.recorder import Counts
 
 
@@ -56,8 +57,10 @@ class OwnRollout:
             self._span = self._id = None
             if span is None or rollout_id is None or self._pid != os.getpid():
                 return
-            certify(span, self._counts(rollout_id))
-            span.end()
+            with AS_GUEST:
+                certify(span, self._counts(rollout_id))
+            with AS_GUEST:  # the app's span processors may raise
+                span.end()
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

@@ -1,7 +1,7 @@
 """Place: where a reward goes.
 
 Invariant: it is the target's own span while that runs here, else the rollout, step, call or response that is named, so
-that the same is judged whenever and wherever the reward is given.
+that the same is judged whenever and wherever the reward is given. A forked child's copy of that span is not the span.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from opentelemetry.trace import Span, SpanContext, TraceFlags
 from art_otel.calls import InferenceCall
 from art_otel.errors import UsageError
 from art_otel.tracing.context import current_rollout_id, running_trajectory
+from art_otel.tracing.forks import runs_here
 from art_otel.tracing.rewarded import Rewarded
 from art_otel.tracing.running import RunningTrajectory
 from art_otel.tracing.step import Step, current_step
@@ -35,7 +36,7 @@ class Place:
     @property
     def is_running(self) -> bool:
         """Whether what is judged, or what holds it, is recorded here and now."""
-        return self.span is not None and self.span.is_recording()
+        return self.span is not None and runs_here(self.span)
 
 
 def place_of(target: Target | None, rollout_id: str | None = None, step: int | None = None) -> Place:
@@ -53,7 +54,8 @@ def place_of(target: Target | None, rollout_id: str | None = None, step: int | N
     if isinstance(target, Span):
         return Place(span=target, context=target.get_span_context(), rollout_id=rollout_id)
     if target is not None and not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] # not every app is typed
-        raise UsageError(f"target={target!r:.100}: give a response's id, a span, a step, a call or a trajectory")
+        kind = type(target).__qualname__
+        raise UsageError(f"target of type {kind}: give a response's id, a span, a step, a call or a trajectory")
     return _around(target, rollout_id, step)
 
 

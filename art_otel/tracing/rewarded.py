@@ -7,6 +7,7 @@ from opentelemetry.trace import Span
 
 from art_otel import attributes
 from art_otel.tracing import scalars
+from art_otel.tracing.forks import is_inherited
 from art_otel.tracing.guest import say_once
 
 
@@ -26,8 +27,9 @@ class Rewarded:
 
     @reward.setter
     def reward(self, value: float) -> None:
-        if self.ended:
-            say_once("%s has ended: give its reward by art_otel.reward(value, target=…)", self.span)
+        if self.ended or is_inherited(self.span):
+            why = "runs in the process that forked this one" if not self.ended else "has ended"
+            say_once(f"%s {why}: give its reward by art_otel.reward(value, target=…)", self.span)
             return
         number = scalars.reward(value, "reward")
         if number is not None:

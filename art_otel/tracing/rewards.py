@@ -50,7 +50,11 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     part = _part(name, target, choice, tokens)
     if part is None:
         return
-    place = place_of(target, rollout_id, step)
+    index_of_step = None if step is None else scalars.whole(step)
+    if step is not None and index_of_step is None:
+        say_once("reward %r is of no step and is not recorded: a step's index is a whole number", name)
+        return
+    place = place_of(target, rollout_id, index_of_step)
     with AS_GUEST:
         given = evaluation_attributes(name, number, label=label, explanation=explanation, response_id=place.response_id)
         give(name, place, {**given, **part})

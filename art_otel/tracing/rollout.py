@@ -70,7 +70,7 @@ class Rollout:
     def _about(self, default_name: str) -> About:
         name = default_name if self._name is None else self._name
         ours = {attributes.ROLLOUT_NAME: name, **self._given}
-        known = {key: scalars.scalar(value) for key, value in ours.items() if value is not None}
+        known = {key: scalars.scalar(value, key) for key, value in ours.items() if value is not None}
         return About(
             name=name,
             metadata=self._metadata,

@@ -21,6 +21,7 @@ from art_otel.errors import UsageError
 from art_otel.tracing import scalars
 from art_otel.tracing.certificate import certify
 from art_otel.tracing.context import with_rollout
+from art_otel.tracing.forks import runs_here
 from art_otel.tracing.gathering import Gathering, gathering_in, without_gathering
 from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.outcome import record_outcome
@@ -85,7 +86,7 @@ class Run:
             return
         self._ended = self.running.ended = True
         span = self.running.span
-        if not span.is_recording():
+        if not runs_here(span):
             return
         with AS_GUEST:
             self.running.settle()

@@ -14,6 +14,7 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing import scalars
 from art_otel.tracing.context import running_trajectory
+from art_otel.tracing.forks import is_inherited
 from art_otel.tracing.guest import AS_GUEST, say_once
 from art_otel.tracing.recorder import Counts, recorder
 from art_otel.tracing.rewarded import Rewarded
@@ -34,12 +35,34 @@ class RunningTrajectory(Rewarded):
         super().__init__(span)
         self.rollout_id = rollout_id
         self.name = name
-        self.metrics: dict[str, float] = {}
-        self.metadata: dict[str, object] = dict(metadata)
+        self._metrics: dict[str, float] = {}
+        self._metadata: dict[str, object] = dict(metadata)
         self.steps: dict[int, Step] = {}
         self._next_step = 0
         self._lock = threading.Lock()
         self._seen: tuple[Counts, Trajectory] | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Its metrics."""
+        self._is_written("metrics")
+        return self._metrics
+
+    @metrics.setter
+    def metrics(self, metrics: dict[str, float]) -> None:
+        self._is_written("metrics")
+        self._metrics = metrics
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """Its metadata."""
+        self._is_written("metadata")
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, metadata: dict[str, object]) -> None:
+        self._is_written("metadata")
+        self._metadata = metadata
 
     @property
     def calls(self) -> "tuple[InferenceCall, ...]":
@@ -69,9 +92,11 @@ class RunningTrajectory(Rewarded):
         if self.ended:
             say_once("rollout %s has ended; what is logged now is not recorded", self.name)
             return
+        if not self._is_written("log"):
+            return
         for message in messages:
             with AS_GUEST:
-                self.span.add_event(attributes.LOG_EVENT, {attributes.LOG_MESSAGE: str(message)})
+                self.span.add_event(attributes.LOG_EVENT, {attributes.LOG_MESSAGE: scalars.as_text(message)})
 
     def number_step(self, index: int | None) -> int:
         """The index of a step that starts; without one the next that nobody had."""
@@ -81,13 +106,20 @@ class RunningTrajectory(Rewarded):
             return found
 
     def settle(self) -> None:
-        """As Rewarded, with metrics and metadata."""
-        super().settle()
-        for name, value in dict(self.metrics).items():
+        """As Rewarded, after metrics and metadata: beyond the SDK's limit the oldest attributes are dropped."""
+        for name, value in dict(self._metrics).items():
             with AS_GUEST:
                 self.span.set_attribute(f"{attributes.METRIC_PREFIX}{name}", scalars.metric(value, name))
-        for name, value in scalars.metadata(dict(self.metadata), attributes.METADATA_PREFIX).items():
+        for name, value in scalars.metadata(dict(self._metadata), attributes.METADATA_PREFIX).items():
             self.span.set_attribute(name, value)
+        super().settle()
+
+    def _is_written(self, what: str) -> bool:
+        """Whether what is set here is written; said where it is not."""
+        if not is_inherited(self.span):
+            return True
+        say_once(f"rollout %s runs in the process that forked this one: its {what} cannot be set here", self.name)
+        return False
 
     def _so_far(self) -> "Trajectory | None":
         """What is recorded; built again only when more is."""

@@ -1,10 +1,11 @@
-"""RolloutSampler: rollouts are recorded whatever the app samples, and its other spans are sampled as before.
+"""RolloutSampler: every span is recorded here, whatever the app samples; what is exported stays as it was.
 
-Invariant: what the app's sampler lets through stays exactly as it decided. What it drops is recorded only here (the
-sampled flag stays off, so that exporters leave it out) and only inside a rollout.
+Invariant: what the app's sampler lets through stays exactly as it decided. What it drops is recorded without the
+sampled flag, so exporters leave it out and other services are told the same as before. All of it, because a call makes
+a rollout of the spans that began before it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
@@ -14,11 +15,10 @@ from opentelemetry.util.types import Attributes
 
 
 class RolloutSampler(Sampler):
-    """`inner` decides; `belongs` says of a name, its attributes and context whether the span is part of a rollout."""
+    """`inner` decides what is exported."""
 
-    def __init__(self, inner: Sampler, belongs: Callable[[str, Attributes, Context | None], bool]) -> None:
+    def __init__(self, inner: Sampler) -> None:
         self.inner = inner
-        self._belongs = belongs
 
     def should_sample(
         self,
@@ -32,7 +32,7 @@ class RolloutSampler(Sampler):
     ) -> SamplingResult:
         """The inner sampler's decision, or to record only."""
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-        if result.decision is Decision.DROP and self._belongs(name, attributes, parent_context):
+        if result.decision is Decision.DROP:
             return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
         return result
 

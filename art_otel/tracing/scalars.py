@@ -1,20 +1,20 @@
 """Scalars: what an app gives as reward, metric or metadata, as attribute values.
 
 Invariant: nothing here raises for what was given. What is no number where one belongs is refused, or kept as text, and
-logged once.
+logged once, by its name and type: the value may be a secret, and a log is not redacted.
 """
 
 import json
 import math
+import operator
 from collections.abc import Mapping
+from contextlib import suppress
 from numbers import Integral, Real
-from typing import Final, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from art_otel.tracing.guest import AS_GUEST, say_once
 
 Scalar: TypeAlias = str | bool | int | float
-
-_INT64: Final = range(-(2**63), 2**63)
 
 
 def finite(value: object) -> float | None:
@@ -26,11 +26,20 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def whole(value: object) -> int | None:
+    """The whole number of at most 64 bits; None for what is none. Those of NumPy and enums are numbers."""
+    try:
+        number = operator.index(cast(Any, value))
+    except Exception:  # noqa: BLE001 # a foreign __index__ may raise anything
+        return None
+    return number if -(2**63) <= number < 2**63 else None
+
+
 def reward(value: object, name: str) -> float | None:
     """A reward's number; None, logged, for what is no finite one."""
     number = finite(value)
     if number is None:
-        say_once("reward %r is no finite number and is not recorded: %.100s", name, as_text(value))
+        say_once("reward %r is no finite number and is not recorded: it is %s", name, _kind(value))
     return number
 
 
@@ -38,7 +47,7 @@ def metric(value: object, name: str) -> Scalar:
     """A metric's number, else its raw text."""
     number = finite(value)
     if number is None:
-        say_once("metric %r is no finite number and is kept as text: %.100s", name, as_text(value))
+        say_once("metric %r is no finite number and is kept as text: it is %s", name, _kind(value))
         return as_text(value)
     return number
 
@@ -49,24 +58,35 @@ def metadata(given: Mapping[str, object], prefix: str) -> dict[str, Scalar]:
     for name, value in given.items():
         if value is not None:
             with AS_GUEST:
-                written[f"{prefix}{name}"] = scalar(value)
+                written[f"{prefix}{name}"] = scalar(value, name)
     return written
 
 
-def scalar(value: object) -> Scalar:
+def scalar(value: object, name: str) -> Scalar:
     """The value where an attribute can hold it, else a text of it."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Integral):
-        return int(value) if value in _INT64 else as_text(value)
+        number = whole(value)
+        return as_text(value) if number is None else number
     if isinstance(value, Real) and math.isfinite(value):
         return float(value)
-    if isinstance(value, (dict, list, tuple)):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    say_once("metadata holds JSON values; others are kept as text, as this one: %.100s", as_text(value))
+    text = _json(value)
+    if text is not None:
+        return text
+    say_once("metadata %r is no JSON value and is kept as text: it is %s", name, _kind(value))
     return as_text(value)
+
+
+def _json(value: object) -> str | None:
+    """The JSON text of a list or object; None where it holds itself, is too deep, or has keys that JSON has not."""
+    if not isinstance(value, (dict, list, tuple)):
+        return None
+    with suppress(Exception):
+        return json.dumps(value, ensure_ascii=False, default=as_text)
+    return None
 
 
 def as_text(value: object) -> str:
@@ -75,3 +95,10 @@ def as_text(value: object) -> str:
         return str(value)
     except Exception:  # noqa: BLE001 # a foreign __str__ may raise anything
         return f"<{type(value).__qualname__}>"
+
+
+def _kind(value: object) -> str:
+    """What may be said of a value in a log."""
+    if isinstance(value, float):
+        return f"{value!r}"
+    return f"of type {type(value).__qualname__}"

@@ -5,6 +5,7 @@ wait for `openai` and OTel to be imported, the SDK and the spool for the first s
 as it is. Only `configure()` raises, and only for what its caller asked.
 """
 
+import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImport] # not to be had once the main thread has ended
 import logging
 import os
 import sys

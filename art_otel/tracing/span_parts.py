@@ -97,7 +97,7 @@ class SpanParts:
 
 def can_put() -> bool:
     """Whether this SDK keeps a finished span's parts where `put` writes them."""
-    span = ReadableSpan(name="before", attributes={"a": "before"})
+    span = ReadableSpan(name="before", attributes={"a": "before"}, resource=Resource.get_empty())
     parts = SpanParts.of(span)
     parts.name, parts.attributes = "after", {"a": "after"}
     parts.resource, parts.scope = Resource({"r": "after"}), InstrumentationScope("after")

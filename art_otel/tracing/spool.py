@@ -1,8 +1,9 @@
 """Spool: ended spans on disk, a line each, so that a crash costs nothing that had ended.
 
 Invariant: what `write` took is in the file when it returns (the file system has it, also when the process is killed),
-or it is counted as dropped. A line is written whole or taken back. Files belong to one process, are 0600 and are
-themselves a dump that `art-otel convert` reads. Nothing here raises for what the disk does.
+or it is counted as dropped. A line is written whole or taken back. A file that somebody removes is noticed within a
+second of writing and at its end; what was written to it after that moves to a new one. Files belong to one process, are
+0600 and are themselves a dump that `art-otel convert` reads. Nothing here raises for what the disk does.
 """
 
 import logging
@@ -22,6 +23,8 @@ _FOLDER_MODE: Final = 0o700
 _PAUSE: Final = 0.05
 _REST: Final = 1.0
 """Seconds between two tries once a disk has kept a write waiting for longer than it may."""
+_LOOK: Final = 1.0
+"""Seconds between two looks whether the file is still in its folder: a look costs half a write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +50,11 @@ class Spool:
         self._lock = threading.Lock()
         self._file: int | None = None
         self._size = 0
+        self._seen = 0
+        """How much of the file was written when it was last seen in its folder."""
+        self._looked_at = 0.0
+        self._counts_links = True
+        self._was_removed = False
         self._written = self._dropped = self._bytes = 0
         self._refused_at: float | None = None
         self._pid = os.getpid()
@@ -80,6 +88,7 @@ class Spool:
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
             return False
         try:
+            self._leave_removed()
             if self._file is not None:
                 os.fsync(self._file)
         except OSError as error:
@@ -90,18 +99,28 @@ class Spool:
         return self._dropped == 0
 
     def close(self) -> None:
-        """Close the file; a later write opens another."""
-        with self._lock:
-            self._close()
+        """Close the file; a later write opens another. A file that another thread hangs in is left to the process."""
+        if self._lock.acquire(timeout=self._patience + _REST):
+            try:
+                self._leave_removed()
+            except OSError as error:
+                logger.warning("art-otel: spans are lost, the spool in %s cannot be written: %s", self.folder, error)
+            finally:
+                self._close()
+                self._lock.release()
 
     def _try(self, append: Callable[[], None]) -> bool:
         """Append, trying again while the patience lasts."""
-        if self._refused_at is not None and time.monotonic() - self._refused_at < _REST:
+        now = time.monotonic()
+        if self._refused_at is not None and now - self._refused_at < _REST:
             return False
         waits = self._refused_at is None
-        deadline = time.monotonic() + self._patience
+        deadline = now + self._patience
         while True:
             try:
+                if now - self._looked_at >= _LOOK:
+                    self._looked_at = now
+                    self._leave_removed()
                 append()
             except OSError as error:
                 self._close()
@@ -120,8 +139,10 @@ class Spool:
             return True
 
     def _append(self, line: bytes) -> None:
-        if self._file is None or (self._size and self._size + len(line) > self._max_file_bytes):
+        if self._size and self._size + len(line) > self._max_file_bytes:
+            self._leave_removed()
             self._close()
+        if self._file is None:
             self._open()
         file = self._file
         if file is None:  # pragma: no cover # _open has set it
@@ -138,8 +159,37 @@ class Spool:
     def _open(self) -> None:
         self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         name = f"{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
-        self._file = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
-        self._size = 0
+        self._file = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
+        self._size = self._seen = 0
+        self._counts_links = os.fstat(self._file).st_nlink > 0  # some file systems of a network never do
+        if self._was_removed:
+            logger.warning(
+                "art-otel: a file of the spool in %s was removed; the next spans go to a new one", self.folder
+            )
+            self._was_removed = False
+
+    def _leave_removed(self) -> None:
+        """Leave a file that somebody removed, with the lines that were written after that."""
+        file = self._file
+        if file is None or not self._counts_links:
+            return
+        about = os.fstat(file)
+        if about.st_nlink:
+            self._seen = self._size
+            return
+        # Removing changes the first time only, writing both: who removes a folder at the end wants it gone.
+        rest = b"" if about.st_ctime_ns > about.st_mtime_ns else _tail(file, self._seen, self._size)
+        self._was_removed = True
+        self._close()
+        try:
+            if rest:
+                self._append(rest)
+        except OSError:
+            lost = rest.count(b"\n")
+            self._written -= lost
+            self._dropped += lost
+            self._bytes -= len(rest)
+            raise
 
     def _close(self) -> None:
         if self._file is not None:
@@ -148,9 +198,20 @@ class Spool:
             except OSError as error:
                 logger.warning("art-otel: a file of the spool in %s: %s", self.folder, error)
             self._file = None
+            self._size = 0
 
     def _start_anew(self) -> None:
         """After a fork: the file is the parent's, and the lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
         self._close()
         self._written = self._dropped = self._bytes = 0
+
+
+def _tail(file: int, start: int, end: int) -> bytes:
+    """What stands between two places of a file. Writing appends, so that it does not mind where reading was."""
+    os.lseek(file, start, os.SEEK_SET)
+    pieces: list[bytes] = []
+    while start < end and (piece := os.read(file, end - start)):
+        pieces.append(piece)
+        start += len(piece)
+    return b"".join(pieces)

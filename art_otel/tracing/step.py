@@ -11,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span
 
 from art_otel import attributes
+from art_otel.tracing import scalars
 from art_otel.tracing.context import running_trajectory
 from art_otel.tracing.guest import AS_GUEST, say_once
 from art_otel.tracing.outcome import record_outcome
@@ -97,10 +98,13 @@ def _begin(index: int | None, name: str | None) -> Step:
     if running is None:
         say_once("step() outside of every rollout records nothing: open a rollout around it")
         return Step(None, index, INVALID_SPAN)
+    given = None if index is None else scalars.whole(index)
+    if index is not None and given is None:
+        say_once("a step's index is a whole number of at most 64 bits; one that is none has the next number instead")
     with AS_GUEST:
-        number = running.number_step(index)
+        number = running.number_step(given)
         called = f"{attributes.STEP_SPAN_PREFIX}{number}" + (f" {name}" if name else "")
         span = tracer().start_span(called, attributes={attributes.STEP_INDEX: number})
         found = running.steps[number] = Step(running, number, span)
         return found
-    return Step(running, index, INVALID_SPAN)
+    return Step(running, given, INVALID_SPAN)

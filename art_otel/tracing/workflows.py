@@ -22,7 +22,7 @@ from art_otel.tracing.running import RunningTrajectory
 from art_otel.tracing.step import step
 
 ACTUAL_ENV_STEPS: Final = "actual_env_steps"
-"""The metric that says how many steps were made."""
+"""The metric that says how many steps a rollout's workflows made; one that raised was not made."""
 
 
 class _Workflow:
@@ -60,10 +60,10 @@ class StepWiseReward(_Workflow):
             for step_num in range(self.max_step_num):
                 with step() as this:
                     goes_on = self.step(step_num=step_num)
+                _count_step(running)
                 value = self.reward(_calls_of(running, [this.index]), step_num=step_num)
                 if value is not None:
                     give_reward(value, target=this)
-                running.metrics[ACTUAL_ENV_STEPS] = step_num + 1
                 if not goes_on:
                     break
 
@@ -85,11 +85,11 @@ class AsyncStepWiseReward(_AsyncWorkflow):
             for step_num in range(self.max_step_num):
                 with step() as this:
                     goes_on = await self.step_async(step_num=step_num)
+                _count_step(running)
                 calls = await asyncio.to_thread(_calls_of, running, [this.index])
                 value = await self.reward_async(calls, step_num=step_num)
                 if value is not None:
                     give_reward(value, target=this)
-                running.metrics[ACTUAL_ENV_STEPS] = step_num + 1
                 if not goes_on:
                     break
 
@@ -113,7 +113,7 @@ class RewardPropagation(_Workflow):
                 with step() as this:
                     steps.append(this.index)
                     goes_on = self.step(step_num=step_num)
-                running.metrics[ACTUAL_ENV_STEPS] = step_num + 1
+                _count_step(running)
                 if not goes_on:
                     break
             value = self.reward(_calls_of(running, steps))
@@ -140,7 +140,7 @@ class AsyncRewardPropagation(_AsyncWorkflow):
                 with step() as this:
                     steps.append(this.index)
                     goes_on = await self.step_async(step_num=step_num)
-                running.metrics[ACTUAL_ENV_STEPS] = step_num + 1
+                _count_step(running)
                 if not goes_on:
                     break
             calls = await asyncio.to_thread(_calls_of, running, steps)
@@ -166,6 +166,11 @@ def _rollout_of(workflow: _Workflow) -> Generator[RunningTrajectory]:
     else:
         with rollout(name=type(workflow).__name__) as begun:
             yield begun
+
+
+def _count_step(running: RunningTrajectory) -> None:
+    """Several workflows in one rollout make its steps together."""
+    running.metrics[ACTUAL_ENV_STEPS] = running.metrics.get(ACTUAL_ENV_STEPS, 0) + 1
 
 
 def _calls_of(running: RunningTrajectory, steps: Sequence[int | None]) -> list[InferenceCall]:

@@ -7,10 +7,11 @@ from art_otel.lazy_names import lazy_names
 if TYPE_CHECKING:
     from art_otel.trajectories.account import Account
     from art_otel.trajectories.assembly import Assembly, SpanGroup, build_trajectories
-    from art_otel.trajectories.completeness import EXPLANATIONS
+    from art_otel.trajectories.completeness import EXPLANATIONS, explain
     from art_otel.trajectories.history import History, HistoryMessage, histories
-    from art_otel.trajectories.kinship import Kinship
+    from art_otel.trajectories.kinship import Kinship, judged_by
     from art_otel.trajectories.plain import trajectory_json
+    from art_otel.trajectories.rewards import JudgedElsewhere
     from art_otel.trajectories.rollout_trace import RolloutTrace, message_json, rollout_traces
     from art_otel.trajectories.token_drift import Drift, MessageDrift
     from art_otel.trajectories.token_forest import TokenHistories, token_histories
@@ -34,6 +35,7 @@ __all__ = [
     "Edit",
     "History",
     "HistoryMessage",
+    "JudgedElsewhere",
     "Kinship",
     "MessageDrift",
     "PolicyVersions",
@@ -47,7 +49,9 @@ __all__ = [
     "TrajectoryGroup",
     "Turn",
     "build_trajectories",
+    "explain",
     "histories",
+    "judged_by",
     "message_json",
     "rollout_traces",
     "token_histories",
@@ -59,10 +63,11 @@ __getattr__ = lazy_names(
     {
         "account": ("Account",),
         "assembly": ("Assembly", "SpanGroup", "build_trajectories"),
-        "completeness": ("EXPLANATIONS",),
+        "completeness": ("EXPLANATIONS", "explain"),
         "history": ("History", "HistoryMessage", "histories"),
-        "kinship": ("Kinship",),
+        "kinship": ("Kinship", "judged_by"),
         "plain": ("trajectory_json",),
+        "rewards": ("JudgedElsewhere",),
         "rollout_trace": ("RolloutTrace", "message_json", "rollout_traces"),
         "token_drift": ("Drift", "MessageDrift"),
         "token_forest": ("TokenHistories", "token_histories"),

@@ -7,10 +7,11 @@ of these counts. A span of which only a value was set aside is counted as quaran
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Final
 
 from art_otel.conventions import Role
-from art_otel.spans import Damage, Span, SpanKey, SpanTree
+from art_otel.spans import Damage, Span, SpanKey, SpanTree, list_damages
 from art_otel.spans.tree import unite_deliveries
 from art_otel.trajectories.rewards import FoundRewards
 from art_otel.trajectories.rollouts import RolloutSpans
@@ -53,16 +54,19 @@ class Account:
     def add(self, other: "Account") -> None:
         """Add another group's counts to these."""
         for count in fields(self):
+            if count.name == "damages":
+                continue
             total = getattr(self, count.name)
             total += getattr(other, count.name)
             setattr(self, count.name, total)
+        list_damages(self.damages, other.damages)
 
     def set_aside(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
         """Count a trace that is beyond a limit; all its records are quarantined, those of its kin on their own."""
         damage = Damage(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
         self.quarantined[damage.reason] += spans
         self.quarantined_logs[damage.reason] += logs
-        self.damages.append(damage)
+        list_damages(self.damages, (damage,))
 
 
 def count_spans(
@@ -101,7 +105,8 @@ def count_spans(
             account.used += 1
         else:
             _count_ignored(account, tree.spans[key], reason)
-    account.damages.extend((*tree.cyclic, *rewards.bad))
+    own = (damage for damage in rewards.bad if (damage.trace_id, damage.span_id) in tree.spans)
+    list_damages(account.damages, chain(tree.cyclic, own))
 
 
 def _count_ignored(account: Account, span: Span, reason: str) -> None:
@@ -125,7 +130,7 @@ def count_idle(account: Account, spans: Sequence[Span]) -> None:
         account.idle_scopes[span.scope.name] += 1
     for damage in united.cyclic:
         account.quarantined[damage.reason] += 1
-    account.damages.extend(united.cyclic)
+    list_damages(account.damages, united.cyclic)
 
 
 def _count_repeated(account: Account, repeated: int, begun: int) -> None:
@@ -143,8 +148,8 @@ def _ignored_because(
         return EMBEDDINGS
     if role == "retrieval":
         return RETRIEVAL
+    if key in rewards.unheard and key not in rewards.heard:
+        return NO_TARGET
     if rollout is not None or key in rewards.heard:
         return None
-    if key in rewards.unheard:
-        return NO_TARGET
     return OUTSIDE if key[0] in traces_with_calls else NO_CALL

@@ -47,6 +47,11 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
 """What each reason counts, in words for people."""
 
 
+def explain(reason: str) -> str:
+    """What a reason counts; datasets of other versions may have others."""
+    return EXPLANATIONS.get(reason, "a reason that this version does not know")
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the other rooms found out about one rollout. `lost` and `damaged_values` count quarantined pieces."""
 

@@ -184,9 +184,9 @@ def _resume(calls: Sequence[InferenceCall]) -> tuple[Sequence[InferenceCall], in
     unresolved = 0
     for call in calls:
         if call.previous_response_id is not None:
-            earlier = by_response.get(call.previous_response_id)
-            unresolved += earlier is None or not earlier.choices or earlier.input_messages is None
-            call = msgspec.structs.replace(call, input_messages=_continued(earlier, call))  # noqa: PLW2901 # same call
+            prompt = _continued(by_response.get(call.previous_response_id), call)
+            unresolved += prompt is None
+            call = msgspec.structs.replace(call, input_messages=prompt)  # noqa: PLW2901 # same call
         if call.response_id is not None:
             by_response[call.response_id] = call
         resumed.append(call)

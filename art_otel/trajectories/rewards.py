@@ -4,10 +4,10 @@ Invariant: every reward found on any span or log record of a tree goes to exactl
 number; one that is no number is a Damage and never a value. Missing stays None. Corrections are kept, the last wins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -96,9 +96,29 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return spans
 
 
-def find_rewards(scene: RewardScene) -> FoundRewards:
-    """Collect every reward of a tree and lead it to the rollouts it judges."""
+class JudgedElsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of rewards that one group of spans gives to another: which spans were heard, and what was bad."""
+
+    heard: set[SpanKey] = msgspec.field(default_factory=set[SpanKey])
+    bad: list[Damage] = []
+
+    def share(self, found: FoundRewards, judges: Iterable[Span], tree: SpanTree) -> None:
+        """Tell what this group found of judges from elsewhere, and learn what others found of this group's own."""
+        keys = {span.key for span in judges}
+        own = [damage for damage in self.bad if (damage.trace_id, damage.span_id) in tree.spans]
+        self.heard.update(keys & found.heard)
+        self.bad.extend(damage for damage in found.bad if (damage.trace_id, damage.span_id) in keys)
+        found.heard.update(self.heard)
+        found.bad.extend(own)
+
+
+def find_rewards(scene: RewardScene, judges: Iterable[Span] = ()) -> FoundRewards:
+    """Collect every reward of a tree, and of judges from elsewhere, and lead it to the rollouts it judges."""
     found = FoundRewards()
+    for span in judges:
+        for reward in rewards_of(span):
+            if not isinstance(reward, BadReward):  # that is told where the span stands
+                _lead(reward, span, scene, found)
     for key, span in scene.tree.spans.items():
         given = rewards_of(span)
         if key in scene.logs:
@@ -113,8 +133,14 @@ def find_rewards(scene: RewardScene) -> FoundRewards:
 
 def _lead(given: GivenReward, span: Span, scene: RewardScene, found: FoundRewards) -> None:
     """Lead a reward to the rollouts of the spans it judges."""
-    for target in _targets(given, span, scene):
-        rollout = scene.division.of[target.key]
+    targets = _targets(given, span, scene)
+    if isinstance(targets, BadReward):
+        found.bad.append(_damage(targets, span))
+        return
+    if not targets:
+        found.unheard.add(span.key)
+    for target in targets:
+        rollout = scene.division.of.get(target.key)
         if rollout is None:
             found.unheard.add(span.key)
         else:
@@ -162,25 +188,39 @@ def _damage(bad: BadReward, span: Span) -> Damage:
     )
 
 
-def _targets(given: GivenReward, span: Span, scene: RewardScene) -> list[Span]:
-    """The spans a reward judges: what its span links to, else the response it names, else where it stands."""
-    if scene.roles[span.key] != "inference" and span is not _root_of(span, scene):
-        linked = (scene.tree.spans.get((link.trace_id, link.span_id)) for link in span.links)
-        targets = [target for target in linked if target is not None and scene.division.of[target.key] is not None]
-        if targets:
-            return targets
-    if given.response_id is not None and scene.roles[span.key] != "inference":
-        own = scene.division.of[span.key]
-        everywhere = scene.responses.get((given.response_id, None), ())
-        named = scene.responses.get((given.response_id, own), everywhere)
+def _targets(given: GivenReward, span: Span, scene: RewardScene) -> Sequence[Span] | BadReward:
+    """The spans a reward judges: what its span links to, else the response it names, else where it stands.
+
+    None at all where that is in another trace and not in the sources. A reward that stands in a rollout and judges what
+    its own trace lacks, or a response that is not one call's, is bad: it would pass for that of the whole rollout.
+    """
+    if scene.roles.get(span.key) == "inference":
+        return [span]
+    own = scene.division.of.get(span.key)
+    links = () if own is not None and span is own.root else span.links
+    linked = (scene.tree.spans.get((link.trace_id, link.span_id)) for link in links)
+    targets = [target for target in linked if target is not None and scene.division.of[target.key] is not None]
+    if targets:
+        return targets
+    if given.response_id is not None:
+        named = _answering(given.response_id, own, scene)
         if len(named) == 1:
-            return list(named)
-    return [span]
+            return named
+        if own is None:
+            return [span]
+        return BadReward(name=given.name, detail=f"names response {given.response_id!r}, which {len(named)} calls have")
+    if own is None or not links or not is_reward_span(span):
+        return [span]
+    if any(link.trace_id == span.trace_id for link in links):
+        missing = ", ".join(link.span_id for link in links)
+        return BadReward(name=given.name, detail=f"judges span {missing}, which is in no rollout of the sources")
+    return []
 
 
-def _root_of(span: Span, scene: RewardScene) -> Span | None:
-    rollout = scene.division.of[span.key]
-    return None if rollout is None else rollout.root
+def _answering(response_id: str, rollout: RolloutSpans | None, scene: RewardScene) -> Sequence[Span]:
+    """The calls that have a response, of the rollout where it has one."""
+    everywhere = scene.responses.get((response_id, None), ())
+    return scene.responses.get((response_id, rollout), everywhere)
 
 
 def _reward(given: GivenReward, span: Span, target: Span, rollout: RolloutSpans, scene: RewardScene) -> Reward:
@@ -192,6 +232,7 @@ def _reward(given: GivenReward, span: Span, target: Span, rollout: RolloutSpans,
         value=given.value,
         step=step,
         target=judged,
+        target_kind=None if target is rollout.root else _bystander(target, scene),
         source="reward_span" if is_reward_span(span) else given.source,
         time_ns=given.time_ns,
         label=given.label,
@@ -206,12 +247,15 @@ def _judged(target: Span, rollout: RolloutSpans, scene: RewardScene) -> tuple[st
     """The call, step, agent or tool the target is or lies in, with its step; (None, None) is the whole rollout."""
     if target is rollout.root:
         return None, None
-    key = target.key
-    call, step = _part_of(key, scene)
-    judged = call
-    if key not in scene.call_of and scene.roles[key] in {"agent", "tool"}:
-        judged = target.span_id
+    call, step = _part_of(target.key, scene)
+    judged = target.span_id if _bystander(target, scene) else call
     return (judged, None) if step is None else (judged or step.span_id, step_index(step))
+
+
+def _bystander(target: Span, scene: RewardScene) -> Literal["agent", "tool"] | None:
+    """What the target is, when it is an agent or tool."""
+    role = scene.roles[target.key]
+    return role if role in ("agent", "tool") and target.key not in scene.call_of else None
 
 
 def _part_of(key: SpanKey, scene: RewardScene) -> _Part:

@@ -27,8 +27,12 @@ _CLAIMED: Final = frozenset(
         attributes.REWARD,
         attributes.STEP_INDEX,
         attributes.PROMPT_TOKENS,
-        attributes.RESPONSE_CHOICES,
+        attributes.REQUEST_MESSAGES,
         attributes.REQUEST_PARAMETERS,
+        attributes.RESPONSE_CHOICES,
+        attributes.REWARD_CHOICE,
+        attributes.REWARD_TOKEN_START,
+        attributes.REWARD_TOKEN_END,
     }
 )
 _CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)

@@ -143,8 +143,8 @@ class _Finder:
         roots: dict[SpanKey, str] = {}
         for rollout_id, keys in tops.items():
             marked = [key for key in keys if _is_marked(self.tree.spans[key])]
-            unmarked = (key for key in keys if self._may_be_root(key))
-            roots.update((key, rollout_id) for key in marked or islice(unmarked, 1))
+            unmarked = islice((key for key in keys if self._may_be_root(key)), 1)
+            roots.update((key, rollout_id) for key in marked or list(unmarked) or self._lone_call(keys))
         return roots
 
     def _declared_above(self) -> dict[SpanKey, str | None]:
@@ -165,10 +165,16 @@ class _Finder:
         return above
 
     def _may_be_root(self, key: SpanKey) -> bool:
-        """An unmarked span with the id is the rollout's own where the id begins, unless it is a part of a rollout."""
+        """An unmarked span with the id is the rollout's own where the id begins, unless it may be a part of one."""
         span = self.tree.spans[key]
         part_of_one = attributes.STEP_INDEX in span.attributes or is_reward_span(span)
         return key not in self.tree.orphans and not part_of_one and self.roles[key] in {"other", "agent"}
+
+    def _lone_call(self, keys: Iterable[SpanKey]) -> list[SpanKey]:
+        """A call where the id begins and nothing else does is its own rollout, as one without an id is."""
+        begins = [key for key in keys if not is_reward_span(self.tree.spans[key])]
+        is_lone = len(begins) == 1 and self.roles[begins[0]] == "inference" and begins[0] not in self.tree.orphans
+        return begins if is_lone else []
 
     def _matching(self) -> Iterator[SpanKey]:
         for key, span in self.tree.spans.items():

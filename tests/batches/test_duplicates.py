@@ -1,6 +1,5 @@
 """Duplicates: a rollout that stands in several files is read from one, and counted in the others."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -278,30 +277,6 @@ def test_of_files_that_overlap_a_little_only_that_is_read():
         made = art_otel.batches(paths, **EVERYTHING)
         with pytest.raises(StoreError, match="part-00000"):
             list(made)
-
-
-def test_states_are_those_of_before_unless_something_is_left_out():
-    found = [talk(f"r-{number}", 1) for number in range(4)]
-    with written([found[:2], found[2:]], rows=1) as paths:
-        state = art_otel.batches(paths, **EVERYTHING).state
-        assert state["dataset"] == names_and_sizes(paths)
-    with written([found[:3], found[2:]], rows=1) as paths:
-        state = art_otel.batches(paths, **EVERYTHING).state
-        assert state["dataset"] != names_and_sizes(paths)
-        before = {**state, "dataset": names_and_sizes(paths)}  # of an art-otel that read r-2 twice
-        with pytest.raises(UsageError, match="resume: its dataset is"):
-            art_otel.batches(paths, **EVERYTHING, resume=before)
-
-
-def names_and_sizes(paths: Sequence[Path]) -> str:
-    """What a state said of a dataset before duplicates were known; kept states have to be understood."""
-    digest = hashlib.sha256()
-    for file in (file for path in paths for file in sorted(path.glob("*.parquet"))):
-        with pq.ParquetFile(file) as parquet:
-            for index in range(parquet.num_row_groups):
-                rows = parquet.metadata.row_group(index).num_rows
-                digest.update(f"{file.name}\0{file.stat().st_size}\0{index}\0{rows}\n".encode())
-    return digest.hexdigest()
 
 
 @pytest.mark.parametrize("seed", [None, 3])

@@ -1,6 +1,9 @@
 """Freshness: unknown is never fresh, and versions are compared by the number at their end."""
 
+from dataclasses import replace
+
 import pytest
+from msgspec import structs
 
 import art_otel
 from art_otel.batches.freshness import Freshness
@@ -26,7 +29,7 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("wanted", "first", "last", "reason"), EXACT)
-def test_a_version_is_that_of_the_first_call_and_the_last(wanted, first, last, reason):
+def test_a_version_is_that_of_every_call(wanted, first, last, reason):
     assert Freshness(policy_version=wanted).reason_against(sampled_by(first, last)) == reason
 
 
@@ -48,6 +51,27 @@ STALE = [
 def test_staleness_is_counted_in_versions(wanted, behind, first, reason):
     fresh = Freshness(policy_version=wanted, max_staleness=behind)
     assert fresh.reason_against(sampled_by(first, "12")) == reason
+
+
+EVERY_CALL = [
+    (["12", "11", "12"], "12", None, "another policy version"),
+    (["12", "12", "12"], "12", None, None),
+    (["12", None, "12"], "12", None, None),  # it has the rollout's
+    (["12", "3", "12"], "12", 5, "stale"),
+    (["12", "7", "12"], "12", 5, None),
+    (["12", "main", "12"], "12", 5, "policy version without a number"),
+]
+
+
+@pytest.mark.parametrize(("versions", "wanted", "behind", "reason"), EVERY_CALL)
+def test_calls_between_the_first_and_the_last_count_too(versions, wanted, behind, reason):
+    told = talk("r", *[1] * len(versions), policy_version=PolicyVersions(first="12", last="12"))
+    calls = [structs.replace(one, policy_version=version) for one, version in zip(told.calls, versions, strict=True)]
+    fresh = Freshness(policy_version=wanted, max_staleness=behind)
+    assert fresh.reason_against(replace(told, calls=tuple(calls))) == reason
+    # Without versions of the rollout those of the calls count, where all are known.
+    expected = "no policy version" if None in versions else reason
+    assert fresh.reason_against(replace(told, calls=tuple(calls), policy_version=None)) == expected
 
 
 @pytest.mark.parametrize("fields", [{}, {"policy_version": "main"}, {"policy_version": "12", "max_staleness": -1}])

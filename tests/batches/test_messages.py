@@ -100,8 +100,9 @@ def test_what_cannot_be_learnt_is_counted():
         ]
     )
     assert [one.rollout_id for one in found] == ["prompt unknown"]
-    assert report.histories_left_out == {"messages unknown": 1, "nothing trained": 1}
-    assert report.trajectories_left_out == {"nothing sampled": 1, "incomplete": 1, "status": 1}
+    assert report.histories_left_out == {"messages unknown": 1}
+    assert report.trajectories_left_out == {"nothing trained": 1, "nothing sampled": 1, "incomplete": 1, "status": 1}
+    assert report.trajectories == report.trajectories_used + report.trajectories_left_out.total()
 
 
 def test_filters():

@@ -187,7 +187,7 @@ def test_batches_and_epochs():
 def test_impossible_options():
     with pytest.raises(UsageError, match="batch_size"):
         preference_batches([], batch_size=0)
-    with pytest.raises(UsageError, match="choose from best_worst, best_each, all"):
+    with pytest.raises(UsageError, match="pairs='some': use one of 'best_worst', 'best_each', 'all'"):
         preference_batches([], pairs="some")
     with pytest.raises(UsageError, match="choose from ok"):
         preference_batches([], statuses=["well"])

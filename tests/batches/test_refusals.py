@@ -1,38 +1,136 @@
 """What batches refuse: options that make no sense, states of other streams, files that are gone or not the same."""
 
+import math
+import re
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import art_otel
-from art_otel.batches import final
+from art_otel.batches import Credit, discounted, final, weighted, whole
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import write_trajectories
-from tests.batches.token_rollouts import EVERYTHING, talk
+from tests.batches.token_rollouts import EVERYTHING, STATUSES, judged, talk
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"max_tokens": 0}, "max_tokens=0"),
-        ({"packed": True}, "packed=True needs max_tokens"),
-        ({"too_long": "drop"}, "too_long='drop': use one of 'leave_out', 'cut', 'raise'"),
-        ({"zero_variance": "drop"}, "zero_variance='drop'"),
-        ({"advantage": "ppo"}, "advantage='ppo': use one of 'grpo', "),
-        ({"advantage": 3}, "advantage=3: give a name"),
-        ({"credit": "final"}, "credit='final': give what"),
-        ({"credit": final}, "credit=<function final"),
-        ({"statuses": "fine"}, "statuses"),
-        ({"max_staleness": 1}, "say which version"),
-        ({"seed": -1}, "seed and epoch >= 0"),
-        ({"window": 0}, "window >= 1"),
-        ({"shard": (2, 2)}, "index < count"),
-    ],
-)
+def refuse(problem: str):
+    return pytest.raises(UsageError, match=re.escape(problem))
+
+
+WHOLE = "needs to be a whole number, "
+BATCHES = [
+    *(({"batch_size": wrong}, f"batch_size={wrong!r}: {WHOLE}at least 1") for wrong in (0, 2.5, None, True, "a")),
+    *(({"max_tokens": wrong}, f"max_tokens={wrong!r}: {WHOLE}at least 1") for wrong in (0, 2.0, "9")),
+    *(({"pad_token_id": wrong}, f"pad_token_id={wrong!r}: {WHOLE}from -") for wrong in (None, "0", 1.5, 2**31)),
+    *(({"seed": wrong}, f"seed={wrong!r}: {WHOLE}at least 0") for wrong in (-1, 1.5, "a", True)),
+    *(({"epoch": wrong}, f"epoch={wrong!r}: {WHOLE}at least 0") for wrong in (-1, 1.5, None)),
+    *(({"window": wrong}, f"window={wrong!r}: {WHOLE}at least 1") for wrong in (0, 2.5, "a")),
+    *(({"shard": wrong}, f"shard={wrong!r}: give (index, count)") for wrong in (3, (0,), None, "01")),
+    ({"shard": ("0", "1")}, "shard[1]='1': "),
+    ({"shard": (0, 0)}, "shard[1]=0: "),
+    *(({"shard": (wrong, 2)}, f"shard[0]={wrong!r}: {WHOLE}from 0 to 1") for wrong in (2, -1, 0.0)),
+    ({"packed": True}, "packed=True needs max_tokens"),
+    ({"packed": "yes"}, "packed='yes': use one of True, False"),
+    ({"complete_only": "no"}, "complete_only='no': use one of True, False"),
+    ({"too_long": "drop"}, "too_long='drop': use one of 'leave_out', 'cut', 'raise'"),
+    ({"zero_variance": "drop"}, "zero_variance='drop'"),
+    ({"advantage": "ppo"}, "advantage='ppo': use one of 'grpo', "),
+    ({"advantage": 3}, "advantage=3: give a name"),
+    ({"credit": "final"}, "credit='final': give what"),
+    ({"credit": final}, "credit=<function final"),
+    *(
+        ({"token_rewards": wrong}, "give a finite weight for each name")
+        for wrong in ("", ["a"], 5, {}, {"a": None}, {"a": "1"}, {"a": math.nan}, {5: 1.0}, {"": 1.0})
+    ),
+    *(({"splits": wrong}, 'give a text or several, as "train"') for wrong in (5, [["a"]], [5])),
+    ({"statuses": 5}, "statuses=5: give a text or several"),
+    ({"statuses": ["fine", None]}, "statuses: ['fine', None] do not exist; choose from ok, "),
+    ({"max_staleness": 1}, "say which version"),
+    *(({"max_staleness": wrong, "policy_version": "3"}, f"max_staleness={wrong!r}") for wrong in ("2", 1.5, -1)),
+    *(({"policy_version": wrong}, f"policy_version={wrong!r}: give a text") for wrong in ([], 12.0, True)),
+]
+
+
+@pytest.mark.parametrize(("options", "problem"), BATCHES)
 def test_options_that_make_no_sense_are_refused_before_anything_is_read(options, problem):
-    with pytest.raises(UsageError) as raised:
+    with refuse(problem):
         art_otel.batches("no such folder", **options)
-    assert problem in str(raised.value)
+
+
+CREDITS = [
+    *((weighted, wrong, "give a finite weight") for wrong in ({}, ["a"], "a", {"a": None}, {"a": math.inf})),
+    *((discounted, wrong, "a discount is a number from 0 to 1") for wrong in (-0.1, 1.1, math.nan, "x", None)),
+    (whole, None, "reward=None: give a function"),
+]
+
+
+@pytest.mark.parametrize(("credit", "wrong", "problem"), CREDITS)
+def test_credits_that_make_no_sense_are_refused(credit, wrong, problem):
+    with refuse(problem):
+        credit(wrong)
+
+
+CONVERSATIONS = [
+    *(({"batch_size": wrong}, f"batch_size={wrong!r}: {WHOLE}") for wrong in ("a", None, 1.5, 0, True)),
+    ({"reward": 5}, "reward=5: give a name, a function of a trajectory"),
+    ({"statuses": "done"}, "['done'] do not exist"),
+]
+
+
+@pytest.mark.parametrize("make", [art_otel.message_batches, art_otel.preference_batches])
+@pytest.mark.parametrize(("options", "problem"), CONVERSATIONS)
+def test_options_of_conversations_that_make_no_sense_are_refused(make, options, problem):
+    with refuse(problem):
+        make("no such folder", **options)
+
+
+def test_options_of_one_kind_of_conversations():
+    for wrong in ("a", math.nan, True):
+        with refuse(f"min_reward={wrong!r}: needs to be a finite number"):
+            art_otel.message_batches([], min_reward=wrong)
+    with refuse("pairs='most': use one of 'best_worst'"):
+        art_otel.preference_batches([], pairs="most")
+
+
+ANSWERS = [
+    ({"advantage": lambda rewards: ["a"] * len(rewards)}, "it made ['a']; it has to give each"),
+    ({"advantage": lambda _: "a"}, "it made 'a'; it has to give each"),
+    ({"advantage": lambda _: [0.0, 1.0]}, "it made [0.0, 1.0]; it has to give each"),
+    ({"credit": whole(lambda _: "1")}, "credit: of rollout 'r' it gave '1' as a reward"),
+    ({"credit": whole(lambda _: np.zeros(2))}, "as a reward; it has to be a number, or None"),
+    ({"credit": Credit(per="call", rewards=lambda _: None)}, "gave None; it has to give 1 rewards, one for each turn"),
+    ({"credit": Credit(per="call", rewards=lambda _: (0.0, 1.0))}, "gave (0.0, 1.0); it has to give 1 rewards"),
+]
+
+
+@pytest.mark.parametrize(("options", "problem"), ANSWERS)
+def test_functions_that_give_something_else_are_named(options, problem):
+    with refuse(problem):
+        list(art_otel.batches(talk("r", 1, reward=1.0), **options))
+
+
+def test_a_reward_of_a_conversation_is_a_number():
+    for make in (art_otel.message_batches, art_otel.preference_batches):
+        made = make(talk("r", 1, group_id="g"), reward=lambda _: "1")
+        with refuse("reward: of rollout 'r' it gave '1' as a reward"):
+            list(made)
+
+
+def test_numbers_of_numpy_are_numbers():
+    found = [talk(f"r-{number}", 1, reward=number) for number in range(3)]
+    numbers = {"batch_size": 2, "max_tokens": 9, "seed": 1, "epoch": 0, "window": 1, "pad_token_id": 0}
+    state = art_otel.batches(found, **numbers).state
+    chosen = {name: np.int64(number) for name, number in numbers.items()}
+    assert art_otel.batches(found, **chosen, shard=[0, np.int32(1)], resume=state).state == state
+    assert list(art_otel.batches(found, credit=whole(lambda one: np.float32(one.reward)))) != []
+
+
+def test_no_status_asked_for_is_any():
+    found = [talk(f"r-{status}", 1, status=status, reward=1.0) for status in STATUSES]
+    (batch,) = art_otel.batches(found, statuses=None)
+    assert len(batch.rollout_ids) == len(STATUSES)
 
 
 def test_a_state_of_another_stream_is_refused(tmp_path):
@@ -50,11 +148,45 @@ def test_a_state_of_another_stream_is_refused(tmp_path):
             art_otel.batches(sources, **EVERYTHING | chosen, resume=state)
     with pytest.raises(UsageError, match="resume: its dataset is None"):
         art_otel.batches(found, **EVERYTHING, seed=1, resume={})
+    for wrong in ("x", [1]):
+        with refuse("give the `state` of earlier batches"):
+            art_otel.batches(found, **EVERYTHING, seed=1, resume=wrong)
+    with refuse(f'resume["window"]=-1: {WHOLE}'):
+        art_otel.batches(found, **EVERYTHING, seed=1, resume={**state, "window": -1})
     write_trajectories(found[:3], tmp_path / "a.parquet")
     state = art_otel.batches(tmp_path, **EVERYTHING).state
     write_trajectories(found, tmp_path / "a.parquet")
     with pytest.raises(UsageError, match="resume: its dataset is "):
         art_otel.batches(tmp_path, **EVERYTHING, resume=state)
+
+
+CHANGES = [
+    {"reward": 1.0},
+    {"rewards": (judged(0.5, "style"),)},
+    {"status": "error"},
+    {"incomplete_reasons": {"missing root": 1}},
+    {"split": "train"},
+    {"group_id": "g"},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("where", ["memory", "files"])
+def test_a_dataset_is_another_where_a_rollout_was_changed(tmp_path, where, change):
+    """Files of one name and size too: which of two rollouts was changed is not seen in statistics."""
+    bare = [talk(f"r-{number}", 1) for number in range(2)]
+    one, other = [replace(bare[0], **change), bare[1]], [bare[0], replace(bare[1], **change)]
+    sources = [one, other, one]
+    if where == "files":
+        sources = [tmp_path / name for name in ("one", "other", "copy")]
+        write_trajectories(one, sources[0])
+        write_trajectories(other, sources[1])
+        shutil.copytree(sources[0], sources[2])
+        assert len({next(folder.glob("*.parquet")).stat().st_size for folder in sources}) == 1
+    first, second, again = (art_otel.batches(each, **EVERYTHING) for each in sources)
+    with refuse("resume: its dataset is "):
+        art_otel.batches(sources[1], **EVERYTHING, resume=first.state)
+    assert first.state == again.state != second.state
 
 
 def test_files_that_vanish_or_change_between_planning_and_reading_are_named(tmp_path):
@@ -75,7 +207,7 @@ def test_paths_without_trajectories_and_other_things_are_refused(tmp_path):
     for wrong in (tmp_path, tmp_path / "nothing", str(tmp_path / "*.parquet")):
         with pytest.raises(StoreError, match=r"parquet|no such file"):
             art_otel.batches(wrong)
-    for other in ([3], [None], [b"out"]):
+    for other in ([3], [None], [b"out"], 5, None):
         with pytest.raises(UsageError, match="give paths of trajectory files, or trajectories"):
             art_otel.batches(other)
 
@@ -85,10 +217,3 @@ def test_a_file_that_is_given_twice_would_train_twice(tmp_path):
     (file,) = tmp_path.glob("*.parquet")
     with pytest.raises(UsageError, match="is given twice"):
         art_otel.batches([tmp_path, file])
-
-
-@pytest.mark.parametrize("options", [{"batch_size": 2.5}, {"batch_size": None}, {"max_tokens": 0}, {"max_tokens": "9"}])
-def test_sizes_that_are_no_whole_numbers_are_refused(options):
-    with pytest.raises(UsageError, match="needs to be a whole number, at least 1"):
-        art_otel.batches([], **options)
-    assert list(art_otel.batches([], batch_size=np.int64(2), max_tokens=np.int64(9))) == []

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.errors import UsageError
 from tests.batches.rollouts import rollout
 from tests.batches.token_rollouts import judged, stored, talk
+from tests.batches.tokenizers import CHATML, bpe
 from tests.trajectories.token_calls import call, choice
 
 
@@ -87,7 +87,14 @@ def test_what_is_no_usable_number_leaves_its_completion_out(bad):
     assert rewarded(*both, sizes=(2,))[0] == []
 
 
-@pytest.mark.parametrize("weights", [{}, {"a": math.nan}])
-def test_weights_that_make_no_sum_are_refused(weights):
-    with pytest.raises(UsageError, match="give a finite weight"):
-        rewarded(weights=weights)
+@pytest.mark.parametrize("ids", [[5], [5, 6, 7], list(range(10)), None])
+def test_they_are_not_placed_on_tokens_that_no_server_gave(ids):
+    """The completion's ids are known, its prompt's are not, so both are tokenised here: into others."""
+    asked, rewards = call(0, "q", None, choice("hello", ids)), (of_tokens(0.5, 0, 1), of_tokens(0.5, 0, 1, on=9))
+    made = art_otel.batches(
+        rollout([asked], rewards=rewards), advantage=None, token_rewards="reward", tokenizer=bpe(CHATML)
+    )
+    (batch,) = made
+    assert batch.retokenised.all()
+    assert not batch.token_rewards.any()
+    assert made.report.unplaced_token_rewards == 1

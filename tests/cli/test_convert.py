@@ -52,10 +52,22 @@ def test_folders_globs_and_compression(tmp_path, capsys):
         assert json.loads(out)["trajectories"]["complete"] == 1
 
 
-def test_standard_input(tmp_path):
-    command = [sys.executable, "-m", "art_otel", "convert", "-", "--out", str(tmp_path), "--json"]
+@pytest.mark.parametrize("workers", [[], ["--workers", "1"], ["--workers", "2"]])
+@pytest.mark.parametrize("other", [[], [str(RECORDINGS / "genai_span" / "error_retry.jsonl")]])
+def test_standard_input(workers, other, tmp_path):
+    command = [sys.executable, "-m", "art_otel", "convert", "-", *other, "--out", str(tmp_path), "--json", *workers]
     result = subprocess.run(command, input=SYNC.read_bytes(), capture_output=True, check=True)
-    assert json.loads(result.stdout)["files"][0]["path"] == "<stdin>"
+    report = json.loads(result.stdout)
+    assert report["files"][0]["path"] == "<stdin>"
+    assert report["spans"]["used"] == (5 + 7 if other else 5)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_standard_input_that_is_closed_is_exit_1(workers, tmp_path):
+    command = [sys.executable, "-m", "art_otel", "convert", "-", "--out", str(tmp_path), "--workers", workers]
+    result = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *command], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "standard input is closed" in result.stderr
 
 
 def test_a_source_that_is_not_there_is_exit_1(tmp_path, capsys):

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from art_otel.cli import main
+from art_otel.store import write_trajectories
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
 from tests.dumps import attribute, chat_span, make_span
 
@@ -176,3 +178,12 @@ def test_a_terminal_that_knows_ascii_only_is_no_error(dataset):
     result = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert result.returncode == 0
     assert b"trained" in result.stdout
+
+
+def test_several_attempts_are_one_json_list(tmp_path, capsys):
+    (known,), _ = convert_spans(tmp_path / "in", make_span(1, name="rollout x"), chat_span(2, 1, ["a"], "b"))
+    attempts = [replace(known, attempt=number, incomplete_reasons={"of tomorrow": 1}) for number in (1, 2)]
+    write_trajectories(attempts, tmp_path / "x.parquet")
+    told = json.loads(show(capsys, tmp_path / "x.parquet", "--rollout", known.rollout_id, "--json"))
+    assert [one["attempt"] for one in told] == [1, 2]
+    assert "of tomorrow (1)" in show(capsys, tmp_path / "x.parquet", "--rollout", known.rollout_id)

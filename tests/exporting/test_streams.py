@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 
 from art_otel.batches import per_call, step_wise
@@ -179,3 +180,18 @@ def test_a_rollout_in_two_folders_is_exported_once(tmp_path, rollouts, takes):
 def told(item: object) -> str:
     """Everything in an item; arrays do not compare."""
     return repr(item)
+
+
+def test_choices_that_can_be_asked_only_once_are_kept(rollouts, tmp_path):
+    once = Choice(splits=iter(["val"]), statuses=iter(["ok"]))
+    items, report = items_of(rollouts, "trajectories", once, tmp_path)
+    assert [item.trajectory.rollout_id for item in items] == ["r-val"]
+    assert report.not_carried["usage"].trajectories is not None
+
+
+def test_a_trajectory_of_which_nothing_can_be_exported_is_left_out(tmp_path):
+    known = conversation("r", "Rain.", 1.0)
+    blind = replace(known, turns=tuple(msgspec.structs.replace(turn, messages=None) for turn in known.turns))
+    items, report = items_of([blind], "conversations", Choice(), tmp_path)
+    assert (items, report.trajectories_used) == ([], 0)
+    assert sum(report.trajectories_left_out.values()) == 1

@@ -3,6 +3,9 @@
 import base64
 import gzip
 import json
+import os
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,6 +112,21 @@ def read_bytes(folder: Path, data: bytes, name="in.dump", **options):
     account = FileAccount()
     (source,) = find_inputs([path])
     return list(read_file(source, account, **options)), account
+
+
+@contextmanager
+def standard_input(data: bytes):
+    """These bytes as the standard input of this process."""
+    before = os.dup(0)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+        try:
+            yield
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
 
 
 def spans_of(records):

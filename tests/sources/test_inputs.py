@@ -1,8 +1,8 @@
 """find_inputs: every file once, in order, and nothing that art-otel wrote itself."""
 
-import io
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Input, find_inputs, read_file
-from tests.sources.requests import lines, span, spans_of, traces
+from tests.sources.requests import lines, span, spans_of, standard_input, traces
 
 
 @pytest.fixture
@@ -68,12 +68,34 @@ def test_a_source_that_leads_to_nothing_is_named(source, tmp_path, monkeypatch):
     assert str(error.value).startswith(source)
 
 
-def test_standard_input(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines(traces(span(), span(2))))))
+def test_standard_input():
     (source,) = find_inputs(["-"])
     account = FileAccount()
-    assert len(spans_of(read_file(source, account))) == 2
+    with standard_input(lines(traces(span(), span(2)))):
+        assert len(spans_of(read_file(source, account))) == 2
     assert (source.size, source.explicit, account.path) == (None, True, "<stdin>")
+
+
+def test_standard_input_that_has_nothing_yet():
+    end, other = os.pipe()
+    before = os.dup(0)
+    os.dup2(end, 0)
+    os.set_blocking(0, False)
+    threading.Timer(0.3, lambda: (os.write(other, lines(traces(span()))), os.close(other))).start()
+    try:
+        assert len(spans_of(read_file(find_inputs(["-"])[0], FileAccount()))) == 1
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(end)
+
+
+def test_standard_input_that_is_closed(monkeypatch):
+    account = FileAccount()
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SourceError, match="standard input is closed; pipe a dump into the command, or name a file"):
+        list(read_file(find_inputs(["-"])[0], account))
+    assert account.error is not None
 
 
 def test_a_name_that_is_no_text_can_be_printed(tmp_path):

@@ -16,7 +16,18 @@ from art_otel.sources import FileAccount, Limits, find_inputs, read_file
 from art_otel.sources.parquet_lines import read_lines, write_lines
 from art_otel.sources.parquet_rows import json_rows
 from tests.conversions import convert_files
-from tests.sources.requests import TRACE, damages_of, lines, numbers, read_bytes, reasons_of, span, spans_of, traces
+from tests.sources.requests import (
+    TRACE,
+    damages_of,
+    lines,
+    numbers,
+    read_bytes,
+    reasons_of,
+    span,
+    spans_of,
+    standard_input,
+    traces,
+)
 from tests.sources.test_laws import laws
 from tests.sources.writers import clickhouse
 from tests.sources.writers.parquet import EXPORTS, parquet
@@ -79,12 +90,11 @@ def test_a_real_export_converts(export, calls, rollouts, tmp_path):
     assert not report.quarantine
 
 
-def test_parquet_from_standard_input(monkeypatch):
-    stdin = io.TextIOWrapper(io.BytesIO(CLICKHOUSE.read_bytes()))
-    monkeypatch.setattr("sys.stdin", stdin)
+def test_parquet_from_standard_input():
     (source,) = find_inputs(["-"])
     account = FileAccount()
-    assert len(list(read_file(source, account))) == 600
+    with standard_input(CLICKHOUSE.read_bytes()):
+        assert len(list(read_file(source, account))) == 600
     assert account.bytes == CLICKHOUSE.stat().st_size
 
 

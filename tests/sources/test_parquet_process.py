@@ -1,13 +1,11 @@
 """The process that reads Parquet: when it cannot start, has no room or dies, that is told and nothing is raised."""
 
-import io
-
 import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, find_inputs, read_file
 from art_otel.sources.parquet_process import ParquetProcess
-from tests.sources.requests import read_bytes
+from tests.sources.requests import read_bytes, standard_input
 from tests.sources.writers.parquet import EXPORTS
 
 CLICKHOUSE = EXPORTS / "clickhouse_otel_traces.parquet"
@@ -28,13 +26,13 @@ def test_a_process_that_dies_is_told(tmp_path):
 
 
 def test_no_temporary_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    (source,) = find_inputs(["-"])
+    with standard_input(CLICKHOUSE.read_bytes()):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+        with pytest.raises(SourceError, match=r"<stdin>: no temporary file"):
+            list(read_file(source, FileAccount()))
     with pytest.raises(SourceError, match=r"in\.dump: no temporary file to read it with .*; make room or set TMPDIR"):
         read_bytes(tmp_path, CLICKHOUSE.read_bytes())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CLICKHOUSE.read_bytes())))
-    (source,) = find_inputs(["-"])
-    with pytest.raises(SourceError, match=r"<stdin>: no temporary file"):
-        list(read_file(source, FileAccount()))
 
 
 def test_no_process(tmp_path, monkeypatch):

@@ -153,3 +153,8 @@ def test_a_file_url_is_a_local_path(tmp_path):
     for source in (f"file://{folder}", f"file://{folder}/a%20b.jsonl", f"file://localhost{folder}/*.jsonl"):
         (found,) = find_inputs([source])
         assert found.path == tmp_path / "a b.jsonl"
+
+
+def test_a_glob_that_is_none_is_a_source_error():
+    with pytest.raises(SourceError, match=r"\[z-a\].*is no glob"):
+        _glob_pattern("b/[z-a]*.json")

@@ -22,6 +22,14 @@ def test_one_stream_or_several(compression, tmp_path):
         assert (account.compression, account.bytes) == (compression, len(data))
 
 
+def test_zstd_may_begin_with_a_frame_to_skip(tmp_path):
+    for low in (0x50, 0x5F):
+        skipped = bytes([low]) + b"\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"any"
+        records, account = read_bytes(tmp_path, b"".join(skipped + COMPRESSORS["zstd"](line) for line in LINES))
+        assert (len(spans_of(records)), damages_of(records)) == (len(NUMBERS), [])
+        assert (account.format, account.compression) == ("otlp-json", "zstd")
+
+
 @pytest.mark.parametrize("compression", COMPRESSORS)
 def test_cut_anywhere(compression, tmp_path):
     data = COMPRESSORS[compression](PLAIN)

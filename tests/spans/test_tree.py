@@ -1,5 +1,6 @@
 """SpanTree: each span once, no cycles, orphans known, whatever the order of delivery."""
 
+import itertools
 import random
 
 from hypothesis import given
@@ -35,6 +36,16 @@ def test_the_richest_of_several_deliveries_stays():
         tree = grow_tree(order)
         assert tree.spans[key(1)] == ended
         assert tree.deliveries[key(1)] == 3
+
+
+def test_what_a_span_dropped_is_in_the_record_of_its_start():
+    started = [make(1, end_ns=None, attributes={"a": 1, "b": number}) for number in (1, 2)]
+    whole = make(1, attributes={"b": 3})
+    dropped = make(1, attributes={"b": 3}, dropped_attributes_count=1)
+    for order in itertools.permutations([*started, dropped, dropped]):
+        (found,) = grow_tree(order).spans.values()
+        assert (found.attributes, found.dropped_attributes_count) == ({"a": 1, "b": 3}, 1)
+    assert grow_tree([*started, whole]).spans[key(1)] == whole
 
 
 def test_a_span_whose_parent_is_missing_is_an_orphan():

@@ -67,7 +67,7 @@ def test_arts_columns_come_first_with_arts_types(tmp_path):
     schema = pq.read_schema(tmp_path / "x.parquet")
     assert schema.names[:10] == list(ART)
     assert [schema.field(name).type for name in ART] == list(ART.values())
-    assert schema.metadata == {b"art_otel.schema_version": b"2"}
+    assert schema.metadata == {b"art_otel.schema_version": b"3"}
 
 
 def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
@@ -153,11 +153,11 @@ def test_the_same_trajectories_give_the_same_bytes(tmp_path):
 def test_rows_become_columns_without_pyarrow_compute():
     """It takes 40 ms to load, in every worker; a mask over lists or records loads it."""
     code = (
-        "import sys\nfrom art_otel.store.encode import encode_batches\n"
+        "import sys\nfrom art_otel.store.encode import encode_batches, weighed_row\n"
         "from art_otel.trajectories import PolicyVersions, Trajectory\n"
         "known = dict(policy_version=PolicyVersions(first='1', last='2'), logs=('x',))\n"
         "rows = [Trajectory(rollout_id=name, trace_id='t', **has) for name, has in (('a', {}), ('b', known))]\n"
-        "(batch,) = encode_batches(rows)\n"
+        "(batch,) = encode_batches(map(weighed_row, rows))\n"
         "print(batch.column('policy_version').null_count, batch.column('logs').null_count)\n"
         "print('pyarrow.compute' in sys.modules)"
     )

@@ -12,7 +12,7 @@ import pytest
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, merge_runs, read_trajectories, write_run, write_trajectories
 from art_otel.store.codecs import Scalar
-from art_otel.store.schema import ROW
+from art_otel.store.schema import ROW, SCHEMA_VERSION
 from art_otel.trajectories import Trajectory
 from tests.store.test_columns import ANSWER, QUESTION, call, trajectory
 
@@ -142,7 +142,11 @@ def test_a_path_without_files_is_refused_at_once(tmp_path, path, problem):
         read_trajectories(tmp_path / path)
 
 
-def change(path: Path, table: pa.Table, version: bytes | None = b"2") -> Path:
+THIS = str(SCHEMA_VERSION).encode()
+NEXT = SCHEMA_VERSION + 1
+
+
+def change(path: Path, table: pa.Table, version: bytes | None = THIS) -> Path:
     metadata = {} if version is None else {b"art_otel.schema_version": version}
     pq.write_table(table.replace_schema_metadata(metadata), path)
     return path
@@ -164,7 +168,7 @@ def read_error(path: Path) -> str:
 def test_a_file_that_is_not_ours_is_refused(tmp_path, table):
     other = tmp_path / "bad.parquet"
     assert "not a trajectory file" in read_error(change(other, table, None))
-    assert "has schema version 3" in read_error(change(other, table, b"3"))
+    assert f"has schema version {NEXT}" in read_error(change(other, table, str(NEXT).encode()))
     assert "not a trajectory file" in read_error(change(other, table, b"\xff"))
     assert "column status is missing" in read_error(change(other, table.drop_columns(["status"])))
     assert "column reward is" in read_error(
@@ -191,9 +195,18 @@ def test_a_file_of_an_earlier_version_lacks_what_later_ones_added(tmp_path):
     ]
     assert {(given.choice, given.token_start, given.token_end) for given in found.rewards} == {(None, None, None)}
     assert [turn.token_ids.tolist() for turn in found.turns] == [[7, 8], [9]]
-    write_trajectories([found], tmp_path / "2.parquet")
-    assert list(read_trajectories(tmp_path / "2.parquet")) == [found]
-    assert pq.read_schema(VERSIONS / "1.parquet").names == pq.read_schema(tmp_path / "2.parquet").names
+    write_trajectories([found], tmp_path / "now.parquet")
+    assert list(read_trajectories(tmp_path / "now.parquet")) == [found]
+    assert pq.read_schema(VERSIONS / "1.parquet").names == pq.read_schema(tmp_path / "now.parquet").names
+
+
+def test_a_file_of_version_2_has_parts_of_calls_and_no_kinds_of_targets():
+    (found,) = read_trajectories(VERSIONS / "2.parquet")
+    assert [(given.choice, given.token_end, given.target_kind) for given in found.rewards] == [
+        (None, None, None),
+        (0, 1, None),
+        (None, None, None),
+    ]
 
 
 def test_a_file_of_this_version_has_everything(tmp_path, table):

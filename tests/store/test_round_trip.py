@@ -1,5 +1,7 @@
 """Law 5: reading what was written gives back the same object."""
 
+import math
+
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -229,3 +231,16 @@ def test_numbers_that_json_lacks_become_null(tmp_path):
     write_trajectories([trajectory], tmp_path / "one.parquet")
     (read,) = read_trajectories(tmp_path / "one.parquet")
     assert read.metadata == {"a": None, "b": 2**70}
+
+
+def test_a_metric_that_is_no_number_is_unknown(tmp_path):
+    given = Trajectory(rollout_id="r", trace_id="t", metrics={"a": math.nan, "b": 1.0})
+    write_trajectories([given], tmp_path / "x.parquet")
+    (found,) = read_trajectories(tmp_path / "x.parquet")
+    assert found.metrics == {"b": 1.0}
+
+
+def test_a_turn_of_no_call_cannot_be_stored(tmp_path):
+    given = Trajectory(rollout_id="r", trace_id="t", turns=(Turn(call=5, choice=None),))
+    with pytest.raises(StoreError, match="rollout 'r' cannot be stored"):
+        write_trajectories([given], tmp_path / "x.parquet")

@@ -337,3 +337,10 @@ def test_anything_that_is_a_trajectory_can_be_logged(tmp_path_factory, batch):
 def test_a_base_path_below_nobody_s_home_is_refused():
     with pytest.raises(UsageError, match="base_path='~nobody-of-this-name': its ~ leads to no home folder"):
         RunLog("p", "m", base_path="~nobody-of-this-name")
+
+
+def test_a_trajectorys_metric_does_not_pass_for_the_batchs_reward():
+    given = TrajectoryGroup(group_id="g", trajectories=(one("r", metrics={"reward": 5.0, "steps": 2.0}),))
+    found = batch_metrics([given], "val")
+    assert "reward" not in found
+    assert found["steps"] == 2.0

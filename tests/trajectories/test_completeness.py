@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_otel.calls import Choice, Message
 from art_otel.spans import Damage, Span
+from art_otel.testing import SpanBuilder
+from art_otel.trajectories import SpanGroup, build_trajectories
 from art_otel.trajectories.completeness import find_losses
 from tests.conversions import RECORDINGS, convert_files, convert_spans
 from tests.dumps import chat_span, make_span, request_of, write_lines
@@ -103,6 +106,19 @@ def test_an_earlier_response_nobody_recorded(tmp_path):
         "output.mime_type": "application/json",
     }
     assert reasons(tmp_path, rollout(), make_span(2, 1, attributes=known)) == {"unknown history": 1}
+
+
+def test_a_call_whose_own_input_nobody_recorded_has_an_unknown_history_too():
+    builder = SpanBuilder()
+    root = builder.rollout("r")
+    sampled = [Choice(index=0, message=Message(role="assistant", content="yes"), finish_reason="stop")]
+    first = builder.chat(root, [Message(role="user", content="hi")], sampled)
+    earlier = first.attributes["gen_ai.response.id"]
+    blind = {"art.request.parameters": json.dumps({"model": "m", "previous_response_id": earlier})}
+    second = builder.chat(root, [], sampled, attributes=blind)
+    del second.attributes["gen_ai.input.messages"]
+    (found,) = build_trajectories(SpanGroup(spans=(root, first, second))).trajectories
+    assert (found.turns[1].messages, found.incomplete_reasons) == (None, {"unknown history": 1})
 
 
 def test_an_earlier_response_is_the_prompt_of_the_next(tmp_path):

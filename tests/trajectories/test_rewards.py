@@ -5,6 +5,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from art_otel.batches import discounted, step_wise
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import Kinship, SpanGroup, build_trajectories
 from tests.conversions import convert_files, convert_spans
@@ -310,3 +311,52 @@ def test_a_reward_names_the_attempt_that_it_judges(tmp_path):
         (2, [0.5]),
         (3, [0.75, 7.0]),
     ]
+
+
+def named(response_id, value=-5.0, **more):
+    given = {"gen_ai.evaluation.score.value": value, "gen_ai.response.id": response_id} | more
+    return make_span(30, 1, name="reward reward", attributes={"gen_ai.evaluation.name": "reward"} | given)
+
+
+def test_a_reward_of_a_response_that_its_rollout_does_not_have_is_no_reward_of_the_rollout(tmp_path):
+    spans = [rollout(attributes={"art.reward": 0.9}), chat_span(2, 1, ["a"], "b"), named("typo")]
+    (trajectory,), report = convert_spans(tmp_path, *spans)
+    assert (trajectory.reward, len(trajectory.rewards)) == (0.9, 1)
+    assert trajectory.incomplete_reasons == {"value quarantined": 1}
+    assert report.spans.quarantined == {"bad reward": 1}
+    assert "names response 'typo', which 0 calls have" in report.quarantine[0].detail
+
+
+def test_a_reward_of_a_response_that_two_calls_have_is_no_reward_of_the_rollout(tmp_path):
+    calls = [chat_span(number, 1, [f"q{number}"], "b") for number in (2, 3)]
+    for call in calls:
+        call["attributes"].append({"key": "gen_ai.response.id", "value": {"stringValue": "same"}})
+    (trajectory,), report = convert_spans(tmp_path, rollout(), *calls, named("same"))
+    assert trajectory.reward is None
+    assert "names response 'same', which 2 calls have" in report.quarantine[0].detail
+
+
+def test_a_reward_of_a_lost_call_of_its_own_trace_is_no_reward_of_the_rollout(tmp_path):
+    lost = make_span(30, 1, name="reward reward", links=link_to(99), attributes={"art.reward": 1.0})
+    (trajectory,), report = convert_spans(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"), lost)
+    assert (trajectory.reward, trajectory.complete) == (None, False)
+    assert report.quarantine[0].detail == f"judges span {99:016x}, which is in no rollout of the sources"
+
+
+def test_a_judge_that_is_a_rollout_itself_does_not_keep_what_it_gives_to_others(tmp_path):
+    judge = [rollout(), chat_span(2, 1, ["is it good?"], "yes")]
+    given = make_span(30, 1, name="reward reward", links=link_to(1, trace=7), attributes={"art.reward": 1.0})
+    (trajectory,), report = convert_spans(tmp_path, *judge, given)
+    assert (trajectory.reward, trajectory.complete) == (None, True)
+    assert report.spans.ignored == {"reward without its rollout": 1}
+
+
+def test_a_reward_of_a_tool_in_a_step_says_so(tmp_path):
+    score = {"art.reward": 0.1, "traceloop.span.kind": "tool"}
+    spans = [rollout(), step(2, 0), chat_span(3, 2, ["a"], "b"), make_span(4, 2, name="tool", attributes=score)]
+    spans.append(make_span(5, 1, name="reward reward", links=link_to(2), attributes={"art.reward": 1.0}))
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    kinds = {reward.value: (reward.step, reward.target[-1], reward.target_kind) for reward in trajectory.rewards}
+    assert kinds == {0.1: (0, "4", "tool"), 1.0: (0, "2", None)}
+    assert step_wise().rewards(trajectory) == (1.0,)
+    assert discounted(1.0).rewards(trajectory) == (1.0,)

@@ -67,6 +67,35 @@ def test_an_unmarked_span_with_an_id_is_the_rollout_where_the_id_begins(tmp_path
     assert report.spans.ignored == {"outside every rollout": 1}
 
 
+def test_a_lone_call_with_an_id_is_its_own_rollout(tmp_path):
+    call = chat_span(1, None, ["a"], "b", attributes={ID: "r"})
+    reward = make_span(2, trace=2, name="reward x", attributes={ID: "r", "art.reward": 1.0})
+    below = [make_span(3, trace=3), chat_span(4, 3, ["a"], "b", trace=3, attributes={ID: "r"})]
+    for number, spans in enumerate(([call], [call, reward], below)):
+        (trajectory,), _ = convert_spans(tmp_path / str(number), *spans)
+        assert (trajectory.rollout_id, trajectory.status, len(trajectory.calls)) == ("r", "ok", 1)
+        assert trajectory.complete
+
+
+def test_calls_of_one_id_without_a_common_root_miss_it(tmp_path):
+    calls = [chat_span(number, None, ["a"], "b", trace=number, attributes={ID: "r"}) for number in (1, 2)]
+    (trajectory,), _ = convert_spans(tmp_path / "two", *calls)
+    assert (trajectory.status, len(trajectory.calls)) == ("unfinished", 2)
+    assert trajectory.incomplete_reasons == {"missing root": 1}
+    (trajectory,), _ = convert_spans(tmp_path / "orphan", chat_span(1, 9, ["a"], "b", attributes={ID: "r"}))
+    assert trajectory.incomplete_reasons == {"missing root": 1, "missing parent": 1}
+
+
+def test_a_root_that_dropped_its_id_has_it_from_its_start(tmp_path):
+    start = make_span(1, name="rollout x", attributes={ID: "r", "art.group.id": "g"}, endTimeUnixNano="0")
+    root = make_span(1, name="rollout x", attributes={"art.metric.m": 1.0}, droppedAttributesCount=2)
+    (trajectory,), report = convert_spans(tmp_path, start, root, chat_span(2, 1, ["a"], "b", attributes={ID: "r"}))
+    assert (trajectory.rollout_id, trajectory.group_id, trajectory.name) == ("r", "g", "x")
+    assert (trajectory.status, trajectory.metrics) == ("ok", {"m": 1.0})
+    assert trajectory.incomplete_reasons == {"attributes dropped": 2}
+    assert report.spans.ignored == {"start of a span that ended": 1}
+
+
 def test_a_nested_rollout_is_its_own_trajectory(tmp_path):
     spans = [
         make_span(1, name="rollout outer", attributes={ID: "outer"}),

@@ -8,7 +8,7 @@ something is missing says so.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from art_otel.attributes import REDACTED, REDACTED_TOKENS, ROLLOUT_ID
+from art_otel.attributes import METADATA_PREFIX, REDACTED, REDACTED_TOKENS, ROLLOUT_ID
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.content_names import names_content
 from art_otel.tracing.redaction.secret_names import kind_of_attribute, kind_of_key
@@ -64,7 +64,12 @@ class SpanRedaction:
                 continue
             before = self.tally.count
             kind = kind_of_attribute(name)
-            read = self._value(value, _MAX_DEPTH) if kind is None else self._secret(value, kind)
+            if kind is not None:
+                read = self._secret(value, kind)
+            elif holds_names(name, value):
+                read = self._texts.redact_named(cast(str, value), self.tally)
+            else:
+                read = self._value(value, _MAX_DEPTH)
             self.content = self.content or (self.tally.count > before and names_content(name))
             kept[self.name(name)] = read
         return kept
@@ -105,6 +110,11 @@ class SpanRedaction:
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
             return tuple(self._secret(inner, kind) for inner in cast(Sequence[Value], value))
         return self._texts.replace(value if isinstance(value, str) else str(value), kind, self.tally)
+
+
+def holds_names(name: str, value: Value) -> bool:
+    """Whether an attribute is JSON whose keys are the app's own names, as those of attributes are: its metadata."""
+    return name.startswith(METADATA_PREFIX) and isinstance(value, str) and value.startswith(("{", "["))
 
 
 def _earlier(given: Attributes) -> int:

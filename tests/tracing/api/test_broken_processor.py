@@ -5,6 +5,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel import get_current_trajectory, reward, rollout, step
 from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.own_rollout import OwnRollout
 
 
 class Broken(SpanProcessor):
@@ -39,3 +40,15 @@ def test_a_broken_processor_of_the_app_stops_no_rollout(app, where, caplog):
     AS_GUEST.faults = before
     if where == "end":
         assert app.stored()["agent"].status == "ok"
+
+
+def test_a_broken_processor_of_the_app_stops_no_exit_handler(app, caplog):
+    own = OwnRollout(lambda: app.provider.get_tracer("art_otel"), app.rollouts.counts, name="own")
+    own.join()
+    app.provider.add_span_processor(Broken("end"))
+    before = AS_GUEST.faults
+    own.end()
+    assert AS_GUEST.faults == before + 1
+    assert "broken end" in caplog.text
+    AS_GUEST.faults = before
+    assert app.stored()["own"].complete

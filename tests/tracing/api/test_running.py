@@ -3,13 +3,16 @@
 import logging
 import math
 import threading
+from enum import IntEnum
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel import get_current_trajectory, rollout, step
+from art_otel import get_current_trajectory, reward, rollout, step
+from art_otel.errors import UsageError
 from art_otel.tracing import scalars
-from art_otel.tracing.guest import AS_GUEST
 from tests.tracing.api.app import messages, questions
 
 
@@ -47,7 +50,9 @@ def test_a_tool_message_is_related_to_its_completion(app):
             span.set_attribute("gen_ai.operation.name", "chat")
             span.set_attribute("gen_ai.response.id", "r2")
             span.set_attribute("gen_ai.input.messages", messages("user", "add"))
-            span.set_attribute("gen_ai.output.messages", scalars.scalar([{"role": "assistant", "parts": [call]}]))
+            span.set_attribute(
+                "gen_ai.output.messages", scalars.scalar([{"role": "assistant", "parts": [call]}], "messages")
+            )
         tool_message = {"role": "tool", "tool_call_id": "call_0", "content": "2"}
         history = trajectory.get_history("r2")
         assert [asked.id for asked in history[-1].tool_calls] == [tool_message["tool_call_id"]]
@@ -89,7 +94,7 @@ def test_bad_values_are_kept_as_text_and_logged_once(app, caplog):
     assert found.complete
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 4
-    assert "metric 'bad' is no finite number and is kept as text: nan" in said[0]
+    assert "metric 'bad' is no finite number and is kept as text: it is nan" in said[0]
 
 
 def test_the_last_reward_counts(app, caplog):
@@ -100,7 +105,7 @@ def test_the_last_reward_counts(app, caplog):
         trajectory.reward = math.nan
         trajectory.reward = "good"
         assert trajectory.reward == 0.5
-    assert "reward 'reward' is no finite number and is not recorded: nan" in caplog.text
+    assert "reward 'reward' is no finite number and is not recorded: it is nan" in caplog.text
     trajectory.reward = 1.0
     assert "has ended" in caplog.text
     found = app.stored()["agent"]
@@ -150,11 +155,44 @@ def test_what_fails_to_be_told_costs_nothing_else(app, caplog):
         trajectory.metadata["number"] = 1
     found = app.stored()["agent"]
     assert (found.logs, found.metadata) == (
-        ("heard",),
-        {"mute": "<test_what_fails_to_be_told_costs_nothing_else.<locals>.Mute>", "number": 1},
+        ("<test_what_fails_to_be_told_costs_nothing_else.<locals>.Mute>", "heard"),
+        {
+            "loop": "[[...]]",
+            "mute": "<test_what_fails_to_be_told_costs_nothing_else.<locals>.Mute>",
+            "number": 1,
+        },
     )
-    assert "the app is not affected" in caplog.text
-    AS_GUEST.faults -= 2
+    assert "metadata 'loop' is no JSON value and is kept as text: it is of type list" in caplog.text
+
+
+def test_what_is_kept_as_text_is_not_told_to_the_log(app, caplog):
+    class Client:
+        def __repr__(self):
+            return "Client(password='hush')"
+
+    with rollout(name="agent", metadata={"client": Client()}) as trajectory:
+        trajectory.metrics["score"] = "hush"
+        reward("hush", "style")
+        with pytest.raises(UsageError, match=r"of type .*Client: give"):
+            reward(1.0, target=Client())
+    assert "'client'" in caplog.text
+    assert "hush" not in caplog.text
+    assert app.stored()["agent"].metadata["client"] == "Client(password='hush')"
+
+
+class Level(IntEnum):
+    EASY = 1
+    HARD = 2
+
+
+@pytest.mark.parametrize("number", [Level.HARD, np.int64(2), np.uint8(2)])
+def test_whole_numbers_of_other_types_are_numbers(app, number):
+    with rollout(name="agent", attempt=number, training_step=number, metadata={"seed": number}) as trajectory:
+        trajectory.metadata["late"] = number
+        reward(0.5, step=number)
+    found = app.stored()["agent"]
+    assert (found.attempt, found.training_step, found.metadata) == (2, 2, {"seed": 2, "late": 2})
+    assert [given.step for given in found.rewards] == [2]
 
 
 _ANYTHING = st.recursive(

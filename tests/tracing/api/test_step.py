@@ -1,13 +1,18 @@
 """step(): numbered parts of a rollout."""
 
 import asyncio
+from enum import IntEnum
 
 import pytest
 
-from art_otel import rollout, step
-from art_otel.tracing.guest import AS_GUEST
+from art_otel import reward, rollout, step
 from art_otel.tracing.step import current_step
 from tests.tracing.api.app import questions
+
+
+class Level(IntEnum):
+    EASY = 1
+    HARD = 2
 
 
 def test_steps_are_counted_per_rollout(app):
@@ -85,9 +90,21 @@ def test_without_set_up():
     assert (this.index, this.reward) == (0, 1.0)
 
 
-def test_what_is_no_index_costs_only_the_step(app, caplog):
-    with rollout(name="agent"), step("first"):
+def test_what_is_no_index_has_the_next_number(app, caplog):
+    with rollout(name="agent"):
+        for wrong in ("first", 2**70, 1.5):
+            with step(wrong) as this:
+                app.ask(f"{this.index}")
+                reward(1.0, name=f"of {this.index}")
+    found = app.stored()["agent"]
+    assert [(call.step, question) for call, question in zip(found.calls, questions(found), strict=True)] == [
+        (number, f"{number}") for number in range(3)
+    ]
+    assert [given.step for given in found.rewards] == [0, 1, 2]
+    assert caplog.text.count("the next number") == 1
+
+
+def test_an_index_of_another_type_is_a_number(app):
+    with rollout(name="agent"), step(Level.HARD) as this:
         app.ask("one")
-    assert questions(app.stored()["agent"]) == ["one"]
-    assert "the app is not affected" in caplog.text
-    AS_GUEST.faults -= 1
+    assert (this.index, app.stored()["agent"].calls[0].step) == (2, 2)

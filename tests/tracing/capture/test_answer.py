@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from art_otel.calls import Message
 from art_otel.conventions import parse_call
 from art_otel.testing import SpanBuilder
 from art_otel.tracing.capture.answer import answer_attributes, decode
@@ -139,6 +140,15 @@ def test_ids_with_a_gap_are_left_out():
     assert joined.body()["choices"] == [
         {"index": 0, "finish_reason": "stop", "stop_reason": 7, "message": {"role": "assistant", "content": "ab"}}
     ]
+
+
+@pytest.mark.parametrize("reason", ["stop", None])
+def test_a_stream_that_said_nothing_is_an_answer_without_content(reason):
+    joined = JoinedChunks()
+    joined.add(chunk(delta={}, finish_reason=reason))
+    call = read(answer_attributes(joined.body()))
+    assert call.cut == ()
+    assert [(choice.message, choice.finish_reason) for choice in call.choices] == [(Message(role="assistant"), reason)]
 
 
 def test_pieces_of_many_kinds_are_joined():

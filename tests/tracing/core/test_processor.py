@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from art_otel.tracing.ids import SystemIdGenerator
 from art_otel.tracing.open_rollouts import OpenRollouts
 from art_otel.tracing.sampler import RolloutSampler
-from tests.tracing.core.spans import Traced
+from tests.tracing.core.spans import INSTRUMENTOR, Traced
 
 
 def names(trajectories):
@@ -126,15 +126,22 @@ def test_rollouts_are_recorded_whatever_the_app_samples(tmp_path):
     exported = InMemorySpanExporter()
     provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF), shutdown_on_exit=False)
     app = Traced(tmp_path, provider=provider)
-    provider.sampler = RolloutSampler(provider.sampler, app.processor.membership.belongs)
+    provider.sampler = RolloutSampler(provider.sampler)
     provider.add_span_processor(SimpleSpanProcessor(exported))
-    app.app, app.instrumentor = provider.get_tracer("app 2"), provider.get_tracer("openai", "2")
+    app.app, app.instrumentor = provider.get_tracer("app 2"), provider.get_tracer(INSTRUMENTOR, "2")
     with app.rollout("agent", "r1"), app.app.start_as_current_span("tool"):
         app.call("one")
+    with app.app.start_as_current_span("request"):
+        app.call("nobody marked its rollout")
+    app.call("nothing is around it")
     with app.app.start_as_current_span("other") as other:
-        assert not other.is_recording()
-    (found,), _ = app.convert()
-    assert (len(found.calls), found.complete) == (1, True)
+        assert not other.get_span_context().trace_flags.sampled
+    found, _ = app.convert()
+    assert {one.name: (len(one.calls), one.complete) for one in found} == {
+        "agent": (1, True),
+        "request": (1, True),
+        "app.py": (1, True),
+    }
     assert exported.get_finished_spans() == ()
 
 

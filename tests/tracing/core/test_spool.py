@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,62 @@ def test_a_folder_that_cannot_be_made_costs_spans_and_no_app(tmp_path):
         app.call("one")
     assert (app.spool.counts.written, app.spool.counts.dropped) == (0, 4)
     assert app.processor.faults == 0
+
+
+def test_a_folder_that_is_removed_costs_what_was_in_it(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "a" / "spool"
+    spool = Spool(folder)
+    assert spool.write(b"gone\n")
+    assert spool.flush()
+    for look in (spool.flush, spool.close, lambda: monkeypatch.setattr(module, "_LOOK", 0.0)):
+        shutil.rmtree(tmp_path / "a")
+        assert spool.write(b"after\n")
+        look()
+        assert spool.write(b"later\n")
+        assert lines(folder) == [b"after\n", b"later\n"]
+        caplog.clear()
+        spool.flush()
+    (path,) = folder.iterdir()
+    path.unlink()
+    assert spool.write(b"at once\n")
+    assert lines(folder) == [b"at once\n"]
+    assert [record.message for record in caplog.records] == [
+        f"art-otel: a file of the spool in {folder} was removed; the next spans go to a new one"
+    ]
+    assert (spool.counts.written, spool.counts.dropped) == (8, 0)
+
+
+def test_a_full_file_that_was_removed_costs_what_was_in_it(tmp_path):
+    spool = Spool(tmp_path, max_file_bytes=20)
+    assert spool.write(b"gone\n")
+    assert spool.flush()
+    next(tmp_path.iterdir()).unlink()
+    assert all(spool.write(b"line %d\n" % number) for number in range(4))
+    assert spool.flush()
+    assert lines(tmp_path) == [b"line %d\n" % number for number in range(4)]
+
+
+def test_a_folder_that_is_removed_at_the_end_stays_so(tmp_path, caplog):
+    spool = Spool(tmp_path / "spool")
+    assert spool.write(b"line\n")
+    time.sleep(0.05)  # the clock of file systems is coarse
+    shutil.rmtree(tmp_path / "spool")
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
+    assert caplog.text == ""
+
+
+def test_what_cannot_move_from_a_removed_file_is_counted(tmp_path):
+    folder = tmp_path / "a" / "spool"
+    spool = Spool(folder, patience=0)
+    assert spool.write(b"gone\n")
+    assert spool.flush()
+    shutil.rmtree(tmp_path / "a")
+    assert spool.write(b"after\n")
+    (tmp_path / "a").write_text("")
+    assert spool.flush() is False
+    assert (spool.counts.written, spool.counts.dropped, spool.counts.bytes) == (1, 1, 5)
+    spool.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

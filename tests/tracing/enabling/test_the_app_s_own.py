@@ -105,10 +105,12 @@ with early.start_as_current_span("rollout r", attributes={{"art.rollout.id": "r"
     {CALL.strip().replace(chr(10), chr(10) + "    ")}
 with early.start_as_current_span("other"):
     pass
+with early.start_as_current_span("request"):
+    {CALL.strip().replace(chr(10), chr(10) + "    ")}
 print(exported())"""
     found = run_code(tmp_path, code, **ON)
     assert found.output == "[]\n"
-    assert found.ended == ["chat m", "rollout r"]
+    assert found.ended == ["chat m", "chat m", "request", "rollout r"]
 
 
 def test_its_exporters_see_what_is_redacted(tmp_path):

@@ -1,0 +1,119 @@
+"""White space says nothing: requests in lines, over several lines and in lists are the same, in parts too."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel.sources import FileAccount, Limits, find_inputs, lines, parts, read_file, share_inputs
+from art_otel.spans import Span
+from tests.sources.requests import damages_of, log, logs, numbers, read_bytes, reasons_of, span, spans_of, traces
+from tests.sources.test_laws import laws
+
+BOM = "\ufeff"
+
+
+def opened(request) -> str:
+    """A request that opens in one line and goes on in others, none of which is indented."""
+    return json.dumps(request).replace(": [{", ": [\n{", 1).removesuffix("]}") + "\n]}"
+
+
+def enveloped(request) -> str:
+    return json.dumps({"trace": request}, indent=2)
+
+
+def listed(request) -> str:
+    return "[" + ",\n".join(json.dumps(one) for one in (request, logs(log()), {"resourceMetrics": []})) + "]"
+
+
+def list_of_pretty(request) -> str:
+    return json.dumps([request, logs(log())], indent=2)
+
+
+WRITINGS = {
+    "line": json.dumps,
+    "compact": lambda request: json.dumps(request, separators=(",", ":")),
+    "pretty": lambda request: json.dumps(request, indent=2),
+    "pretty without indent": lambda request: json.dumps(request, indent=0),
+    "opened": opened,
+    "opened before a colon": lambda request: json.dumps(request).replace(":", "\n:", 1),
+    "in an envelope": enveloped,
+    "list": listed,
+    "list of pretty ones": list_of_pretty,
+    "with other names first": lambda request: json.dumps({"from": "here", **request}),
+}
+ENDS = ["\n", "\r\n", "\n\n", "\n" + BOM]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("second", WRITINGS)
+@pytest.mark.parametrize("first", WRITINGS)
+def test_one_writing_after_another(first, second, end, tmp_path):
+    texts = [
+        WRITINGS[name](traces(span(number, name="{[ \\ }"), span(number + 10)))
+        for number, name in enumerate((first, second, second, first), 1)
+    ]
+    if end == "\r\n":
+        texts = [text.replace("\n", end) for text in texts]
+    records, _ = read_bytes(tmp_path, end.join(texts).encode())
+    assert numbers(records) == [1, 11, 2, 12, 3, 13, 4, 14]
+    assert not damages_of(records)
+
+
+@laws
+@given(
+    written=st.lists(st.tuples(st.sampled_from(sorted(WRITINGS)), st.sampled_from(ENDS)), min_size=1, max_size=8),
+    block=st.sampled_from([1, 7, 100, 1 << 19]),
+    count=st.integers(1, 4),
+)
+def test_parts_and_blocks_of_any_size_give_the_same(written, block, count, tmp_path, monkeypatch):
+    texts = [
+        WRITINGS[name](traces(span(number), span(number + 100))) + end for number, (name, end) in enumerate(written, 1)
+    ]
+    path = tmp_path / "in.dump"
+    path.write_text("".join(texts), newline="")
+    with monkeypatch.context() as patched:
+        patched.setattr(lines, "_BLOCK_BYTES", block)
+        patched.setattr(parts, "MIN_PART_BYTES", 1)
+        shares = share_inputs(find_inputs([path]), count)
+        records = [record for share in shares for one in share for record in read_file(one, FileAccount())]
+    expected = [number for at in range(1, len(written) + 1) for number in (at, at + 100)]
+    assert (numbers(records), damages_of(records)) == (expected, [])
+
+
+@pytest.mark.parametrize("name", WRITINGS)
+def test_a_bad_span_costs_no_other(name, tmp_path):
+    texts = [WRITINGS[name](traces(span(at), span(at + 10, name="@@"), span(at + 20))) for at in (1, 2, 3)]
+    for bad in (b"\xff", rb'"\ud800"', b"5", b"[1}", b'"a"b"'):
+        data = "\n".join(texts).encode().replace(b'"@@"', bad, 1).replace(b"@@", b"x")
+        records, _ = read_bytes(tmp_path, data)
+        assert sorted(numbers(records)) == [1, 2, 3, 12, 13, 21, 22, 23]
+        assert len(damages_of(records)) == 1
+
+
+@pytest.mark.parametrize("following", WRITINGS)
+def test_a_torn_document_costs_no_other(following, tmp_path):
+    torn = json.dumps(traces(span(1), span(2, name="two")), indent=2)
+    last = WRITINGS[following](traces(span(3), span(4)))
+    for cut in range(torn.index("two"), 10, -9):
+        records, _ = read_bytes(tmp_path, f"{torn[:cut]}\n{last}\n".encode())
+        assert numbers(records)[-2:] == [3, 4]
+        assert reasons_of(records) in (["torn"], ["not JSON"])
+
+
+def test_a_document_over_the_limit_costs_no_other(tmp_path):
+    texts = [json.dumps(traces(span(at, name="x" * (99 if at != 2 else 2 << 20))), indent=1) for at in (1, 2, 3)]
+    texts.append(json.dumps(traces(span(4))))
+    limits = Limits(max_document_bytes=1 << 20)
+    records, _ = read_bytes(tmp_path, "\n".join(texts).encode(), limits=limits)
+    assert [type(record) is Span for record in records] == [True, False, True, True]
+    (damage,) = damages_of(records)
+    assert (damage.reason, damage.path.rpartition(":")[2]) == ("over a limit", str(texts[0].count("\n") + 2))
+
+
+def test_a_damage_has_its_line_after_documents(tmp_path):
+    pretty = json.dumps(traces(span(1)), indent=1)
+    records, _ = read_bytes(tmp_path, f"{pretty}\n{pretty}\n{json.dumps(traces(span(2)))}\nrubbish\n".encode())
+    assert len(spans_of(records)) == 3
+    assert damages_of(records)[0].path.endswith(f"in.dump:{2 * (pretty.count(chr(10)) + 1) + 2}")
