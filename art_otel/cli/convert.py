@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
 
     watched = sys.stderr.isatty() and not arguments.json
-    with show_progress(enabled=watched) as progress:
+    with show_progress(enabled=watched) as progress, _named(arguments.out):
         report = convert(
             Conversion(
                 sources=arguments.sources,
@@ -77,6 +79,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_summary(report, arguments.out)
     return exit_code(report, strict=arguments.strict)
+
+
+@contextmanager
+def _named(out: Path) -> Generator[None]:
+    """Let an error of the disk say where: a full one does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(out)
+        raise
 
 
 def exit_code(report: "ConversionReport", *, strict: bool) -> int:

@@ -28,6 +28,15 @@ def test_what_cannot_be_said_is_exit_1(tmp_path):
     assert (done.returncode, done.stderr) == (1, "art-otel: No space left on device\n")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell's limit on the size of files")
+def test_what_the_disk_refuses_says_where(tmp_path):
+    done = shell(f"ulimit -f 1; {CONVERT}", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("art-otel: out: ")
+    assert "File too large" in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_nobody_reads_on(tmp_path):
     done = shell(f"{{ {CONVERT}; echo $? >&2; }} | head -c 1", tmp_path)
     assert (done.stdout, done.stderr) == (" ", "0\n")
