@@ -3,10 +3,13 @@
 import json
 import multiprocessing
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.utils.data import DataLoader
 
+import art_otel
 from art_otel.batches.torch_dataset import TorchBatches
 from art_otel.errors import UsageError
 
@@ -61,14 +64,43 @@ def stopped(path: str, workers: int, after: int) -> list[dict]:
     return [found, [plain(batch) for batch in loader(dataset, workers)]]
 
 
-def refused(path: str) -> str:
-    """What is said to a state that is not by worker."""
-    (batch, *_) = loader(TorchBatches(path), 0)
+def refused(make: Callable[[], object]) -> str:
+    """What is said to it."""
     try:
-        TorchBatches(path, resume=batch["state"])
+        make()
     except UsageError as error:
         return str(error)
     return "taken"
+
+
+def refusals(path: str) -> dict[str, str]:
+    """What is said to states and options that do not fit."""
+    (batch, *_) = loader(TorchBatches(path), 0)
+    first, second = ({worker: art_otel.batches(path, shard=(worker, 2)).state} for worker in (0, 1))
+    options = [
+        ("epoch", None),
+        ("epoch", 1.5),
+        ("shard", None),
+        ("resume", [1]),
+        ("resume", "x"),
+        ("resume", {0: None}),
+    ]
+    return {
+        "a state of no worker": refused(lambda: TorchBatches(path, resume=batch["state"])),
+        "the second of 2 workers alone": refused(lambda: list(loader(TorchBatches(path, resume=second), 0))),
+        "2 workers": refused(lambda: list(loader(TorchBatches(path, resume=first | second), 0))),
+        "the first of 2 workers alone": refused(lambda: list(loader(TorchBatches(path, resume=first), 0))),
+        "a later epoch=1.5": refused(lambda: TorchBatches(path).set_epoch(1.5)),
+        "no paths": refused(lambda: TorchBatches(None)),
+        **{f"{name}={value!r}": refused(partial(TorchBatches, path, **{name: value})) for name, value in options},
+    }
+
+
+def later_epoch(path: str) -> int:
+    """How many sequences another epoch has than the one that the states are of."""
+    dataset = TorchBatches(path, resume={1: art_otel.batches(path, shard=(1, 2)).state})
+    dataset.set_epoch(1)
+    return sum(len(batch["rollout_ids"]) for batch in loader(dataset, 0))
 
 
 def main(path: str) -> None:
@@ -79,7 +111,8 @@ def main(path: str) -> None:
     answer["stopped, 2 workers"] = stopped(path, 2, 5)
     shards = [epochs(path, 2, window=1, shard=(rank, 2)) for rank in range(2)]
     answer["2 ranks of 2 workers"] = [[*one, *other] for one, other in zip(*shards, strict=True)]
-    answer["a state of no worker"] = refused(path)
+    answer["refusals"] = refusals(path)
+    answer["a later epoch"] = later_epoch(path)
     json.dump(answer, sys.stdout)
 
 

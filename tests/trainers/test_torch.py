@@ -120,9 +120,31 @@ def test_epochs_differ_and_all_workers_work(read):
     assert {batch["worker"] for batch in read["2 workers"][1]} == {0, 1}
 
 
+REFUSED = {
+    "a state of no worker": 'give {batch["worker"]: batch["state"]}',
+    "the second of 2 workers alone": "resume: has a state of worker 1, but num_workers is 0",
+    "2 workers": "resume: has a state of worker 1, but num_workers is 0",
+    "the first of 2 workers alone": "resume: its order is ",
+    "a later epoch=1.5": "epoch=1.5: ",
+    "no paths": "give paths",
+    "epoch=None": "epoch=None: ",
+    "epoch=1.5": "epoch=1.5: ",
+    "shard=None": "shard=None: ",
+    "resume=[1]": "resume=[1]: ",
+    "resume='x'": "resume='x': ",
+    "resume={0: None}": "resume={0: None}: ",
+}
+
+
 @pytest.mark.trainer
-def test_a_state_of_no_worker_is_refused(read):
-    assert 'give {batch["worker"]: batch["state"]}' in read["a state of no worker"]
+@pytest.mark.parametrize("case", REFUSED)
+def test_states_and_options_that_do_not_fit_are_refused(read, case):
+    assert REFUSED[case] in read["refusals"][case]
+
+
+@pytest.mark.trainer
+def test_states_are_of_the_epoch_that_was_resumed(read):
+    assert read["a later epoch"] == ROLLOUTS
 
 
 def test_without_torch_it_says_what_to_install():
