@@ -109,7 +109,7 @@ def discounted(gamma: float, name: str = REWARD) -> Credit:
         returns = _returns(trajectory, gamma, name)
         return _of_turns(trajectory, lambda turn: _looked_up(returns, trajectory.calls[turn.call].step))
 
-    return Credit(per="step", rewards=rewards, name=f"discounted {gamma} {name!r}")
+    return Credit(per="step", rewards=rewards, name=f"discounted {float(gamma)} {name!r}")
 
 
 def _returns(trajectory: Trajectory, gamma: float, name: str) -> dict[int, float]:

@@ -113,7 +113,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         width=max_tokens if packed else None,
         pad_token_id=whole("pad_token_id", pad_token_id, -(2**31), 2**31 - 1),
         kept=f"{_text(wanted)} {fresh} {lengths} {trained} zero_variance={zero_variance} "
-        f"token_rewards={weights} tokenizer={None if tokenizer is None else type(tokenizer).__name__}",
+        f"token_rewards={sorted((weights or {}).items())} "
+        f"tokenizer={None if tokenizer is None else type(tokenizer).__name__}",
     )
     return Batches(list_chunks(sources), recipe, resume)
 

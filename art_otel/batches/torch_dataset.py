@@ -55,6 +55,7 @@ class TorchBatches(IterableDataset):
     ) -> None:
         super().__init__()
         self._sources = one_by_one(sources)
+        options = {name: tuple(value) if isinstance(value, Iterator) else value for name, value in options.items()}
         batches(self._sources, epoch=epoch, shard=shard, **options)  # what is wrong is told here, not in a worker
         self._options = options
         self._shard = shard

@@ -120,8 +120,8 @@ def open_stream(sources: Sources, kind: Kind, choice: Choice) -> Stream:
     return Stream(kind, choice, outlines, source)
 
 
-def _kept(names: Iterable[_NameT] | str | None) -> tuple[_NameT, ...] | str | None:
-    return names if names is None or isinstance(names, str) else tuple(names)
+def _kept(names: Iterable[_NameT] | str | None) -> Iterable[_NameT] | str | None:
+    return tuple(names) if isinstance(names, Iterator) else names
 
 
 def _check(kind: Kind, choice: Choice) -> None:

@@ -10,69 +10,60 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
+from art_otel.tracing.guest import say_once
 from art_otel.tracing.run import About, Run, begin
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+_OUTSIDE = "what that does when it is read is not in the rollout; put @rollout right above the generator function"
+
 
 def decorate(about: About, function: Callable[_P, _R]) -> Callable[_P, _R]:
     """The function with a rollout around each call."""
-    start = partial(begin, about)
     if inspect.iscoroutinefunction(function):
-        return cast(Callable[_P, _R], _coroutine(start, function))
+        return cast(Callable[_P, _R], _coroutine(about, function))
     if inspect.isasyncgenfunction(function):
-        return cast(Callable[_P, _R], _async_generator(start, function))
+        return cast(Callable[_P, _R], _async_generator(about, function))
     if inspect.isgeneratorfunction(function):
-        return cast(Callable[_P, _R], _generator(start, function))
-    return _plain(start, function)
+        return cast(Callable[_P, _R], _generator(about, function))
+    return _plain(about, function)
 
 
-def _plain(start: Callable[[], Run], function: Callable[_P, _R]) -> Callable[_P, _R]:
+def _plain(about: About, function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with start() as running:
+        with begin(about) as running:
             result = running.inside(function, *args, **kwargs)
-            later = _later(running, function, result)
-            if later is None:
+            if not inspect.iscoroutine(result):
+                if running.running.span.is_recording() and (inspect.isgenerator(result) or inspect.isasyncgen(result)):
+                    say_once("rollout %s gives a generator: %s", running.running.name, _OUTSIDE)
                 return result
-            running.postpone()
-        return cast(_R, later())
+            # Another decorator's plain function around an async one: the rollout is what it gives to be awaited.
+            later = _awaited(running.postpone(), cast(Coroutine[Any, Any, Any], result))
+        return cast(_R, later)
 
     return run
 
 
-def _later(running: Run, function: Callable[..., object], result: object) -> Callable[[], object] | None:
-    """What gives a plain function's result as code of the rollout, where that is still to run.
-
-    So it is where another decorator's plain function stands around one that is async or a generator.
-    """
-    if inspect.iscoroutine(result):
-        return _coroutine(lambda: running, wraps(function)(lambda: result))
-    if inspect.isasyncgen(result):
-        return _async_generator(lambda: running, wraps(function)(lambda: result))
-    if inspect.isgenerator(result):
-        return _generator(lambda: running, wraps(function)(lambda: result))
-    return None
+async def _awaited(run: Run, coroutine: Coroutine[Any, Any, _R]) -> _R:
+    with run:
+        return await run.inside_async(coroutine)
 
 
-def _coroutine(
-    start: Callable[[], Run], function: Callable[_P, Coroutine[Any, Any, _R]]
-) -> Callable[_P, Coroutine[Any, Any, _R]]:
+def _coroutine(about: About, function: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
     @wraps(function)
     async def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with start() as running:
+        with begin(about) as running:
             return await running.inside_async(function(*args, **kwargs))
 
     return run
 
 
-def _generator(
-    start: Callable[[], Run], function: Callable[_P, Generator[Any, Any, _R]]
-) -> Callable[_P, Generator[Any, Any, _R]]:
+def _generator(about: About, function: Callable[_P, Generator[Any, Any, _R]]) -> Callable[_P, Generator[Any, Any, _R]]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Generator[Any, Any, _R]:
-        with start() as running:
+        with begin(about) as running:
             body = function(*args, **kwargs)
             advance: Callable[[], Any] = body.__next__
             while True:
@@ -92,11 +83,11 @@ def _generator(
 
 
 def _async_generator(
-    start: Callable[[], Run], function: Callable[_P, AsyncGenerator[Any, Any]]
+    about: About, function: Callable[_P, AsyncGenerator[Any, Any]]
 ) -> Callable[_P, AsyncGenerator[Any, Any]]:
     @wraps(function)
     async def run(*args: _P.args, **kwargs: _P.kwargs) -> AsyncGenerator[Any, Any]:
-        with start() as running:
+        with begin(about) as running:
             body = function(*args, **kwargs)
             advance: Callable[[], Coroutine[Any, Any, Any]] = partial(body.asend, None)
             while True:

@@ -5,10 +5,16 @@ Invariant: a span is written by the process that started it. A child's copy of o
 
 import os
 import time
+from typing import Final
 
 from opentelemetry.trace import Span
 
+_JUMP: Final = 1_000_000_000
+"""Nanoseconds that a clock is set back by, and not only kept right."""
+
 _forked_at = 0
+_forked_after = 0
+"""The fork on the clock that spans have, and on the one that nobody sets."""
 
 
 def runs_here(span: Span) -> bool:
@@ -19,12 +25,20 @@ def runs_here(span: Span) -> bool:
 def is_inherited(span: Span) -> bool:
     """Whether the span is a copy of one that started before this process was forked."""
     started: object = getattr(span, "start_time", None)
-    return isinstance(started, int) and started < _forked_at
+    return isinstance(started, int) and started < _fork_time()
+
+
+def _fork_time() -> int:
+    """When the fork was, by the clock as it is set now: by that of then this process's spans may be older."""
+    if not _forked_at:
+        return 0
+    by_now = time.time_ns() - (time.monotonic_ns() - _forked_after)
+    return by_now if _forked_at - by_now > _JUMP else _forked_at
 
 
 def _after_fork() -> None:
-    global _forked_at  # noqa: PLW0603 # one a process
-    _forked_at = time.time_ns()
+    global _forked_at, _forked_after  # one a process
+    _forked_at, _forked_after = time.time_ns(), time.monotonic_ns()
 
 
 if hasattr(os, "register_at_fork"):

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from opentelemetry import context as otel_context
@@ -117,9 +118,17 @@ async def _in_thread(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # what
     """In a thread of its own: asyncio's pool has few, and those are the app's."""
     thread = ThreadPoolExecutor(1, "art-otel-rollout")
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, function)
+        return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, partial(_stopped, function))
     finally:
         thread.shutdown(wait=False)
+
+
+def _stopped(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # as above
+    """A StopIteration as what a coroutine makes of it: a future cannot hold one, and who awaits it would wait on."""
+    try:
+        return function()
+    except StopIteration as stop:
+        raise RuntimeError("the rollout raised StopIteration") from stop
 
 
 async def _trajectory(running: RunningTrajectory, recorder: Recorder, grace_seconds: float | None) -> Trajectory:

@@ -71,8 +71,8 @@ def scalar(value: object, name: str) -> Scalar:
     if isinstance(value, Integral):
         number = whole(value)
         return as_text(value) if number is None else number
-    if isinstance(value, Real) and math.isfinite(value):
-        return float(value)
+    if isinstance(value, Real) and (number := finite(value)) is not None:
+        return number
     text = _json(value)
     if text is not None:
         return text

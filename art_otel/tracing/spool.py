@@ -102,7 +102,7 @@ class Spool:
         """Close the file; a later write opens another. A file that another thread hangs in is left to the process."""
         if self._lock.acquire(timeout=self._patience + _REST):
             try:
-                self._leave_removed()
+                self._leave_removed(at_end=True)
             except OSError as error:
                 logger.warning("art-otel: spans are lost, the spool in %s cannot be written: %s", self.folder, error)
             finally:
@@ -168,7 +168,7 @@ class Spool:
             )
             self._was_removed = False
 
-    def _leave_removed(self) -> None:
+    def _leave_removed(self, *, at_end: bool = False) -> None:
         """Leave a file that somebody removed, with the lines that were written after that."""
         file = self._file
         if file is None or not self._counts_links:
@@ -177,19 +177,27 @@ class Spool:
         if about.st_nlink:
             self._seen = self._size
             return
-        # Removing changes the first time only, writing both: who removes a folder at the end wants it gone.
+        # Removing changes the first time only, writing both; in one tick of the clock nobody knows which was last.
         rest = b"" if about.st_ctime_ns > about.st_mtime_ns else _tail(file, self._seen, self._size)
         self._was_removed = True
         self._close()
+        if rest and at_end:  # who removes a folder at the end wants it gone
+            self._lose(rest)
+            logger.warning("art-otel: the spool in %s was removed, and the last spans with it", self.folder)
+            return
         try:
             if rest:
                 self._append(rest)
         except OSError:
-            lost = rest.count(b"\n")
-            self._written -= lost
-            self._dropped += lost
-            self._bytes -= len(rest)
+            self._lose(rest)
             raise
+
+    def _lose(self, lines: bytes) -> None:
+        """Count lines that were written as dropped."""
+        lost = lines.count(b"\n")
+        self._written -= lost
+        self._dropped += lost
+        self._bytes -= len(lines)
 
     def _close(self) -> None:
         if self._file is not None:

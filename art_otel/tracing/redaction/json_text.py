@@ -5,7 +5,7 @@ Invariant: valid JSON stays valid JSON of the same shape, whatever the strings b
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 _BEGINS: Final = re.compile(r'\s*+[{\["]')
@@ -25,9 +25,8 @@ class Change(Protocol):
         """A key."""
         ...
 
-    @property
-    def secret_kind(self) -> Callable[[str], str | None]:
-        """The kind of secret that stands under a key."""
+    def secret_kind(self, key: str) -> str | None:
+        """The kind of secret that stands under this key."""
         ...
 
     def secret(self, value: str, kind: str) -> str:

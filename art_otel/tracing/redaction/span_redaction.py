@@ -5,6 +5,7 @@ together, and packed tokens, which hold no text, are left alone. The count stand
 something is missing says so.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -67,12 +68,43 @@ class SpanRedaction:
             if kind is not None:
                 read = self._secret(value, kind)
             elif holds_names(name, value):
-                read = self._texts.redact_named(cast(str, value), self.tally)
+                read = self._named(cast(str, value))
             else:
                 read = self._value(value, _MAX_DEPTH)
             self.content = self.content or (self.tally.count > before and names_content(name))
             kept[self.name(name)] = read
         return kept
+
+    def _named(self, text: str) -> str:
+        """JSON whose keys are names as those of attributes are: what stands under a secret's name goes whole."""
+        try:
+            known = json.loads(text)
+            kept = self._under_names(known)
+        except (ValueError, RecursionError):
+            return self.text(text)
+        return text if kept == known else json.dumps(kept, ensure_ascii=False)
+
+    def _under_names(self, value: Any) -> Any:  # noqa: ANN401 # any JSON
+        if isinstance(value, dict):
+            items = cast(dict[str, Any], value).items()
+            return {self.name(key): self._under_name(key, inner) for key, inner in items}
+        if isinstance(value, list):
+            return [self._under_names(inner) for inner in cast(list[Any], value)]
+        if isinstance(value, str):
+            return self._named(value) if value.startswith(("{", "[")) else self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        written = json.dumps(value)
+        kept = self.text(written)
+        return value if kept == written else kept
+
+    def _under_name(self, name: str, value: Any) -> Any:  # noqa: ANN401 # as above
+        kind = kind_of_attribute(name)
+        if kind is None or (kind == "token" and isinstance(value, dict)):
+            return self._under_names(value)
+        if isinstance(value, dict):
+            return self._texts.replace(json.dumps(value, ensure_ascii=False), kind, self.tally)
+        return self._secret(value, kind)
 
     def _event(self, event: Any) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
         before = self.tally.count

@@ -15,7 +15,7 @@ from art_otel.conventions.repeats import Repeats
 from art_otel.tracing.redaction import json_text
 from art_otel.tracing.redaction.marks import Marks
 from art_otel.tracing.redaction.patterns import SecretPattern
-from art_otel.tracing.redaction.secret_names import kind_of_attribute, kind_of_key
+from art_otel.tracing.redaction.secret_names import kind_of_key
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +77,6 @@ class Texts:
             self._clean.keep(text, None, end=beginning, earlier=known)
         return True
 
-    def redact_named(self, text: str, tally: Tally) -> str:
-        """As redact; what stands in JSON under the name of a secret goes as the value of such an attribute does."""
-        if not json_text.is_json(text):
-            return self.redact(text, tally)
-        return json_text.rewrite(text, None, _Change(self, tally, hooked=True, secret_kind=kind_of_attribute))
-
     def redact(self, text: str, tally: Tally, *, hooked: bool = True) -> str:
         """The text without secrets. The hook is asked where there is one, unless `hooked` is False."""
         positions = None if self.reads_all else self._marks.positions(text)
@@ -130,13 +124,15 @@ class _Change:
     texts: Texts
     tally: Tally
     hooked: bool = field(kw_only=True)
-    secret_kind: Callable[[str], str | None] = field(kw_only=True, default=kind_of_key)
 
     def string(self, value: str) -> str:
         return self.texts.redact(value, self.tally, hooked=self.hooked)
 
     def key(self, value: str) -> str:
         return self.texts.redact(value, self.tally, hooked=False)
+
+    def secret_kind(self, key: str) -> str | None:
+        return kind_of_key(key)
 
     def secret(self, value: str, kind: str) -> str:
         return self.texts.replace(value, kind, self.tally)

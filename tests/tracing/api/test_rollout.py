@@ -74,42 +74,18 @@ def test_an_async_function_behind_a_plain_decorator(app):
     assert questions(app.stored()["agent"]) == ["one"]
 
 
-def test_generators_behind_a_plain_decorator(app):
-    def logged(function):
-        @wraps(function)
-        def call(*args):
-            return function(*args)
+def test_a_generator_that_a_plain_function_gives_is_the_app_s(app, caplog):
+    shared = (number for number in range(3))
 
-        return call
+    @rollout(name="agent")
+    def agent():
+        app.ask("one")
+        return shared
 
-    @rollout
-    @logged
-    def reading():
-        said = yield app.ask("one")
-        yield app.ask(said)
-        return get_current_trajectory().name
-
-    @rollout(name="later")
-    @logged
-    async def reading_later():
-        said = yield await app.ask_later("one")
-        yield await app.ask_later(said)
-
-    async def read():
-        body = reading_later()
-        return [await body.asend(None), await body.asend("two"), [item async for item in body]]
-
-    body = reading()
-    assert body.__name__ == "reading"
-    assert [next(body), body.send("two")] == ["a", "a"]
-    assert running_trajectory() is None
-    with pytest.raises(StopIteration) as stopped:
-        next(body)
-    assert asyncio.run(read()) == ["a", "a", []]
-    found = app.stored()
-    assert stopped.value.value in found
-    assert [questions(one) for one in found.values()] == [["one", "two"]] * 2
-    assert all(one.complete for one in found.values())
+    assert agent() is shared
+    assert next(shared) == 0
+    assert questions(app.stored()["agent"]) == ["one"]
+    assert "rollout agent gives a generator" in caplog.text
 
 
 def test_methods_class_methods_and_partials(app):
