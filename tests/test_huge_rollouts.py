@@ -90,3 +90,37 @@ def test_a_bucket_larger_than_memory_should_hold_is_read_in_parts(tmp_path, monk
     whole = convert_files(tmp_path / "whole", dump)
     monkeypatch.setattr(groups, "AT_ONCE", 10_000)
     assert convert_files(tmp_path / "parts", dump, workers=1) == whole
+
+
+def by_id(number, trace, rollout_id, value):
+    return make_span(
+        number, name="reward reward", trace=trace, attributes={"art.rollout.id": rollout_id, "art.reward": value}
+    )
+
+
+def llm_judge(count):
+    """Rollouts that another rollout judges, by links on spans below its own call."""
+    spans = [span for trace in range(1, count + 1) for span in rollout(trace, 6)] + [*rollout(950, 1)]
+    for trace in range(1, count + 1):
+        links = [{"traceId": f"{trace:032x}", "spanId": f"{1:016x}"}]
+        spans.append(
+            make_span(100 + trace, 10, name="grade", trace=950, links=links, attributes={"art.reward": trace / 10})
+        )
+    return spans
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [*judged_rollouts(6), *(by_id(600 + trace, 901, f"r{trace}", 0.25) for trace in range(1, 7))],
+        llm_judge(6),
+        [*judged_rollouts(6), make_span(700, 699, name="reward x", trace=900, attributes={"art.reward": 1.0})],
+    ],
+    ids=["by id", "judge that is a rollout", "torn"],
+)
+def test_kin_that_are_more_than_graded_stay_together(tmp_path, spans):
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
+    known, report = convert_files(tmp_path / "whole", dump)
+    found, limited = convert_files(tmp_path / "limited", dump, limits=Limits(max_rollout_spans=25))
+    assert found == known
+    assert limited.spans == report.spans

@@ -208,15 +208,15 @@ def weigh_traces(content: Content, most: int) -> dict[str, Weight]:
     What is beyond so many counts as different.
     """
     weights: dict[str, Weight] = {}
-    seen: dict[str, dict[int, int]] = {}
+    seen: dict[tuple[str, bool], dict[int, int]] = {}
     for mark, _, encoded, size in chain.from_iterable(map(_entries, content)):
         if mark == b"d":
             weights.setdefault(str(_DECODERS[mark].decode(encoded).trace_id), Weight())
             continue
         known = _IDENTIFIED.decode(encoded)
         weight = weights.setdefault(known.trace_id, Weight())
-        sizes = seen.setdefault(known.trace_id, {})
         is_span = mark == b"s"
+        sizes = seen.setdefault((known.trace_id, is_span), {})
         weight.spans += is_span
         weight.logs += not is_span
         key = hash(known.span_id if is_span else encoded)

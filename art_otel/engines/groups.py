@@ -2,7 +2,8 @@
 
 Invariant: every record of a bucket is in one group or set aside, and kin are in one group, or judged where they are. A
 rollout beyond the limits is set aside whole, before its records fill the memory; what is kin to it is kept. Memory
-holds the records of about `AT_ONCE` bytes, or of one group within the limits.
+holds the records of about `AT_ONCE` bytes, or of one group. Groups are within the limits, but for kin that are more to
+each other than graders and graded.
 """
 
 from collections import defaultdict
@@ -15,12 +16,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.conventions import parse_call, role_of
+from art_otel.conventions import GivenReward, rewards_of, role_of
 from art_otel.engines.buckets import Bucket, Held, Record, Weight, read_bucket, size_of, weigh_traces
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey
 from art_otel.spans.tree import unite_deliveries
 from art_otel.trajectories import Account, JudgedElsewhere, SpanGroup, judged_by
+from art_otel.trajectories.rollouts import declared_id, is_named_rollout, is_reward_span
 
 AT_ONCE: Final = 64 << 20
 """Bytes of records when nothing of them is condensed."""
@@ -45,12 +47,15 @@ def groups_of(bucket: Bucket, account: Account) -> Iterator[SpanGroup]:
     kin: dict[str, list[_Rollout]] = defaultdict(list)
     for rollout in _within_limits(bucket, account):
         kin[bucket.kin.get(rollout.head, rollout.head)].append(rollout)
-    together = [rollouts for rollouts in kin.values() if not _is_huge(_weight(rollouts), bucket.limits)]
-    for some in _at_once(together):
-        yield from (group for _, group in _by_head(_records(bucket, _traces(some)), bucket.kin))
+    together: list[Sequence[_Rollout]] = []
     for rollouts in kin.values():
-        if _is_huge(_weight(rollouts), bucket.limits):
-            yield from _one_by_one(rollouts, bucket)
+        graded = _graded(rollouts, bucket) if _is_huge(_weight(rollouts), bucket.limits) else None
+        if graded is None:
+            together.append(rollouts)
+        else:
+            yield from _one_by_one(rollouts, graded, bucket)
+    for some in _at_once(together):
+        yield from (group for _, group in _by_head(_shared(_records(bucket, _traces(some))), bucket.kin))
 
 
 def _is_small(bucket: Bucket) -> bool:
@@ -137,19 +142,21 @@ def _by_head(records: Iterable[Record], heads: Mapping[str, str]) -> Iterator[tu
         yield head, SpanGroup(spans=spans.pop(head, ()), logs=logs.pop(head, ()), damages=damages.pop(head, ()))
 
 
-def _one_by_one(rollouts: Sequence[_Rollout], bucket: Bucket) -> Iterator[SpanGroup]:
-    """Kin that are together beyond the limits: each rollout with the spans of the others that judge it.
+def _one_by_one(rollouts: Sequence[_Rollout], graded: "_Graded", bucket: Bucket) -> Iterator[SpanGroup]:
+    """Kin that are together beyond the limits: each rollout with the spans that judge it, the graders last.
 
-    Those that judge others come last: by then it is known which of their rewards were heard.
+    By then it is known which of their rewards were heard.
     """
-    heads = {trace_id: rollout.head for rollout in rollouts for trace_id in rollout.traces}
-    judges = _judges(bucket, heads)
-    judging = {heads[span.trace_id] for spans in judges.values() for span in spans}
+    heads = _heads(rollouts)
     judged = JudgedElsewhere()
     for last in (False, True):
-        for some in _at_once([rollout] for rollout in rollouts if (rollout.head in judging) is last):
+        for some in _at_once([rollout] for rollout in rollouts if (rollout.head in graded.graders) is last):
             for head, group in _by_head(_shared(_records(bucket, _traces(some))), heads):
-                yield msgspec.structs.replace(group, judges=judges.get(head, ()), judged=judged)
+                yield msgspec.structs.replace(group, judges=graded.judges.get(head, ()), judged=judged)
+
+
+def _heads(rollouts: Iterable[_Rollout]) -> Mapping[str, str]:
+    return {trace_id: rollout.head for rollout in rollouts for trace_id in rollout.traces}
 
 
 def _shared(records: Iterable[Record]) -> Iterator[Record]:
@@ -160,32 +167,47 @@ def _shared(records: Iterable[Record]) -> Iterator[Record]:
         yield known if known == record else record
 
 
-def _judges(bucket: Bucket, heads: Mapping[str, str]) -> Mapping[str, Sequence[Span]]:
-    """The spans of other rollouts that judge each rollout."""
-    traces = frozenset(heads)
-    told = [record for record in _records(bucket, traces) if isinstance(record, Span) and any(judged_by(record))]
-    giving = unite_deliveries(told).spans.values()
-    having = _having({name for span in giving for name in judged_by(span).responses}, bucket, traces)
+class _Graded(NamedTuple):
+    """The spans that judge each rollout, and the graders in whose traces they stand."""
+
+    judges: Mapping[str, Sequence[Span]]
+    graders: AbstractSet[str]
+
+
+def _graded(rollouts: Sequence[_Rollout], bucket: Bucket) -> _Graded | None:
+    """Who judges whom, where graders do nothing but that; None where kin are more to each other than that."""
+    heads = _heads(rollouts)
+    graders: set[str] = set()
+    for record in _records(bucket, frozenset(heads)):
+        if isinstance(record, Span):
+            if is_reward_span(record) and declared_id(record) is not None:
+                return None
+            if any(judged_by(record)):
+                graders.add(heads[record.trace_id])
+    records = list(_records(bucket, _traces(rollout for rollout in rollouts if rollout.head in graders)))
+    spans = [record for record in records if isinstance(record, Span)]
+    united = unite_deliveries(spans)
+    if len(spans) < len(records) or united.orphans or united.cyclic:
+        return None
     judges: dict[str, list[Span]] = defaultdict(list)
-    for span in giving:
-        given = judged_by(span)
-        answering = (having[name] for name in given.responses if len(having[name]) == 1)
-        judged = {
-            heads[trace_id]
-            for trace_id in (*given.traces, *(one for found in answering for one in found))
-            if trace_id in heads
-        }
-        for head in judged - {heads[span.trace_id]}:
+    for span in united.spans.values():
+        if not _only_grades(span, bucket):
+            return None
+        for head in {heads[trace_id] for trace_id in judged_by(span).traces if trace_id in heads} - graders:
             judges[head].append(span)
-    return judges
+    return _Graded(judges, graders)
 
 
-def _having(responses: AbstractSet[str], bucket: Bucket, traces: AbstractSet[str]) -> Mapping[str, AbstractSet[str]]:
-    """The traces that have each response."""
-    having: dict[str, set[str]] = defaultdict(set)
-    for record in _records(bucket, traces) if responses else ():
-        if isinstance(record, Span) and role_of(record) == "inference":
-            response_id = parse_call(record).response_id
-            if response_id in responses:
-                having[str(response_id)].add(record.trace_id)
-    return having
+def _only_grades(span: Span, bucket: Bucket) -> bool:
+    """Whether the span is no part of a rollout, and nothing of it can be missed in those that it judges."""
+    is_part = declared_id(span) is not None or is_named_rollout(span, bucket.rollout_spans)
+    if is_part or role_of(span) not in ("agent", "tool", "other") or span.end_ns is None:
+        return False
+    if span.dropped_attributes_count or span.dropped_events_count:
+        return False
+    rewards = rewards_of(span)
+    return all(isinstance(reward, GivenReward) and _is_of_span(reward) for reward in rewards)
+
+
+def _is_of_span(reward: GivenReward) -> bool:
+    return reward.response_id is None and reward.choice is None and reward.token_end is None

@@ -127,9 +127,16 @@ def _lock_file(out: Path) -> Generator[Path]:
     while True:
         with path.open("wb") as file:
             _lock(file, out)
-            if path.exists() and _place(path.stat()) == _place(os.fstat(file.fileno())):
+            if _is_at(file, path):
                 yield path
                 return
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return _place(path.stat()) == _place(os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(file: BinaryIO, out: Path) -> None:

@@ -57,7 +57,7 @@ class Lines:
             data, first = line + data[self._at :], 0
         behind = first + len(line)
         if len(data) - behind < LOOKAHEAD:
-            data += self._stream.read(LOOKAHEAD)
+            data, behind, first = data[first:] + self._stream.read(max(_BLOCK_BYTES, LOOKAHEAD)), behind - first, 0
         own = begins.search(data, first, behind + LOOKAHEAD)
         start = max(behind, own.end() if own and own.start() < behind else 0)
         taken: list[bytes] = []

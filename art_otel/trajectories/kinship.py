@@ -69,15 +69,18 @@ class Kinship:
         self._kin = _Union()
         self._rollouts = _Union()
         self._first_of_rollout: dict[str, str] = {}
+        self._first_part_of: dict[str, str] = {}
         self._judged: dict[str, set[str]] = defaultdict(set)
 
     def see(self, span: Span) -> None:
         """Note what the span says about its trace's kin."""
         rollout_id = declared_id(span)
         if rollout_id is not None:
-            self._unite_rollout(span.trace_id, self._first_of_rollout.setdefault(rollout_id, span.trace_id))
-            if is_reward_span(span) and (known := _OF_TRACE.fullmatch(rollout_id)) is not None:
-                self._unite_rollout(span.trace_id, known[1])
+            self._kin.unite(span.trace_id, self._first_of_rollout.setdefault(rollout_id, span.trace_id))
+            if not is_reward_span(span):  # one trace may reward many rollouts
+                self._rollouts.unite(span.trace_id, self._first_part_of.setdefault(rollout_id, span.trace_id))
+            elif (known := _OF_TRACE.fullmatch(rollout_id)) is not None:
+                self._kin.unite(span.trace_id, known[1])
         judged = judged_by(span)
         for trace_id in judged.traces:
             self._kin.unite(span.trace_id, trace_id)
@@ -125,10 +128,8 @@ class Kinship:
         for trace_id, head in other._rollouts.heads().items():  # noqa: SLF001
             self._rollouts.unite(trace_id, head)
         for rollout_id, trace_id in other._first_of_rollout.items():  # noqa: SLF001
-            self._unite_rollout(trace_id, self._first_of_rollout.setdefault(rollout_id, trace_id))
+            self._kin.unite(trace_id, self._first_of_rollout.setdefault(rollout_id, trace_id))
+        for rollout_id, trace_id in other._first_part_of.items():  # noqa: SLF001
+            self._rollouts.unite(trace_id, self._first_part_of.setdefault(rollout_id, trace_id))
         for response_id, judges in other._judged.items():  # noqa: SLF001
             self._judged[response_id] |= judges
-
-    def _unite_rollout(self, first: str, second: str) -> None:
-        self._rollouts.unite(first, second)
-        self._kin.unite(first, second)

@@ -14,6 +14,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import BadReward, GivenReward, Role, rewards_of, rewards_of_log
+from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.recorded_calls import RecordedCalls, step_index
 from art_otel.trajectories.rollouts import Division, RolloutSpans, is_reward_span
@@ -21,6 +22,10 @@ from art_otel.trajectories.trajectory import Reward, Trajectory
 
 REWARD_NAME: Final = "reward"
 """The name of a reward that was given without one."""
+
+
+_ANSWERING: Final = ("agent", "embeddings", "retrieval")
+"""Spans that are no calls and may have the response that they are judged for."""
 
 
 class FoundRewards(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,19 +201,22 @@ def _targets(given: GivenReward, span: Span, scene: RewardScene) -> Sequence[Spa
     """
     if scene.roles.get(span.key) == "inference":
         return [span]
+    named = given.response_id
+    if named is not None and scene.roles.get(span.key) in _ANSWERING and span.attributes.get(RESPONSE_ID) == named:
+        return [span]
     own = scene.division.of.get(span.key)
     links = () if own is not None and span is own.root else span.links
     linked = (scene.tree.spans.get((link.trace_id, link.span_id)) for link in links)
     targets = [target for target in linked if target is not None and scene.division.of[target.key] is not None]
     if targets:
         return targets
-    if given.response_id is not None:
-        named = _answering(given.response_id, own, scene)
-        if len(named) == 1:
-            return named
+    if named is not None:
+        answering = _answering(named, own, scene)
+        if len(answering) == 1:
+            return answering
         if own is None:
             return [span]
-        return BadReward(name=given.name, detail=f"names response {given.response_id!r}, which {len(named)} calls have")
+        return BadReward(name=given.name, detail=f"names response {named!r}, which {len(answering)} calls have")
     if own is None or not links or not is_reward_span(span):
         return [span]
     if any(link.trace_id == span.trace_id for link in links):
