@@ -16,7 +16,6 @@ from opentelemetry.trace import Span, Tracer
 from art_otel import attributes
 from art_otel.tracing.certificate import certify
 from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.outcome import record_outcome
 from art_otel.tracing.recorder import Counts
 
 
@@ -59,16 +58,9 @@ class OwnRollout:
             if span is None or rollout_id is None or self._pid != os.getpid():
                 return
             with AS_GUEST:
-                record_outcome(span, _uncaught())
-            with AS_GUEST:
                 certify(span, self._counts(rollout_id))
             with AS_GUEST:  # the app's span processors may raise
                 span.end()
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-
-
-def _uncaught() -> BaseException | None:
-    """What ended the program: Python keeps it for debuggers. An interactive one goes on behind it."""
-    return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.conversions import convert_files
 from tests.tracing.enabling.programs import ASK, CALL, asking, run_code
 from tests.tracing.server import ModelServer
 
@@ -205,17 +204,3 @@ if __name__ == "__main__":
     found = run_code(tmp_path, code, **ON)
     assert (found.code, found.errors) == (0, "")
     assert found.ended.count("chat m") == 2
-
-
-def test_a_program_that_nothing_caught_failed(tmp_path):
-    found = run_code(tmp_path, f"import art_otel{CALL}raise ValueError('no more')", **ON)
-    assert found.code == 1
-    (own,), _ = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
-    assert (own.status, own.error) == ("error", "ValueError: no more")
-
-
-@pytest.mark.parametrize("end", ["raise SystemExit(0)", "try:\n    1 / 0\nexcept ZeroDivisionError:\n    pass"])
-def test_a_program_that_ended_well_did_not_fail(tmp_path, end):
-    run_code(tmp_path, f"import art_otel{CALL}{end}", **ON)
-    (own,), _ = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
-    assert own.status == "ok"
