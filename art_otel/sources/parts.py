@@ -84,7 +84,7 @@ def _next_cut(file: BinaryIO, place: int, cuts: re.Pattern[bytes]) -> int:
     data = b""
     while block := file.read(_LOOK):
         data += block
-        if found := cuts.search(data):
+        if b"\n" in data and (found := cuts.search(data)):  # lines may be long, and patterns are slow
             return place + found.end()
         place += max(len(data) - LOOKAHEAD, 0)
         data = data[-LOOKAHEAD:]
