@@ -21,7 +21,7 @@ from art_otel.engines.buckets import Bucket, Held, Record, Weight, read_bucket, 
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey
 from art_otel.spans.tree import unite_deliveries
-from art_otel.trajectories import Account, JudgedElsewhere, SpanGroup, judged_by
+from art_otel.trajectories import Account, SpanGroup, judged_by
 from art_otel.trajectories.rollouts import declared_id, is_named_rollout, is_reward_span
 
 AT_ONCE: Final = 64 << 20
@@ -148,11 +148,11 @@ def _one_by_one(rollouts: Sequence[_Rollout], graded: "_Graded", bucket: Bucket)
     By then it is known which of their rewards were heard.
     """
     heads = _heads(rollouts)
-    judged = JudgedElsewhere()
+    heard: set[SpanKey] = set()
     for last in (False, True):
         for some in _at_once([rollout] for rollout in rollouts if (rollout.head in graded.graders) is last):
             for head, group in _by_head(_shared(_records(bucket, _traces(some))), heads):
-                yield msgspec.structs.replace(group, judges=graded.judges.get(head, ()), judged=judged)
+                yield msgspec.structs.replace(group, judges=graded.judges.get(head, ()), heard=heard)
 
 
 def _heads(rollouts: Iterable[_Rollout]) -> Mapping[str, str]:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from art_otel.trajectories.history import History, HistoryMessage, histories
     from art_otel.trajectories.kinship import Kinship, judged_by
     from art_otel.trajectories.plain import trajectory_json
-    from art_otel.trajectories.rewards import JudgedElsewhere
     from art_otel.trajectories.rollout_trace import RolloutTrace, message_json, rollout_traces
     from art_otel.trajectories.token_drift import Drift, MessageDrift
     from art_otel.trajectories.token_forest import TokenHistories, token_histories
@@ -35,7 +34,6 @@ __all__ = [
     "Edit",
     "History",
     "HistoryMessage",
-    "JudgedElsewhere",
     "Kinship",
     "MessageDrift",
     "PolicyVersions",
@@ -67,7 +65,6 @@ __getattr__ = lazy_names(
         "history": ("History", "HistoryMessage", "histories"),
         "kinship": ("Kinship", "judged_by"),
         "plain": ("trajectory_json",),
-        "rewards": ("JudgedElsewhere",),
         "rollout_trace": ("RolloutTrace", "message_json", "rollout_traces"),
         "token_drift": ("Drift", "MessageDrift"),
         "token_forest": ("TokenHistories", "token_histories"),

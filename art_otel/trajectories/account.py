@@ -7,7 +7,6 @@ of these counts. A span of which only a value was set aside is counted as quaran
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import chain
 from typing import Final
 
 from art_otel.conventions import Role
@@ -105,8 +104,7 @@ def count_spans(
             account.used += 1
         else:
             _count_ignored(account, tree.spans[key], reason)
-    own = (damage for damage in rewards.bad if (damage.trace_id, damage.span_id) in tree.spans)
-    list_damages(account.damages, chain(tree.cyclic, own))
+    list_damages(account.damages, (*tree.cyclic, *rewards.bad))
 
 
 def _count_ignored(account: Account, span: Span, reason: str) -> None:

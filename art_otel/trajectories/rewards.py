@@ -101,28 +101,12 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return spans
 
 
-class JudgedElsewhere(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of rewards that one group of spans gives to another: which spans were heard, and what was bad."""
-
-    heard: set[SpanKey] = msgspec.field(default_factory=set[SpanKey])
-    bad: list[Damage] = []
-
-    def share(self, found: FoundRewards, judges: Iterable[Span], tree: SpanTree) -> None:
-        """Tell what this group found of judges from elsewhere, and learn what others found of this group's own."""
-        keys = {span.key for span in judges}
-        own = [damage for damage in self.bad if (damage.trace_id, damage.span_id) in tree.spans]
-        self.heard.update(keys & found.heard)
-        self.bad.extend(damage for damage in found.bad if (damage.trace_id, damage.span_id) in keys)
-        found.heard.update(self.heard)
-        found.bad.extend(own)
-
-
 def find_rewards(scene: RewardScene, judges: Iterable[Span] = ()) -> FoundRewards:
     """Collect every reward of a tree, and of judges from elsewhere, and lead it to the rollouts it judges."""
     found = FoundRewards()
     for span in judges:
         for reward in rewards_of(span):
-            if not isinstance(reward, BadReward):  # that is told where the span stands
+            if not isinstance(reward, BadReward):
                 _lead(reward, span, scene, found)
     for key, span in scene.tree.spans.items():
         given = rewards_of(span)
