@@ -1,8 +1,9 @@
 """Dataset: the files of one writing, which come to stand under their final names together.
 
 Invariant: a file under its final name is whole and on the disk. Until `commit` everything is in temporary files beside
-the final ones; a crash leaves only those, and the next writing to the same place removes them. `commit` renames one
-file after the other: a crash between two of them leaves files of both writings. One writer at a time.
+the final ones; a crash leaves only those, and the next writing to the same place removes them. While `commit` puts
+several files in place a mark stands beside them: a crash leaves it, readers refuse the folder, and the next writing to
+it removes the mark when its files are in place. One writer at a time.
 """
 
 import glob
@@ -17,6 +18,8 @@ from art_otel.store.parquet_footer import GroupFooter, join_footers
 
 SUFFIX: Final = ".parquet"
 _PARTS: Final = f"part-{'[0-9]' * 5}{SUFFIX}"  # narrow: what matches may be removed
+_MARK: Final = "_unfinished"
+"""In a folder whose parts may be of two datasets. Readers of Parquet folders pass over names with an underscore."""
 
 
 def part_name(number: int) -> str:
@@ -28,6 +31,11 @@ def is_next_part(path: Path, before: Path) -> bool:
     """Whether a file is the part of a dataset that stands after another of it."""
     number = before.name[len("part-") : -len(SUFFIX)]
     return path.parent == before.parent and number.isdecimal() and path.name == part_name(int(number) + 1)
+
+
+def is_between_datasets(folder: Path) -> bool:
+    """Whether the parts in a folder are just being replaced, or were when their writer was killed."""
+    return (folder / _MARK).exists()
 
 
 class _Part:
@@ -110,12 +118,19 @@ class Dataset:
         if self._open or not self._parts:
             self._current().finish()
         files = tuple(part.path for part in self._parts)
+        stale = set[Path]() if self._single else set(self._folder.glob(_PARTS)) - set(files)
+        mark = self._folder / _MARK
+        several = not self._single and (len(files) + len(stale) > 1 or mark.exists())
+        if several:
+            mark.touch()
+            _sync_folder(self._folder)
         for part in self._parts:
             part.temporary.replace(part.path)
-        if not self._single:
-            for stale in set(self._folder.glob(_PARTS)) - set(files):
-                stale.unlink()
+        for older in stale:
+            older.unlink()
         _sync_folder(self._folder)
+        if several:
+            mark.unlink()
         return files
 
     def _current(self) -> _Part:

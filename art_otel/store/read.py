@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.errors import StoreError
-from art_otel.store.dataset import SUFFIX
+from art_otel.store.dataset import SUFFIX, is_between_datasets
 from art_otel.store.rows import Row, restore_trajectory
 from art_otel.store.schema import ADDED_IN, ROW, SCHEMA_VERSION, TURN, VERSION_KEY
 from art_otel.trajectories.trajectory import Trajectory
@@ -129,10 +129,16 @@ def _find_files(path: str | Path) -> list[Path]:
         files = sorted(found.glob(f"*{SUFFIX}"))
         if not files:
             raise StoreError(f"{path}: no *{SUFFIX} in this folder; give the folder that was written to")
-        return files
-    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207 # absolute patterns too
-    if not files:
-        raise StoreError(f"{path}: no such file or folder, and no file matches it as a glob")
+    else:
+        files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207 # absolute patterns too
+        if not files:
+            raise StoreError(f"{path}: no such file or folder, and no file matches it as a glob")
+    for folder in {file.parent: None for file in files}:
+        if is_between_datasets(folder):
+            raise StoreError(
+                f"{folder}: its files are of two datasets, because they are just being replaced or because that was "
+                "killed; read again in a moment, or write the dataset again"
+            )
     return files
 
 

@@ -103,6 +103,35 @@ def test_killed_at_any_moment_no_half_file_has_its_final_name(tmp_path):
     assert names(out) == ["part-00000.parquet"]
 
 
+DIE_BETWEEN = """
+import os, sys
+from art_otel.store import write_trajectories
+from tests.store.test_files import SMALL, rollouts
+changes = []
+def die(event, args):
+    if event in ("os.rename", "os.remove") and str(args[0]).endswith((".tmp", ".parquet")):
+        changes.append(event)
+        if len(changes) == int(sys.argv[2]):
+            os._exit(9)
+sys.addaudithook(die)
+write_trajectories(rollouts(int(sys.argv[3]), "new"), sys.argv[1], limits=SMALL)
+"""
+
+
+@pytest.mark.parametrize(("dies_before", "count"), [(1, 4), (2, 4), (3, 4), (4, 4), (2, 2), (4, 2)])
+def test_killed_between_two_parts_the_folder_is_refused_until_it_is_written_again(tmp_path, dies_before, count):
+    write_trajectories(rollouts(8, "old"), tmp_path, limits=SMALL)
+    command = [sys.executable, "-c", DIE_BETWEEN, tmp_path, str(dies_before), str(count)]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 9
+    with pytest.raises(StoreError, match="of two datasets"):
+        read_trajectories(tmp_path)
+    with pytest.raises(StoreError, match="of two datasets"):
+        read_trajectories(str(tmp_path / "part-*.parquet"))
+    write_trajectories(rollouts(1, "again"), tmp_path, limits=SMALL)
+    assert ids(tmp_path) == ["again00000"]
+    assert names(tmp_path) == ["part-00000.parquet"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits on file sizes are POSIX")
 def test_a_full_disk_raises_and_leaves_the_old_file(tmp_path):
     file = tmp_path / "x.parquet"
