@@ -2,27 +2,28 @@
 
 Invariant: every record of a bucket is in one group or set aside, and kin are in one group, or judged where they are. A
 rollout beyond the limits is set aside whole, before its records fill the memory; what is kin to it is kept. Memory
-holds the records of about `AT_ONCE` bytes, or of one group. Groups are within the limits, but for kin that are more to
-each other than graders and graded.
+holds the records of about `AT_ONCE` bytes, or of one rollout, but for kin that are more to each other than judges and
+judged: those are in memory together, whatever they weigh.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from art_otel.conventions import GivenReward, rewards_of, role_of
 from art_otel.engines.buckets import Bucket, Held, Record, Weight, read_bucket, size_of, weigh_traces
+from art_otel.engines.judging import Judging, find_judging
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey
-from art_otel.spans.tree import unite_deliveries
-from art_otel.trajectories import Account, SpanGroup, judged_by
-from art_otel.trajectories.rollouts import declared_id, is_named_rollout, is_reward_span
+from art_otel.trajectories import Account, SpanGroup
+
+if TYPE_CHECKING:
+    from art_otel.trajectories.rewards import RewardKey
 
 AT_ONCE: Final = 64 << 20
 """Bytes of records when nothing of them is condensed."""
@@ -49,11 +50,11 @@ def groups_of(bucket: Bucket, account: Account) -> Iterator[SpanGroup]:
         kin[bucket.kin.get(rollout.head, rollout.head)].append(rollout)
     together: list[Sequence[_Rollout]] = []
     for rollouts in kin.values():
-        graded = _graded(rollouts, bucket) if _is_huge(_weight(rollouts), bucket.limits) else None
-        if graded is None:
+        judging = _judging(rollouts, bucket) if _is_too_much(_weight(rollouts), bucket.limits) else None
+        if judging is None:
             together.append(rollouts)
         else:
-            yield from _one_by_one(rollouts, graded, bucket)
+            yield from _one_by_one(rollouts, judging, bucket)
     for some in _at_once(together):
         yield from (group for _, group in _by_head(_shared(_records(bucket, _traces(some))), bucket.kin))
 
@@ -84,6 +85,11 @@ def _within_limits(bucket: Bucket, account: Account) -> Iterator[_Rollout]:
 
 def _is_huge(weight: Weight, limits: Limits) -> bool:
     return weight.different > limits.max_rollout_spans or weight.bytes > limits.max_rollout_bytes
+
+
+def _is_too_much(weight: Weight, limits: Limits) -> bool:
+    """Whether it is too much to be assembled together, if that can be had otherwise."""
+    return weight.bytes > AT_ONCE or _is_huge(weight, limits)
 
 
 def _set_aside(trace_id: str, weight: Weight, account: Account) -> None:
@@ -142,17 +148,27 @@ def _by_head(records: Iterable[Record], heads: Mapping[str, str]) -> Iterator[tu
         yield head, SpanGroup(spans=spans.pop(head, ()), logs=logs.pop(head, ()), damages=damages.pop(head, ()))
 
 
-def _one_by_one(rollouts: Sequence[_Rollout], graded: "_Graded", bucket: Bucket) -> Iterator[SpanGroup]:
-    """Kin that are together beyond the limits: each rollout with the spans that judge it, the graders last.
+def _judging(rollouts: Sequence[_Rollout], bucket: Bucket) -> Judging | None:
+    heads = _heads(rollouts)
+
+    def groups(some: AbstractSet[str]) -> Iterator[tuple[str, SpanGroup]]:
+        for few in _at_once([rollout] for rollout in rollouts if rollout.head in some):
+            yield from _by_head(_shared(_records(bucket, _traces(few))), heads)
+
+    return find_judging(partial(_records, bucket, frozenset(heads)), groups, heads, bucket.rollout_spans)
+
+
+def _one_by_one(rollouts: Sequence[_Rollout], judging: Judging, bucket: Bucket) -> Iterator[SpanGroup]:
+    """Kin that are together too much: each rollout with the spans that judge it, then those in which these stand.
 
     By then it is known which of their rewards were heard.
     """
     heads = _heads(rollouts)
-    heard: set[SpanKey] = set()
+    heard: set[RewardKey] = set()
     for last in (False, True):
-        for some in _at_once([rollout] for rollout in rollouts if (rollout.head in graded.graders) is last):
+        for some in _at_once([rollout] for rollout in rollouts if (rollout.head in judging.rollouts) is last):
             for head, group in _by_head(_shared(_records(bucket, _traces(some))), heads):
-                yield msgspec.structs.replace(group, judges=graded.judges.get(head, ()), heard=heard)
+                yield msgspec.structs.replace(group, judges=judging.judges.get(head, ()), heard=heard)
 
 
 def _heads(rollouts: Iterable[_Rollout]) -> Mapping[str, str]:
@@ -165,49 +181,3 @@ def _shared(records: Iterable[Record]) -> Iterator[Record]:
     for record in records:
         known = first.setdefault(record.key, record) if isinstance(record, Span) else record
         yield known if known == record else record
-
-
-class _Graded(NamedTuple):
-    """The spans that judge each rollout, and the graders in whose traces they stand."""
-
-    judges: Mapping[str, Sequence[Span]]
-    graders: AbstractSet[str]
-
-
-def _graded(rollouts: Sequence[_Rollout], bucket: Bucket) -> _Graded | None:
-    """Who judges whom, where graders do nothing but that; None where kin are more to each other than that."""
-    heads = _heads(rollouts)
-    graders: set[str] = set()
-    for record in _records(bucket, frozenset(heads)):
-        if isinstance(record, Span):
-            if is_reward_span(record) and declared_id(record) is not None:
-                return None
-            if any(judged_by(record)):
-                graders.add(heads[record.trace_id])
-    records = list(_records(bucket, _traces(rollout for rollout in rollouts if rollout.head in graders)))
-    spans = [record for record in records if isinstance(record, Span)]
-    united = unite_deliveries(spans)
-    if len(spans) < len(records) or united.orphans or united.cyclic:
-        return None
-    judges: dict[str, list[Span]] = defaultdict(list)
-    for span in united.spans.values():
-        if not _only_grades(span, bucket):
-            return None
-        for head in {heads[trace_id] for trace_id in judged_by(span).traces if trace_id in heads} - graders:
-            judges[head].append(span)
-    return _Graded(judges, graders)
-
-
-def _only_grades(span: Span, bucket: Bucket) -> bool:
-    """Whether the span is no part of a rollout, and nothing of it can be missed in those that it judges."""
-    is_part = declared_id(span) is not None or is_named_rollout(span, bucket.rollout_spans)
-    if is_part or role_of(span) not in ("agent", "tool", "other") or span.end_ns is None:
-        return False
-    if span.dropped_attributes_count or span.dropped_events_count:
-        return False
-    rewards = rewards_of(span)
-    return all(isinstance(reward, GivenReward) and _is_of_span(reward) for reward in rewards)
-
-
-def _is_of_span(reward: GivenReward) -> bool:
-    return reward.response_id is None and reward.choice is None and reward.token_end is None

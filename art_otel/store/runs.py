@@ -1,6 +1,9 @@
 """Runs: sorted trajectories in scratch files, and the dataset that is merged from them.
 
 Invariant: a dataset has the same bytes whatever runs its trajectories stood in and whichever processes encoded it.
+
+A run has as many stretches of sorted rows as memory needed. Where there are several, an empty batch with the numbers of
+the batches that begin them ends the file.
 """
 
 # pyarrow ships no types.
@@ -10,7 +13,7 @@ Invariant: a dataset has the same bytes whatever runs its trajectories stood in 
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
@@ -19,13 +22,16 @@ from typing import Final, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from art_otel.errors import StoreError
-from art_otel.store.encode import BATCH_SCHEMA, encode_batches, order_of, weighed_row
+from art_otel.store.encode import BATCH_SCHEMA, WeighedRow, encode_batches, order_of, weighed_row
 from art_otel.store.encoded_group import EncodedGroup, encode_group_into
 from art_otel.store.grouping import FileLimits, RowGroupPlan, RowKeys, gather, plan_groups, rows_of
 from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
 from art_otel.trajectories.trajectory import Trajectory
 
 _PIECE_BYTES: Final = 2 * 1024 * 1024
+
+_STRETCH_BYTES: Final = 32 * 1024 * 1024
+_STARTS: Final = "starts"
 
 _BEGUN: Final = 256
 """Rows of which the keys are read when a run is made: all of it where rows are large."""
@@ -46,14 +52,35 @@ Encoder: TypeAlias = Callable[[Callable[[PiecePlan], EncodedGroup], Iterable[Pie
 def write_run(trajectories: Iterable[Trajectory], path: str | Path) -> None:
     """Write trajectories as a run for merge_runs, sorted: a scratch file in Arrow IPC.
 
-    It is not compressed: that would take as long as all the rest of it. Memory holds the rows, each in the place of
-    its trajectory, which takes more.
+    It is not compressed: that would take as long as all the rest of it. Memory holds the rows of about 32 MiB, each in
+    the place of its trajectory, which takes more.
     """
-    rows = sorted(map(weighed_row, trajectories), key=order_of)
+    starts: list[int] = []
+    count = 0
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, BATCH_SCHEMA) as writer:
-        for batch in encode_batches(rows):
-            for piece in _pieces(batch):
-                writer.write_batch(piece)
+        for rows in _stretches(map(weighed_row, trajectories)):
+            starts.append(count)
+            for batch in encode_batches(sorted(rows, key=order_of)):
+                for piece in _pieces(batch):
+                    writer.write_batch(piece)
+                    count += 1
+        if len(starts) > 1:
+            nothing = pa.RecordBatch.from_pylist([], schema=BATCH_SCHEMA)
+            writer.write_batch(nothing, custom_metadata={_STARTS: " ".join(map(str, starts))})
+
+
+def _stretches(rows: Iterable[WeighedRow]) -> Iterator[list[WeighedRow]]:
+    """As many rows as memory is meant to hold, and then the next."""
+    stretch: list[WeighedRow] = []
+    size = 0
+    for row in rows:
+        stretch.append(row)
+        size += row.weight
+        if size > _STRETCH_BYTES:
+            yield stretch
+            stretch, size = [], 0
+    if stretch:
+        yield stretch
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -69,10 +96,11 @@ def merge_runs(
     """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
 
     Runs may still be made while they are asked for: each is looked at when it comes. Memory is that of about one row
-    group in each process, and of each run the keys of 2 MiB or of 256 rows. Raises StoreError for a file that is no
-    run.
+    group in each process, and of each run's stretches the keys of 2 MiB or of 256 rows. Raises StoreError for a file
+    that is no run.
     """
-    rows = heapq.merge(*[_begun(_keys(str(run))) for run in runs], key=attrgetter("order"))
+    sorted_rows = [_begun(rows) for run in runs for rows in _sorted_rows(str(run))]
+    rows = heapq.merge(*sorted_rows, key=attrgetter("order"))
     return write_groups(plan_groups(rows, limits), lambda plans: encode(_encode, plans), out, limits)
 
 
@@ -81,9 +109,22 @@ def _begun(rows: Iterator[RowKeys[Piece]]) -> Iterator[RowKeys[Piece]]:
     return chain(tuple(islice(rows, _BEGUN)), rows)
 
 
-def _keys(run: str) -> Iterator[RowKeys[Piece]]:
+def _sorted_rows(run: str) -> list[Iterator[RowKeys[Piece]]]:
+    """The keys of each stretch of the run."""
     with _opened(run) as reader:
-        for number in range(reader.num_record_batches):
+        count = reader.num_record_batches
+        if count == 0:
+            return []
+        last, told = reader.get_batch_with_custom_metadata(count - 1)
+        if last.num_rows:
+            return [_keys(run, range(count))]
+        starts = [int(start) for start in told[_STARTS].decode().split()]
+        return [_keys(run, range(*ends)) for ends in pairwise([*starts, count - 1])]
+
+
+def _keys(run: str, batches: Iterable[int]) -> Iterator[RowKeys[Piece]]:
+    with _opened(run) as reader:
+        for number in batches:
             yield from rows_of(reader.get_batch(number), Piece(run, number))
 
 

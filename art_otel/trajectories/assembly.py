@@ -18,7 +18,7 @@ from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete
 from art_otel.trajectories.joined_logs import join_logs
 from art_otel.trajectories.lineage import build_turns
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
-from art_otel.trajectories.rewards import RewardScene, final_reward, find_rewards
+from art_otel.trajectories.rewards import RewardKey, RewardScene, final_reward, find_rewards, lead_judges
 from art_otel.trajectories.rollout_span import describe
 from art_otel.trajectories.rollouts import RolloutSpans, declared_id, find_rollouts, is_named_rollout
 from art_otel.trajectories.trajectory import PolicyVersions, Reward, Trajectory
@@ -30,14 +30,14 @@ class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Spans, log records and damages that may belong together, in any order.
 
     Where not all kin fit into one group, `judges` are spans of other groups whose rewards are for this one, and `heard`
-    those whose rewards reached a rollout of some group so far, which this one adds to.
+    the rewards that reached a rollout of some group so far, which this one adds to.
     """
 
     spans: Sequence[Span] = ()
     logs: Sequence[LogRecord] = ()
     damages: Sequence[Damage] = ()
     judges: Sequence[Span] = ()
-    heard: set[SpanKey] | None = None
+    heard: set[RewardKey] = msgspec.field(default_factory=set[RewardKey])
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +79,9 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) 
     logs = join_logs(group.logs, tree, roles, account)
     division = find_rollouts(tree, roles, rollout_spans)
     recorded = {rollout: record_calls(rollout, tree, roles, logs) for rollout in division.rollouts}
-    scene = RewardScene(tree=tree, division=division, roles=roles, logs=logs, recorded=recorded)
-    rewards = find_rewards(scene, group.judges)
-    if group.heard is not None:
-        group.heard.update(rewards.heard)
-        rewards.heard.update(group.heard)
+    scene = RewardScene(tree=tree, division=division, roles=roles, logs=logs, recorded=recorded, heard=group.heard)
+    rewards = find_rewards(scene)
+    group.heard.update(lead_judges(group.judges, scene, rewards))
     losses = find_losses((*group.damages, *tree.cyclic, *rewards.bad))
     trajectories = tuple(
         _trajectory(rollout, recorded[rollout], rewards.given_to(rollout), losses, tree)

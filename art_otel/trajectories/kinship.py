@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 
 from art_otel.conventions import BadReward, parse_call, rewards_of, role_of
 from art_otel.spans import Span
-from art_otel.trajectories.rollouts import declared_id, is_reward_span
+from art_otel.trajectories.rollouts import declared_id, is_marked_root, is_reward_span
 
 _OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
 """The id of a rollout to which nobody gave one."""
 
 
 class Judged(NamedTuple):
-    """The traces that rewards on a span link to; where there are no links, the responses that they name."""
+    """The traces that rewards on a span link to; where none of its links can judge, the responses that they name."""
 
     traces: Sequence[str] = ()
     responses: Sequence[str] = ()
@@ -35,7 +35,7 @@ def judged_by(span: Span) -> Judged:
     rewards = rewards_of(span)
     if not rewards or role_of(span) == "inference":
         return _NOTHING
-    if span.links:
+    if span.links and not is_marked_root(span):
         return Judged(traces=[link.trace_id for link in span.links])
     named = [reward.response_id for reward in rewards if not isinstance(reward, BadReward)]
     return Judged(responses=[response_id for response_id in named if response_id is not None])
@@ -104,9 +104,8 @@ class Kinship:
                 if response_id in self._judged:
                     having[response_id].add(span.trace_id)
         for response_id, traces in having.items():
-            judges = self._judged[response_id]
-            if len(traces) == 1 and not traces & judges:
-                for trace_id in judges:
+            if len(traces) == 1:
+                for trace_id in self._judged[response_id]:
                     self._kin.unite(trace_id, next(iter(traces)))
 
     def head(self, trace_id: str) -> str:

@@ -5,9 +5,10 @@ number; one that is no number is a Damage and never a value. Missing stays None.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,6 +27,10 @@ REWARD_NAME: Final = "reward"
 
 _ANSWERING: Final = ("agent", "embeddings", "retrieval")
 """Spans that are no calls and may have the response that they are judged for."""
+
+
+RewardKey: TypeAlias = tuple[SpanKey, str | None]
+"""What a reward is known by from group to group: its span, and the response that it names."""
 
 
 class FoundRewards(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +73,8 @@ class _Part(NamedTuple):
 class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Where rewards are looked for and resolved: a tree, its rollouts, roles, logs, and the calls of its spans.
 
-    `parts` is what `_part_of` found out already. Most trees have few rewards or none: indexes are made on demand.
+    `heard` are rewards of this tree that reached a rollout of another. `parts` is what `_part_of` found out already.
+    Most trees have few rewards or none: indexes are made on demand.
     """
 
     tree: SpanTree
@@ -76,6 +82,7 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     roles: Mapping[SpanKey, Role]
     logs: Mapping[SpanKey, Sequence[LogRecord]]
     recorded: Mapping[RolloutSpans, RecordedCalls]
+    heard: AbstractSet[RewardKey] = frozenset()
     parts: dict[SpanKey, _Part] = {}
 
     @cached_property
@@ -101,13 +108,9 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return spans
 
 
-def find_rewards(scene: RewardScene, judges: Iterable[Span] = ()) -> FoundRewards:
-    """Collect every reward of a tree, and of judges from elsewhere, and lead it to the rollouts it judges."""
+def find_rewards(scene: RewardScene) -> FoundRewards:
+    """Collect every reward of a tree and lead it to the rollouts it judges."""
     found = FoundRewards()
-    for span in judges:
-        for reward in rewards_of(span):
-            if not isinstance(reward, BadReward):
-                _lead(reward, span, scene, found)
     for key, span in scene.tree.spans.items():
         given = rewards_of(span)
         if key in scene.logs:
@@ -115,31 +118,40 @@ def find_rewards(scene: RewardScene, judges: Iterable[Span] = ()) -> FoundReward
         for reward in given:
             if isinstance(reward, BadReward):
                 found.bad.append(_damage(reward, span))
-            else:
-                _lead(reward, span, scene, found)
+            elif not _lead(reward, span, scene, found):
+                is_heard = (key, reward.response_id) in scene.heard
+                (found.heard if is_heard else found.unheard).add(key)
     return found
 
 
-def _lead(given: GivenReward, span: Span, scene: RewardScene, found: FoundRewards) -> None:
-    """Lead a reward to the rollouts of the spans it judges."""
+def lead_judges(judges: Iterable[Span], scene: RewardScene, found: FoundRewards) -> list[RewardKey]:
+    """Add the rewards of judges from elsewhere to what was found. The rewards that reached a rollout."""
+    return [
+        (span.key, reward.response_id)
+        for span in judges
+        for reward in rewards_of(span)
+        if not isinstance(reward, BadReward) and _lead(reward, span, scene, found)
+    ]
+
+
+def _lead(given: GivenReward, span: Span, scene: RewardScene, found: FoundRewards) -> bool:
+    """Lead a reward to the rollouts of the spans it judges. Whether it reached one, or was found to be bad."""
     targets = _targets(given, span, scene)
     if isinstance(targets, BadReward):
         found.bad.append(_damage(targets, span))
-        return
-    if not targets:
-        found.unheard.add(span.key)
-    for target in targets:
-        rollout = scene.division.of.get(target.key)
+        return True
+    rollouts = [(target, scene.division.of.get(target.key)) for target in targets]
+    for target, rollout in rollouts:
         if rollout is None:
-            found.unheard.add(span.key)
+            continue
+        reward = _reward(given, span, target, rollout, scene)
+        fitted = _fitted(reward, scene.calls.get((rollout, reward.target))) if _is_of_part(reward) else reward
+        if isinstance(fitted, BadReward):
+            found.bad.append(_damage(fitted, span))
         else:
-            reward = _reward(given, span, target, rollout, scene)
-            fitted = _fitted(reward, scene.calls.get((rollout, reward.target))) if _is_of_part(reward) else reward
-            if isinstance(fitted, BadReward):
-                found.bad.append(_damage(fitted, span))
-            else:
-                found.heard.add(span.key)
-                found.of.setdefault(rollout, []).append(fitted)
+            found.heard.add(span.key)
+            found.of.setdefault(rollout, []).append(fitted)
+    return any(rollout is not None for _, rollout in rollouts)
 
 
 def _fitted(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
@@ -192,7 +204,7 @@ def _targets(given: GivenReward, span: Span, scene: RewardScene) -> Sequence[Spa
     links = () if own is not None and span is own.root else span.links
     linked = (scene.tree.spans.get((link.trace_id, link.span_id)) for link in links)
     targets = [target for target in linked if target is not None and scene.division.of[target.key] is not None]
-    if targets:
+    if targets or (span.key, named) in scene.heard:
         return targets
     if named is not None:
         answering = _answering(named, own, scene)

@@ -68,6 +68,11 @@ def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
     return any(fnmatchcase(span.name, glob) for glob in rollout_spans)
 
 
+def is_marked_root(span: Span) -> bool:
+    """Whether the span is a rollout's own, whatever stands around it. Its rewards judge that rollout."""
+    return span.parent_span_id is None and declared_id(span) is not None and _is_marked(span)
+
+
 def is_reward_span(span: Span) -> bool:
     """Whether the span was made to give a reward to what it links to."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)

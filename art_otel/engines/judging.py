@@ -1,0 +1,154 @@
+"""Judging: which rewards lead from one rollout of a kin to another.
+
+Invariant: where kin can be told apart, each rollout gives the same trajectory from its own records and the spans that
+judge it as it gives from the records of all. Where that is not certain they cannot.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, Self
+
+import msgspec
+
+from art_otel.conventions import BadReward, GivenReward, parse_call, rewards_of, role_of
+from art_otel.conventions.genai import RESPONSE_ID
+from art_otel.engines.buckets import Record
+from art_otel.spans import Span, SpanKey
+from art_otel.spans.tree import UniqueSpans, unite_deliveries
+from art_otel.trajectories import SpanGroup, judged_by
+from art_otel.trajectories.rollouts import declared_id, is_named_rollout, is_reward_span
+
+
+class Judging(NamedTuple):
+    """The spans that judge each rollout, and the rollouts in which these stand, which nobody judges."""
+
+    judges: Mapping[str, Sequence[Span]]
+    rollouts: AbstractSet[str]
+
+
+def find_judging(
+    records: Callable[[], Iterable[Record]],
+    groups: Callable[[AbstractSet[str]], Iterable[tuple[str, SpanGroup]]],
+    heads: Mapping[str, str],
+    rollout_spans: Sequence[str],
+) -> Judging | None:
+    """Who judges whom among kin; None where they cannot be told apart.
+
+    `records` gives all records of the kin, `groups` those of some rollouts, `heads` leads a trace to its rollout.
+    """
+    places = _Places.find(records, heads)
+    if places is None:
+        return None
+    rollouts: set[str] = set()
+    for span in _spans(records):
+        if not places.is_certain(span):
+            return None
+        if places.judged_elsewhere(span):
+            rollouts.add(heads[span.trace_id])
+    judges: dict[str, list[Span]] = defaultdict(list)
+    for _, group in groups(rollouts):
+        trial = _Trial.of(group, rollout_spans)
+        for span in trial.united.spans.values():
+            others = places.judged_elsewhere(span)
+            if not others.isdisjoint(rollouts) or places.links_here(span) or (others and not trial.only_judges(span)):
+                return None
+            for other in others:
+                judges[other].append(span)
+    return Judging(judges, rollouts)
+
+
+def _spans(records: Callable[[], Iterable[Record]]) -> Iterator[Span]:
+    return (record for record in records() if isinstance(record, Span))
+
+
+class _Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Where what is judged stands: the rollout of each trace, and of each response that a reward names, if any."""
+
+    heads: Mapping[str, str]
+    answering: Mapping[str, str]
+
+    @classmethod
+    def find(cls, records: Callable[[], Iterable[Record]], heads: Mapping[str, str]) -> Self | None:
+        """The places; None where a reward's is not certain, or it has the rollout's id and belongs to it."""
+        naming: dict[str, set[str]] = defaultdict(set)
+        for span in _spans(records):
+            judged = judged_by(span)
+            if judged.traces or judged.responses:
+                for response_id in _named(span):
+                    naming[response_id].add(heads[span.trace_id])
+            if is_reward_span(span) and declared_id(span) is not None:
+                return None
+        answers: dict[str, set[SpanKey]] = defaultdict(set)
+        for span in _spans(records) if naming else ():
+            if role_of(span) == "inference" and (response_id := parse_call(span).response_id) in naming:
+                answers[response_id].add(span.key)
+        answering: dict[str, str] = {}
+        for response_id, keys in answers.items():
+            places = {heads[trace_id] for trace_id, _ in keys}
+            if len(keys) > 1 and not (len(places) == 1 and naming[response_id] == places):
+                return None
+            answering[response_id] = min(places)
+        return cls(heads=heads, answering=answering)
+
+    def judged_elsewhere(self, span: Span) -> AbstractSet[str]:
+        """The other rollouts that the rewards on a span may judge."""
+        judged = judged_by(span)
+        own = self.heads[span.trace_id]
+        linked = {self.heads[trace_id] for trace_id in judged.traces if trace_id in self.heads}
+        named = {self.answering[response_id] for response_id in judged.responses if response_id in self.answering}
+        return (linked | named) - {own} if linked or named else frozenset()
+
+    def is_certain(self, span: Span) -> bool:
+        """Whether rewards that link to something name no response that is elsewhere."""
+        linked = {self.heads.get(trace_id) for trace_id in judged_by(span).traces}
+        return not linked or all(self.answering.get(name) in {None, *linked} for name in _named(span))
+
+    def links_here(self, span: Span) -> bool:
+        """Whether its rewards link into its own trace, maybe to a span that goes with what that one judges."""
+        return span.trace_id in judged_by(span).traces
+
+
+def _named(span: Span) -> list[str]:
+    rewards = (reward for reward in rewards_of(span) if isinstance(reward, GivenReward))
+    return [reward.response_id for reward in rewards if reward.response_id is not None]
+
+
+class _Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of a rollout that judges others. `touched` are the spans that have log records or damages."""
+
+    united: UniqueSpans
+    touched: AbstractSet[tuple[str | None, str | None]]
+    has_calls: bool
+    rollout_spans: Sequence[str]
+
+    @classmethod
+    def of(cls, group: SpanGroup, rollout_spans: Sequence[str]) -> Self:
+        """The trial of a group."""
+        united = unite_deliveries(group.spans)
+        others = (*group.logs, *group.damages, *united.cyclic)
+        return cls(
+            united=united,
+            touched={(record.trace_id, record.span_id) for record in others},
+            has_calls=any(role_of(span) == "inference" for span in united.spans.values()),
+            rollout_spans=rollout_spans,
+        )
+
+    def only_judges(self, span: Span) -> bool:
+        """Whether whom a span judges needs nothing but the span, and misses nothing of it without its trace."""
+        is_whole = span.end_ns is not None and not span.dropped_attributes_count and not span.dropped_events_count
+        is_sound = is_whole and span.key not in self.united.orphans and span.key not in self.touched
+        judges = is_sound and role_of(span) in ("agent", "tool", "other") and RESPONSE_ID not in span.attributes
+        return judges and not self._may_be_rollout(span) and all(map(_is_of_span, rewards_of(span)))
+
+    def _may_be_rollout(self, span: Span) -> bool:
+        """Whether it may be a rollout's own span, which judges that rollout whatever it links to."""
+        if is_named_rollout(span, self.rollout_spans):
+            return True
+        declared, parent = declared_id(span), self.united.parents.get(span.key)
+        above = None if parent is None else declared_id(self.united.spans[parent])
+        return declared != above if declared is not None else parent is None and self.has_calls
+
+
+def _is_of_span(reward: GivenReward | BadReward) -> bool:
+    return isinstance(reward, GivenReward) and reward.choice is None and reward.token_end is None
