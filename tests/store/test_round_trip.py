@@ -88,6 +88,19 @@ def test_a_run_holds_large_batches_in_pieces(tmp_path):
     assert contents(tmp_path / "merged") == contents(tmp_path / "direct")
 
 
+@given(st.permutations(range(12)), st.integers(0, 6000))
+@IN_FOLDER
+def test_a_run_that_memory_could_not_hold_at_once_is_sorted_in_stretches(tmp_path_factory, numbers, size):
+    folder = tmp_path_factory.mktemp("dataset")
+    expected = [Trajectory(rollout_id=f"{number:02d}", trace_id="ab" * 16) for number in range(12)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("art_otel.store.runs._STRETCH_BYTES", size)
+        write_run((expected[number] for number in numbers), folder / "one.arrow")
+    write_trajectories(expected, folder / "direct", limits=SMALL)
+    merge_runs([folder / "one.arrow"], folder / "merged", limits=SMALL)
+    assert contents(folder / "merged") == contents(folder / "direct")
+
+
 @given(trajectories())
 @IN_FOLDER
 def test_without_prompts_only_the_calls_prompts_and_choices_are_missing(tmp_path_factory, trajectory):
