@@ -3,6 +3,7 @@
 Attributes are a map of texts, so that numbers and booleans come as text. Lists come as their JSON (`[1,2]`), which is
 left as it is, since an attribute may be such a text itself; or as OTLP's own JSON (`{"values":[{"intValue":"1"}]}`),
 which nothing else is, so that it becomes the list again. The newer JSON columns (nested objects) are flattened.
+Events and links are parallel lists, one a column; or lists of objects, in a table made with `flatten_nested = 0`.
 Invariant: as `json_spans`.
 
 Source of the format: `exporter/clickhouseexporter` of opentelemetry-collector-contrib.
@@ -48,6 +49,18 @@ _READ: Final[dict[str, Callable[[Value], Value]]] = {
 }
 
 
+class _Event(msgspec.Struct, rename="pascal"):
+    timestamp: _Time | None = None
+    name: str | None = None
+    attributes: _Map = {}
+
+
+class _Link(msgspec.Struct, rename="pascal"):
+    trace_id: str | None = None
+    span_id: str | None = None
+    attributes: _Map = {}
+
+
 class _Row(msgspec.Struct, rename="pascal", gc=False):
     timestamp: _Time | None = None
     trace_id: str | None = None
@@ -62,6 +75,8 @@ class _Row(msgspec.Struct, rename="pascal", gc=False):
     duration: int | None = None
     status_code: str | None = None
     status_message: str | None = None
+    events: list[_Event] = []
+    links: list[_Link] = []
     event_times: list[_Time] = msgspec.field(name="Events.Timestamp", default_factory=list[_Time])
     event_names: list[str] = msgspec.field(name="Events.Name", default_factory=list[str])
     event_attributes: list[_Map] = msgspec.field(name="Events.Attributes", default_factory=list[_Map])
@@ -73,7 +88,8 @@ class _Row(msgspec.Struct, rename="pascal", gc=False):
 _SPELLING: Final = Spelling(
     frame=Frame(
         begins=re.compile(
-            rb'\{\s*+(?:"Timestamp"\s*+:\s*+"[^"\\]*+"\s*+,\s*+)?"TraceId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"SpanId"'
+            rb'\{\s*+(?:"Timestamp"\s*+:\s*+"[^"\\]*+"\s*+,\s*+)?'
+            rb'"TraceId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"SpanId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"(?!TraceState|Attributes)'
         ),
         names=frozenset({b"TraceId", b"SpanId", b"SpanName"}),
     ),
@@ -107,16 +123,8 @@ def _build(row: _Row, place: str) -> tuple[otlp.Span, Batch]:
         start_time_unix_nano=start,
         end_time_unix_nano=None if start is None or row.duration is None else start + row.duration,
         attributes=plain(_restored(row.span_attributes)),
-        events=[
-            otlp.Event(name=name, time_unix_nano=as_ns(time, "Events.Timestamp"), attributes=plain(_restored(given)))
-            for time, name, given in _aligned("Events", row.event_times, row.event_names, row.event_attributes)
-        ],
-        links=[
-            otlp.Link(trace_id=trace_id, span_id=span_id, attributes=plain(_restored(given)))
-            for trace_id, span_id, given in _aligned(
-                "Links", row.link_trace_ids, row.link_span_ids, row.link_attributes
-            )
-        ],
+        events=[_event(event) for event in row.events or _flat_events(row)],
+        links=[_link(link) for link in row.links or _flat_links(row)],
         status=otlp.Status(message=row.status_message, code=_enum("STATUS_CODE_", row.status_code)),
     )
     resource = Resource(attributes=_restored(row.resource_attributes))
@@ -127,6 +135,32 @@ def _build(row: _Row, place: str) -> tuple[otlp.Span, Batch]:
 def _enum(prefix: str, name: str | None) -> str | None:
     """OTLP's name: newer exporters write `Client`, older ones `SPAN_KIND_CLIENT`."""
     return name and (name if name.startswith(prefix) else f"{prefix}{name.upper()}")
+
+
+def _event(event: _Event) -> otlp.Event:
+    return otlp.Event(
+        name=event.name,
+        time_unix_nano=as_ns(event.timestamp, "Events.Timestamp"),
+        attributes=plain(_restored(event.attributes)),
+    )
+
+
+def _link(link: _Link) -> otlp.Link:
+    return otlp.Link(
+        trace_id=_SPELLING.trace(link.trace_id),
+        span_id=_SPELLING.span(link.span_id),
+        attributes=plain(_restored(link.attributes)),
+    )
+
+
+def _flat_events(row: _Row) -> Iterator[_Event]:
+    for time, name, given in _aligned("Events", row.event_times, row.event_names, row.event_attributes):
+        yield _Event(timestamp=time, name=name, attributes=given)
+
+
+def _flat_links(row: _Row) -> Iterator[_Link]:
+    for trace_id, span_id, given in _aligned("Links", row.link_trace_ids, row.link_span_ids, row.link_attributes):
+        yield _Link(trace_id=trace_id, span_id=span_id, attributes=given)
 
 
 def _aligned(name: str, first: list[_A], second: list[_B], third: list[_C]) -> Iterable[tuple[_A, _B, _C]]:

@@ -1,4 +1,6 @@
-"""What the SDK's ConsoleSpanExporter prints: a JSON object a span, pretty-printed or a line each, amid other output.
+"""What the SDK's console exporters print: a JSON object a span, pretty-printed or a line each, amid other output.
+
+Log records (`console_logs`) may stand among the spans.
 
 Invariant: as `json_spans`; what a program printed besides is passed over, whatever it is.
 
@@ -7,15 +9,17 @@ Source of the format: `ReadableSpan.to_json` of opentelemetry-sdk (Python).
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from art_otel.sources import otlp_messages as otlp
+from art_otel.sources.console_logs import LOGS, read_log
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_frame import Frame
-from art_otel.sources.json_objects import read_objects
+from art_otel.sources.json_objects import Piece, read_objects
+from art_otel.sources.json_scan import object_keys
 from art_otel.sources.json_spans import Found, Spelling, read_span, too_long
 from art_otel.sources.large_values import without_large_values
 from art_otel.sources.otlp import Batch
@@ -75,19 +79,37 @@ _SPELLING: Final = Spelling(
 )
 
 
+_RECORDS: Final = Frame(
+    begins=re.compile(b"%b|%b" % (_BEGINS, LOGS.frame.begins.pattern), re.DOTALL), names=_SPELLING.frame.names
+)
+
+
 def _detects(head: bytes) -> bool:
-    return _SPELLING.frame.begins.search(head) is not None
+    return _RECORDS.begins.search(head) is not None
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    for piece in read_objects(stream, _SPELLING.frame, reading.limits.max_message_bytes):
+    for piece in read_objects(stream, _RECORDS, reading.limits.max_message_bytes):
         place = f"{reading.path}:{piece.line}"
         if piece.kind == "too long":
             yield too_long(place)
-        elif piece.kind != "between" and _OWN.search(piece.data):
-            found = read_span(Found(data=piece.data, place=place), records, _SPELLING, _build)
+        elif piece.kind != "between":
+            found = _read(piece, Found(data=piece.data, place=place), records)
             yield from without_large_values(found, len(piece.data), place, reading.limits)
+
+
+def _read(piece: Piece, found: Found, records: PlainRecords) -> Iterable[Record]:
+    """The record of one object; none of one that a program printed."""
+    if _OWN.search(found.data) is None:
+        return ()
+    if _SPELLING.frame.begins.match(found.data):
+        return read_span(found, records, _SPELLING, _build)
+    names = object_keys(found.data, 0, len(found.data))
+    if names >= LOGS.frame.names or LOGS.frame.begins.match(found.data):
+        return read_log(found, records)
+    is_span = piece.kind == "broken" or names >= _SPELLING.frame.names
+    return read_span(found, records, _SPELLING, _build) if is_span else ()
 
 
 FORMAT: Final = Format(

@@ -20,7 +20,7 @@ from art_otel.sources import jaeger_messages as jaeger
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_frame import Frame
-from art_otel.sources.json_scan import object_end
+from art_otel.sources.json_scan import object_end, object_keys
 from art_otel.sources.json_spans import (
     Found,
     Spelling,
@@ -83,6 +83,8 @@ def _trace(found: Found, records: PlainRecords) -> Iterator[Record]:
     try:
         trace = decode_sound(_TRACE, found.data)
     except Refused as problem:
+        if _is_error(found.data):
+            return
         resources, damages = _resources(_processes_in(found.data), found, records)
         yield from damages
         yield from read_broken(
@@ -94,6 +96,12 @@ def _trace(found: Found, records: PlainRecords) -> Iterator[Record]:
     for span in trace.spans:
         at = Found(data=bytes(span), place=found.place)
         yield from read_span(at, records, _SPELLING, partial(_build, resources=resources))
+
+
+def _is_error(found: bytes) -> bool:
+    """Whether it is one of the `errors` that an answer lists beside its traces, or an answer that has only those."""
+    names = object_keys(found, 0, len(found))
+    return b"spans" not in names and (names >= {b"code", b"msg"} or names >= {b"data", b"errors"})
 
 
 def _processes_in(trace: bytes) -> bytes:

@@ -29,9 +29,9 @@ from art_otel.spans import Damage
 Message = TypeVar("Message")
 
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LIST_END: Final = re.compile(
-    rb'\](?:\s*+,\s*+"\w*+"\s*+:\s*+(?:"(?:[^"\\]++|\\.)*+"|[\w.+-]++|\[\s*+\]))*+\s*+\}', re.DOTALL
-)
+_FIELDS: Final = rb'(?:\s*+,\s*+"\w*+"\s*+:\s*+(?:"(?:[^"\\]++|\\.)*+"|[\w.+-]++|\[\s*+\]))*+'
+_LIST_END: Final = re.compile(rb"\]%b\s*+\}" % _FIELDS, re.DOTALL)
+_NEXT_LIST: Final = re.compile(rb'\]%b\s*+,\s*+"\w*+"\s*+:\s*+\[' % _FIELDS, re.DOTALL)
 _SEPARATORS: Final = b" \t\r\n,[]"
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
@@ -66,7 +66,9 @@ class Spelling(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
     def _id(self, text: str | None, digits: int) -> str | None:
         if not text:
             return None
-        return text.lower().zfill(digits) if self.padded else hex_id(text.removeprefix("0x"))
+        if self.padded:
+            return text.lower().zfill(digits)
+        return hex_id(text.removeprefix("0x") if len(text) == digits + len("0x") else text)  # base64 may begin so too
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,4 +188,6 @@ def too_long(place: str) -> Damage:
 def _list_marks(piece: Piece, frame: Frame) -> bytes:
     """What stands between objects, with an object that is looked into as the list it holds."""
     text = piece.data.replace(codecs.BOM_UTF8, b"")  # joined files have one where each begins
-    return text if frame.around is None else _LIST_END.sub(b"]", frame.around.sub(b"[", text))
+    if frame.around is None:
+        return text
+    return _LIST_END.sub(b"]", _NEXT_LIST.sub(b"][", frame.around.sub(b"[", text)))

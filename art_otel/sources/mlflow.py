@@ -1,10 +1,10 @@
-"""Traces of MLflow 3 as JSON: `Trace.to_dict()` or `Trace.to_json()`, in a list or one a line.
+"""Traces of MLflow 3 and 2 as JSON: `Trace.to_dict()` or `Trace.to_json()`, in a list or one a line.
 
-A trace is `{"info": …, "data": {"spans": […]}}`. Attributes are JSON texts; ids are base64, or hex in the newest
-versions. The resource's attributes are tags of the trace. Invariant: as `json_spans`; a trace that is no JSON gives
-those of its spans that are.
+A trace is `{"info": …, "data": {"spans": […]}}`. Attributes are JSON texts; ids are base64, in some versions and in
+links hex, where a trace is `tr-…` or `trace:/LOCATION/…`. The resource's attributes are tags of the trace. Invariant:
+as `json_spans`; a trace that is no JSON gives those of its spans that are.
 
-Source of the format: `mlflow/entities/span.py` and `trace.py` of MLflow 3.
+Source of the format: as for `mlflow_messages`.
 """
 
 import io
@@ -15,6 +15,7 @@ from typing import Final, cast
 
 import msgspec
 
+from art_otel.sources import mlflow_messages as mlflow
 from art_otel.sources import otlp_messages as otlp
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_frame import Frame
@@ -25,67 +26,26 @@ from art_otel.sources.refusals import Refused
 from art_otel.spans import Resource, Scope, Value
 
 _OWN_TAGS: Final = "mlflow."
-
-
-class _Event(msgspec.Struct):
-    name: str | None = None
-    time_unix_nano: int | None = None
-    attributes: dict[str, Value] | None = None
-
-
-class _Link(msgspec.Struct):
-    trace_id: str | None = None
-    span_id: str | None = None
-    attributes: dict[str, Value] | None = None
-
-
-class _Status(msgspec.Struct):
-    code: str | int | None = None
-    message: str | None = None
-
-
-class _Span(msgspec.Struct):
-    trace_id: str | None = None
-    otel_trace_id: str | None = None
-    span_id: str | None = None
-    parent_span_id: str | None = None
-    name: str | None = None
-    start_time_unix_nano: int | None = None
-    end_time_unix_nano: int | None = None
-    attributes: dict[str, Value] | None = None
-    events: list[_Event] | None = None
-    links: list[_Link] | None = None
-    status: _Status | None = None
-
-
-class _Info(msgspec.Struct):
-    tags: dict[str, str] | None = None
-
-
-class _Data(msgspec.Struct):
-    spans: list[msgspec.Raw]
-
-
-class _Trace(msgspec.Struct):
-    data: _Data
-    info: msgspec.Raw = msgspec.Raw()
-
-
+_OWN_ID: Final = "mlflow.traceRequestId"
+_TRACE_PREFIX: Final = re.compile(r"(?:trace:/.*/)?(?:tr-)?")
 _TRACES: Final = Frame(
     begins=re.compile(rb'\{\s*+"info"\s*+:\s*+\{\s*+"(?:trace_id|request_id)"\s*+:'),
     names=frozenset({b"info", b"data"}),
 )
 _SPELLING: Final = Spelling(
     frame=Frame(
-        begins=re.compile(rb'\{\s*+"trace_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"span_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"parent'),
+        begins=re.compile(
+            rb'\{\s*+"trace_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"span_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"parent|'
+            rb'\{\s*+"name"\s*+:\s*+"(?:[^"\\]++|\\.)*+"\s*+,\s*+"context"\s*+:\s*+\{\s*+"(?:span|trace)_id"\s*+:'
+        ),
         names=frozenset({b"trace_id", b"span_id", b"start_time_unix_nano"}),
     ),
-    decoder=msgspec.json.Decoder(_Span, strict=False),
-    trace_id=re.compile(rb'"(?:otel_)?trace_id"\s*+:\s*+"((?:0x)?[\w+/=-]{22,32})"'),
+    decoder=msgspec.json.Decoder(mlflow.Span, strict=False),
+    trace_id=re.compile(rb'"(?:otel_)?trace_id"\s*+:\s*+"(?:trace:/[^"\\]*/)?(?:tr-)?((?:0x)?[\w+/=-]{22,32})"'),
     span_id=re.compile(rb'"span_id"\s*+:\s*+"((?:0x)?[\w+/=-]{11,16})"'),
 )
-_TRACE: Final = msgspec.json.Decoder(_Trace)
-_INFO: Final = msgspec.json.Decoder(_Info, strict=False)
+_TRACE: Final = msgspec.json.Decoder(mlflow.Trace)
+_INFO: Final = msgspec.json.Decoder(mlflow.Info, strict=False)
 _VALUE: Final = msgspec.json.Decoder()
 
 
@@ -107,6 +67,7 @@ FORMAT: Final = Format(
         "span kind",
         "texts that are JSON apart from its values",
         "links (some versions)",
+        "assessments",
         "dropped counts",
     ),
 )
@@ -133,11 +94,11 @@ def _resource(info: bytes) -> Resource:
     return Resource(attributes={name: value for name, value in tags.items() if not name.startswith(_OWN_TAGS)})
 
 
-def _build(found: _Span, place: str, *, resource: Resource) -> tuple[otlp.Span, Batch]:
-    status = found.status or _Status()
+def _build(found: mlflow.Span, place: str, *, resource: Resource) -> tuple[otlp.Span, Batch]:
+    status = found.status or mlflow.Status()
     code = status.code if status.code is not None else "UNSET"
     span = otlp.Span(
-        trace_id=_SPELLING.trace(found.otel_trace_id or found.trace_id),
+        trace_id=_trace_id(found.otel_trace_id or found.trace_id),
         span_id=_SPELLING.span(found.span_id),
         parent_span_id=_SPELLING.span(found.parent_span_id),
         name=found.name,
@@ -154,20 +115,33 @@ def _build(found: _Span, place: str, *, resource: Resource) -> tuple[otlp.Span, 
     return span, Batch(place=place, resource=resource, scope=Scope())
 
 
-def _event(event: _Event) -> otlp.Event:
-    return otlp.Event(name=event.name, time_unix_nano=event.time_unix_nano, attributes=plain(event.attributes))
+def _trace_id(text: str | None) -> str | None:
+    """A trace id as OTLP has it; `tr-` and `trace:/` are in no base64."""
+    return _SPELLING.trace(_TRACE_PREFIX.sub("", text, count=1) if text else None)
 
 
-def _link(link: _Link) -> otlp.Link:
+def _event(event: mlflow.Event) -> otlp.Event:
+    return otlp.Event(
+        name=event.name,
+        time_unix_nano=event.time_unix_nano or event.timestamp,
+        attributes=plain(event.attributes),
+    )
+
+
+def _link(link: mlflow.Link) -> otlp.Link:
     return otlp.Link(
-        trace_id=_SPELLING.trace(link.trace_id),
+        trace_id=_trace_id(link.trace_id),
         span_id=_SPELLING.span(link.span_id),
         attributes=plain(link.attributes),
     )
 
 
 def _values(attributes: Mapping[str, Value]) -> dict[str, Value]:
-    return {name: _value(value) if isinstance(value, str) else value for name, value in attributes.items()}
+    return {
+        name: _value(value) if isinstance(value, str) else value
+        for name, value in attributes.items()
+        if name != _OWN_ID
+    }
 
 
 def _value(text: str) -> Value:

@@ -1,17 +1,21 @@
-"""OTLP protobuf: one request a file, or requests with a 4-byte big-endian length before each.
+"""OTLP protobuf: one request a file, or requests with a 4-byte big-endian length before each, or answers of Tempo.
 
 The first is what object-store exporters write, the second a collector's file exporter with `format: proto`. Traces
 and logs are told apart on the wire. A request without a length before it is read one ResourceSpans at a time, because
-that is what protobuf's concatenation of messages means; each counts as a message.
+that is what protobuf's concatenation of messages means; each counts as a message. So is an answer of Tempo's v2 API,
+which has a whole request in its field 1 and says more about it in others.
 
 Invariant: a message that decodes at once takes the fast way; any other goes to `otlp_protobuf_salvage`.
 
-Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-encoding
+Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-encoding, and for Tempo's answers
+`TraceByIDResponse` in its `pkg/tempopb/tempo.proto`.
 """
 
 import io
 import re
+import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final, TypeAlias
 
 from art_otel.sources.bounded_read import read_up_to
@@ -20,12 +24,15 @@ from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import advice
 from art_otel.sources.otlp_protobuf_records import ProtobufRecords
 from art_otel.sources.otlp_protobuf_salvage import salvage_request
-from art_otel.sources.otlp_protobuf_walk import signal_of
+from art_otel.sources.otlp_protobuf_walk import is_answer, signal_of
 from art_otel.sources.protobuf_wire import LENGTH, Malformed, read_fields, read_varint
 from art_otel.sources.refusals import Refused
 
 _PREFIX_BYTES: Final = 4
 _TAG: Final = b"\x0a"
+_ANSWER_TAGS: Final = _TAG + b"\x12\x18\x22"
+"""The trace, and Tempo's metrics, status and message."""
+
 _NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _TOLD_BYTES: Final = 256
 """A request has tags and lengths that are no text among its first bytes; blank lines before a text have none."""
@@ -67,7 +74,8 @@ def _is_request(head: bytes) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = ProtobufRecords(reading)
-    frames = _bare_frames if _is_request(stream.peek()) else _prefixed_frames
+    head = stream.peek()
+    frames = partial(_bare_frames, is_answer=is_answer(head)) if _is_request(head) else _prefixed_frames
     number = 0
     for message, problem in frames(stream, reading.limits.max_message_bytes):
         number += 1  # noqa: SIM113 # enumerate() would hold the message
@@ -91,21 +99,30 @@ def _prefixed_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
         yield _body(stream, b"", int.from_bytes(prefix), limit)
 
 
-def _bare_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
+def _bare_frames(stream: io.BufferedReader, limit: int, *, is_answer: bool) -> Iterator[_Frame]:
+    """What stands in field 1: a batch, which with its tag and length is a request, or in an answer a request."""
+    tags = _ANSWER_TAGS if is_answer else _TAG
     while tag := stream.read(1):
-        if tag != _TAG:
-            while stream.read(_SKIP_BYTES):  # nothing says where the next message begins
-                pass
+        if tag not in tags:
+            _skip(stream, sys.maxsize)  # nothing says where the next message begins
             yield b"", Refused("not OTLP", detail="no request begins here; the rest of the file cannot be read")
             return
-        size, header = _read_length(stream)
+        size, header = _read_varint(stream)
         if size is None:
             yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
-        yield _body(stream, tag + header, size, limit)
+        if tag == _TAG:
+            yield _body(stream, b"" if is_answer else tag + header, size, limit)
+        elif tag[0] & 7 == LENGTH:
+            _skip(stream, size)
 
 
-def _read_length(stream: io.BufferedReader) -> tuple[int | None, bytes]:
+def _skip(stream: io.BufferedReader, size: int) -> None:
+    while size > 0 and (skipped := len(stream.read(min(size, _SKIP_BYTES)))):
+        size -= skipped
+
+
+def _read_varint(stream: io.BufferedReader) -> tuple[int | None, bytes]:
     header = b""
     while len(header) < _MAX_TAG_BYTES and (byte := stream.read(1)):
         header += byte
@@ -116,9 +133,7 @@ def _read_length(stream: io.BufferedReader) -> tuple[int | None, bytes]:
 
 def _body(stream: io.BufferedReader, header: bytes, size: int, limit: int) -> _Frame:
     if size > limit:
-        left = size
-        while left and (skipped := len(stream.read(min(left, _SKIP_BYTES)))):
-            left -= skipped
+        _skip(stream, size)
         return b"", Refused("over a limit", detail=f"a message of {size} bytes; {advice('max_message_bytes')}")
     body = read_up_to(stream, size)
     torn = Refused("torn", detail=f"the file ends {size - len(body)} bytes too early") if len(body) < size else None
@@ -137,6 +152,9 @@ def _read(message: bytes, place: str, records: ProtobufRecords) -> Iterable[Reco
     found = records.spans(message, place)  # as most requests are, and to look into one first costs a multiple
     if found is not None:
         return found
+    if is_answer(message):
+        problem = Refused("not OTLP", detail="an answer of Tempo amid requests; give it in a file of its own")
+        return (problem.damage(place),)
     signal = signal_of(message)
     if signal == "other":
         records.reading.account.other_signals += 1

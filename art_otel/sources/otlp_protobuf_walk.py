@@ -75,6 +75,17 @@ def signal_of(data: bytes) -> Signal | None:
     return held
 
 
+def is_answer(data: bytes) -> bool:
+    """Whether field 1 holds a whole request, as in Tempo's answers, and no batch.
+
+    A batch has its resource where a request has a batch, and in a resource field 2 is a number.
+    """
+    walk = Walk(data)
+    first = next(walk.inside(walk.root, FIRST), None)
+    inner = walk.inside(first, FIRST) if first else ()
+    return any((SECOND, LENGTH) in _tags(data, one) for one in inner)
+
+
 def known_ids(data: bytes, record: Field, signal: Signal | None) -> Ids:
     """The ids of a record that cannot be decoded, as far as they can be read."""
     found: dict[int, bytes] = {}

@@ -1,12 +1,14 @@
 """Zipkin v2 JSON: lists of spans, as Zipkin's API and the exporters to Zipkin write them.
 
 A list a trace, a list of such lists, a list a line, or a span a line. Tags are texts, so the types of attributes are
-lost; the resource's attributes stand among the tags of its spans. Invariant: as `json_spans`.
+lost; the resource's attributes stand among the tags of its spans, and Zipkin's server makes names lower-case. A span
+that shares the id of its client's (B3) gets one that is made of it, below the client's. Invariant: as `json_spans`.
 
 Source of the format: https://zipkin.io/zipkin-api/ and, for what OTel puts into it,
 https://opentelemetry.io/docs/specs/otel/trace/sdk_exporters/zipkin/ and the collector's Zipkin translator.
 """
 
+import hashlib
 import io
 import re
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from art_otel.sources.plain_records import plain
 from art_otel.sources.times import us_to_ns
 from art_otel.spans import Resource, Value
 
+_SPAN_BYTES: Final = 8
 _NAMES: Final = frozenset({b"localEndpoint", b"timestamp", b"duration"})
 _LINK: Final = re.compile(r"(?P<trace>[0-9a-f]*)\|(?P<span>[0-9a-f]*)\|.*?\|(?P<attributes>\{.*\})\|[0-9]+", re.DOTALL)
 _EVENT: Final = re.compile(r"(?P<name>.*?)\|(?P<attributes>\{.*\})\|(?P<dropped>[0-9]{1,9})", re.DOTALL)
@@ -46,6 +49,7 @@ class _Span(msgspec.Struct, rename="camel"):
     parent_id: str | None = None
     name: str | None = None
     kind: str | None = None
+    shared: bool | None = None
     timestamp: int | float | None = None
     duration: int | float | None = None
     local_endpoint: _Endpoint | None = None
@@ -80,6 +84,7 @@ FORMAT: Final = Format(
     reads=_reads,
     lacks=(
         "types of attribute values",
+        "case of names (Zipkin's server)",
         "nanoseconds",
         "resource attributes apart from the span's",
         "links (most exporters)",
@@ -93,10 +98,11 @@ def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
     start = us_to_ns(found.timestamp, "timestamp")
     taken = us_to_ns(found.duration, "duration")
     dropped_attributes, dropped_events, dropped_links = told.dropped
+    span_id, parent_id = _ids(found)
     span = otlp.Span(
         trace_id=_SPELLING.trace(found.trace_id),
-        span_id=_SPELLING.span(found.id),
-        parent_span_id=_SPELLING.span(found.parent_id),
+        span_id=span_id,
+        parent_span_id=parent_id,
         name=found.name,
         kind=told.kind,
         start_time_unix_nano=start,
@@ -112,6 +118,14 @@ def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
     service = found.local_endpoint.service_name if found.local_endpoint else None
     resource = Resource(attributes={"service.name": service} if service else {})
     return span, Batch(place=place, resource=resource, scope=scope_of(told.scope))
+
+
+def _ids(found: _Span) -> tuple[str | None, str | None]:
+    """The ids of a span and of its parent."""
+    given = _SPELLING.span(found.id)
+    if not found.shared or given is None:
+        return given, _SPELLING.span(found.parent_id)
+    return hashlib.blake2b(given.encode(), digest_size=_SPAN_BYTES).hexdigest(), given
 
 
 def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:

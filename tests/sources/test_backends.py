@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.sources.requests import damages_of, read_bytes, reasons_of, spans_of
+from tests.sources.writers.requests import base64_id
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -100,6 +101,17 @@ def test_times_and_ids_of_zipkin(tmp_path):
     assert (span.start_ns, span.end_ns) == (1250, None)
     (span,) = zipkin(tmp_path, localEndpoint={"serviceName": "here"})
     assert span.resource.attributes == {"service.name": "here"}
+
+
+def test_a_server_that_shares_the_id_of_its_client_does_not_replace_it(tmp_path):
+    (client,) = zipkin(tmp_path, parentId="b", kind="CLIENT", shared=False)
+    (server,) = zipkin(tmp_path, parentId="b", kind="SERVER", shared=True, tags={"more": "x"})
+    assert (client.span_id, client.parent_span_id) == (f"{0xA:016x}", f"{0xB:016x}")
+    assert server.parent_span_id == client.span_id != server.span_id
+    assert zipkin(tmp_path, shared=True)[0].span_id == zipkin(tmp_path, id="0a", shared=True)[0].span_id
+    assert zipkin(tmp_path, id="c", shared=True)[0].span_id != server.span_id
+    for bad in ("xyz", None, ""):
+        assert reasons_of(zipkin(tmp_path, id=bad, shared=True)) == ["bad id"]
 
 
 @pytest.mark.parametrize(
@@ -206,6 +218,23 @@ def test_an_answer_of_jaeger_with_more_around_it(tmp_path):
     assert read_bytes(tmp_path, json.dumps(whole, indent=1).encode())[0] == []
 
 
+def test_the_errors_in_an_answer_of_jaeger_are_no_records(tmp_path):
+    error = {"code": 404, "msg": "trace not found: [x]", "traceID": TRACE}
+    trace = {"traceID": TRACE, "spans": [{"traceID": TRACE, "spanID": "a", "startTime": 5}], "processes": {}}
+    around = {"total": 0, "limit": 0}
+    answers = [
+        {"data": [trace], **around, "errors": [error]},
+        {"data": None, **around, "errors": [error]},
+        {"data": [], "errors": [error, error], "more": []},
+        {"data": [trace], **around, "errors": None},
+    ]
+    for indent in (None, 2):
+        records, account = read_bytes(tmp_path, "\n".join(json.dumps(one, indent=indent) for one in answers).encode())
+        assert (account.format, account.spans, damages_of(records)) == ("jaeger-json", 2, [])
+    torn = json.dumps(answers[0]).removesuffix("]}").encode()
+    assert reasons_of(read_bytes(tmp_path, torn)[0]) == ["torn"]
+
+
 def test_values_of_mlflow(tmp_path):
     texts = {
         "text": '"a"',
@@ -240,6 +269,84 @@ def test_values_of_mlflow(tmp_path):
         "broken": "[1",
         "plain": 5,
     }
+
+
+def mlflow(folder, **fields):
+    span = {"trace_id": TRACE, "span_id": f"{0xA:016x}", "parent_span_id": None, "start_time_unix_nano": 5, **fields}
+    records, _ = read_bytes(folder, json.dumps({"info": {"tags": {}}, "data": {"spans": [span]}}).encode())
+    return records
+
+
+@pytest.mark.parametrize("spelled", [str, "0x{}".format, base64_id, lambda text: base64_id(text).rstrip("=")])
+@pytest.mark.parametrize("trace", [TRACE, "d31f" + "0" * 27 + "1"])
+def test_ids_of_mlflow(trace, spelled, tmp_path):
+    own, parent = "d31f000000000001", "00f067aa0ba902b7"
+    assert base64_id(own).startswith("0x")
+    ids = {"trace_id": spelled(trace), "span_id": spelled(own), "parent_span_id": spelled(parent)}
+    (span,) = mlflow(tmp_path, **ids)
+    assert (span.trace_id, span.span_id, span.parent_span_id) == (trace, own, parent)
+    (damage,) = mlflow(tmp_path, **ids, events=5)
+    assert (damage.trace_id, damage.span_id) == (trace, own)
+
+
+@pytest.mark.parametrize("trace", ["tr-{}", "trace:/7/{}", "trace:/catalog.schema/{}", "trace:/a/b/tr-{}", "{}"])
+def test_names_that_mlflow_gives_traces(trace, tmp_path):
+    other = "00f067aa0ba902b7"
+    link = {"trace_id": trace.format("cd" * 16), "span_id": other, "attributes": {"why": "late"}}
+    (span,) = mlflow(tmp_path, trace_id=trace.format(TRACE), links=[link])
+    assert span.trace_id == TRACE
+    assert [(one.trace_id, one.span_id, one.attributes) for one in span.links] == [("cd" * 16, other, {"why": "late"})]
+    (damage,) = mlflow(tmp_path, trace_id=trace.format(TRACE), name=5)
+    assert damage.trace_id == TRACE
+
+
+def test_mlflow_2(tmp_path):
+    def row(number, parent):
+        return {
+            "name": f"span {number}",
+            "context": {"span_id": f"0x{number:016x}", "trace_id": f"0x{TRACE}"},
+            "parent_id": parent and f"0x{parent:016x}",
+            "start_time": 5,
+            "end_time": 7,
+            "status_code": "ERROR",
+            "status_message": "no",
+            "attributes": {"text": '"a"', "mlflow.traceRequestId": '"tr-1"'},
+            "events": [{"name": "e", "timestamp": 6, "attributes": {"n": 1}}],
+        }
+
+    trace = {"info": {"request_id": "1", "tags": {"a": "b"}}, "data": {"spans": [row(1, None), row(2, 1), row(3, 1)]}}
+    whole = json.dumps(trace).encode()
+    records, account = read_bytes(tmp_path, whole)
+    assert (account.format, [int(span.span_id, 16) for span in records]) == ("mlflow-json", [1, 2, 3])
+    assert [span.parent_span_id for span in records] == [None, f"{1:016x}", f"{1:016x}"]
+    span = records[0]
+    assert (span.trace_id, span.start_ns, span.end_ns, span.status, span.status_message) == (TRACE, 5, 7, "error", "no")
+    assert (span.attributes, span.resource.attributes) == ({"text": "a"}, {"a": "b"})
+    assert [(event.name, event.time_ns, event.attributes) for event in span.events] == [("e", 6, {"n": 1})]
+    records, _ = read_bytes(tmp_path, whole.replace(b"span 2", b'span "2'))
+    assert [int(span.span_id, 16) for span in spans_of(records)] == [1, 3]
+    assert len(damages_of(records)) == 1
+
+
+def clickhouse(folder, **columns):
+    row = {"Timestamp": "2026-09-21 14:13:20.5", "TraceId": TRACE, "SpanId": f"{0xA:016x}", "SpanName": "n", **columns}
+    later = {**row, "SpanId": f"{0xB:016x}"}
+    records, account = read_bytes(folder, b"".join(json.dumps(one).encode() + b"\n" for one in (row, later)))
+    assert account.format == "clickhouse"
+    return records
+
+
+@pytest.mark.parametrize("links", [[], [{"TraceId": TRACE, "SpanId": "c" * 16, "TraceState": "", "Attributes": {}}]])
+def test_nested_columns_of_clickhouse(links, tmp_path):
+    time = "2026-09-21 14:13:20.000000001"
+    events = [{"Timestamp": time, "Name": name, "Attributes": {"a": "b"}} for name in ("one", "two")]
+    first, second = clickhouse(tmp_path, Events=events, Links=links)
+    assert (first.span_id, second.span_id) == (f"{0xA:016x}", f"{0xB:016x}")
+    assert [(event.name, event.time_ns % 10, event.attributes) for event in second.events] == [
+        ("one", 1, {"a": "b"}),
+        ("two", 1, {"a": "b"}),
+    ]
+    assert [link.span_id for link in first.links] == ["c" * 16 for _ in links]
 
 
 def test_phoenix_may_nest_attributes(tmp_path):

@@ -11,7 +11,7 @@ from art_otel.sources import FORMATS, format_named
 from art_otel.trajectories import trajectory_json
 from tests.conversions import RECORDINGS, convert_files, with_logs
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
-from tests.sources.writers import EVERY_WRITER, PARQUET_WRITERS, WRITERS
+from tests.sources.writers import EVERY_WRITER, PARQUET_WRITERS, WRITERS, console
 
 FILES = sorted(path for path in RECORDINGS.glob("*/*.jsonl") if not path.name.endswith(".logs.jsonl"))
 TIMES = ("started_at", "ended_at", "start_ns", "end_ns", "time_ns")
@@ -86,6 +86,17 @@ def as_recorded(recording, tmp_path_factory) -> list[dict]:
 @pytest.mark.parametrize("name", [name for name in EVERY_WRITER if name not in TABLES])
 def test_a_recording_in_another_format_gives_the_same_trajectory(name, recording, as_recorded, tmp_path):
     check_format(name, [recording], as_recorded, tmp_path)
+
+
+def test_log_records_on_a_console_are_those_of_the_recording(recording, as_recorded, tmp_path):
+    paths = with_logs(recording)
+    if len(paths) == 1:
+        return
+    dump = tmp_path / "agent.log"
+    dump.write_bytes(console.write_with_logs(requests_of(recording), requests_of(paths[1])))
+    found, report = converted(tmp_path / "found", dump)
+    assert not report.quarantine
+    check_equal(found, as_recorded, lacks_of("console"))
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda folder: folder.name)

@@ -5,6 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
+from opentelemetry._logs import LogRecord
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import ConsoleLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
@@ -12,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Link, Status, StatusCode
 
 from tests.conversions import convert_files
-from tests.sources.requests import read_bytes
+from tests.sources.requests import damages_of, read_bytes
 
 EXPORTS = Path(__file__).parent.parent / "exports"
 
@@ -100,3 +103,28 @@ def test_the_console_exporter_of_a_running_program(tmp_path):
     assert (inner.status, inner.status_message) == ("error", "no luck")
     assert (inner.events[0].name, inner.events[0].attributes) == ("happened", {"count": 3})
     assert (inner.links[0].span_id, inner.links[0].attributes) == (outer.span_id, {"why": "test"})
+
+
+def test_the_console_of_a_program_that_logs(tmp_path):
+    out = io.StringIO()
+    provider, loggers = TracerProvider(), LoggerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=out)))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(ConsoleLogRecordExporter(out=out)))
+    logger = loggers.get_logger("lib")
+    bodies = ["a line", None, 5, {"content": 'hi "{', "list": [{"a": [1, {"b": None}]}]}]
+    logger.emit(LogRecord(body="outside of any span"))
+    with provider.get_tracer("lib").start_as_current_span("call"):
+        for body in bodies:
+            out.write('progress {"a": 1\n')
+            logger.emit(LogRecord(event_name="e", body=body, attributes={"n": 1}))
+    out.write('{"trace_id": "0x1", "msg": "what a program logs by itself"}\n')
+    records, account = read_bytes(tmp_path, out.getvalue().encode())
+    assert (account.format, account.spans, account.log_records, account.damaged) == ("console", 1, 4, 0)
+    assert account.logs_without_span == 1
+    *found, call = records
+    assert {one.key for one in found} == {call.key}
+    assert [(one.event_name, one.body, one.attributes) for one in found] == [("e", body, {"n": 1}) for body in bodies]
+    assert all(call.start_ns - 1000 <= one.time_ns <= call.end_ns for one in found)
+    records, account = read_bytes(tmp_path, out.getvalue().replace('"hi', '"\x00hi').encode())
+    assert [(one.reason, one.kind, one.span_id) for one in damages_of(records)] == [("not JSON", "log", call.span_id)]
+    assert (account.spans, account.log_records) == (1, 3)

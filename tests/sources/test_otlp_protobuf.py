@@ -26,24 +26,31 @@ from tests.sources.requests import (
     traces,
 )
 
+
+def answers(messages) -> bytes:
+    """Answers of Tempo's v2 API: the trace, its metrics, status and message."""
+    return b"".join(field(1, one) + field(2, b"\x08\x05") + b"\x18\x01" + field(4, b"why") for one in messages)
+
+
 FRAMINGS = {"bare": b"".join, "prefixed": lambda messages: prefixed(*messages)}
+EVERY_FRAMING = {**FRAMINGS, "answers of Tempo": answers}
 SHORT = [dump for dump in DUMPS if dump.name in {"sync_tools.jsonl", "sync_tools.logs.jsonl", "error_retry.jsonl"}]
 
 
-@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("framing", EVERY_FRAMING)
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: f"{dump.parent.name}-{dump.name}")
 def test_a_recording_in_protobuf_equals_the_recording(dump, framing, tmp_path):
     messages = [to_protobuf(json.loads(line)) for line in dump.read_text().splitlines()]
-    records, account = read_bytes(tmp_path, FRAMINGS[framing](messages))
+    records, account = read_bytes(tmp_path, EVERY_FRAMING[framing](messages))
     assert records == read_bytes(tmp_path, dump.read_bytes())[0]
     assert (account.format, account.damaged) == ("otlp-protobuf", 0)
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
-@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("framing", EVERY_FRAMING)
 def test_compressed(framing, compression, tmp_path):
     messages = [to_protobuf(traces(span(number))) for number in (1, 2)]
-    records, account = read_bytes(tmp_path, COMPRESSORS[compression](FRAMINGS[framing](messages)))
+    records, account = read_bytes(tmp_path, COMPRESSORS[compression](EVERY_FRAMING[framing](messages)))
     assert len(spans_of(records)) == 2
     assert (account.format, account.compression) == ("otlp-protobuf", compression)
 
@@ -105,6 +112,31 @@ def test_a_file_that_ends_inside_a_message(framing, tmp_path):
         ]
         assert len(records) >= 3
     assert damages_of(records)[0].span_id == f"{4:016x}"
+
+
+def test_an_answer_of_tempo_that_is_damaged_costs_no_other(tmp_path):
+    good = [to_protobuf(traces(span(number), span(number + 10))) for number in (1, 2, 3)]
+    bad = good[1].replace(b"span 12", b"span\xff12")
+    records, _ = read_bytes(tmp_path, answers([good[0], bad, good[2]]))
+    assert [one.name for one in spans_of(records)] == ["span 1", "span 11", "span 2", "span 3", "span 13"]
+    assert reasons_of(records) == ["invalid UTF-8"]
+    for amid in (good[0] + field(1, good[1]) + good[2], prefixed(good[0], field(1, good[1]), good[2])):
+        records, _ = read_bytes(tmp_path, amid)
+        assert (len(spans_of(records)), reasons_of(records)) == (4, ["not OTLP"])
+    whole = answers(good)
+    records, _ = read_bytes(tmp_path, whole[: whole.rindex(b"span 3") - 30])
+    assert (len(spans_of(records)), reasons_of(records)) == (4, ["torn"])
+    records, _ = read_bytes(tmp_path, answers(good[:2]) + b"\x2a" + answers(good[2:]))
+    assert (len(spans_of(records)), reasons_of(records)) == (4, ["not OTLP"])
+    records, _ = read_bytes(tmp_path, whole, limits=Limits(max_message_bytes=20))
+    assert reasons_of(records) == ["over a limit"] * 3
+
+
+def test_a_request_without_spans_is_empty(tmp_path):
+    records, account = read_bytes(tmp_path, to_protobuf(traces()))
+    assert (records, account.format) == ([], "otlp-protobuf")
+    batch = to_protobuf({"resourceSpans": [{"resource": attributes(a={"stringValue": "b"})}]})
+    assert read_bytes(tmp_path, batch)[0] == []
 
 
 def test_messages_over_the_limit(tmp_path):

@@ -27,11 +27,13 @@ WRITERS = {
     "mlflow-json": mlflow.write,
     "mlflow-json in lines": mlflow.write_hex,
     "clickhouse in lines": clickhouse.write_lines,
+    "clickhouse in nested lines": clickhouse.write_nested_lines,
 }
 
 PARQUET_WRITERS = {
     "clickhouse": clickhouse.write,
     "clickhouse with lists in OTLP's JSON": clickhouse.write_otlp_lists,
+    "clickhouse with nested columns": clickhouse.write_nested,
     "phoenix-dataframe": phoenix_dataframe.write,
 }
 """Formats see the rows of these, and not their bytes."""

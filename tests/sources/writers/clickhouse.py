@@ -27,9 +27,46 @@ def write_otlp_lists(requests: list[dict]) -> bytes:
     return _parquet(rows(requests, time=int, attributes=_otlp_pairs))
 
 
-def _parquet(found: list[dict]) -> bytes:
+def write_nested(requests: list[dict]) -> bytes:
+    """`FORMAT Parquet` from a table made with `flatten_nested = 0`."""
+    found = [_nested(row) for row in rows(requests, time=int, attributes=_pairs)]
+    return _parquet(found, pa.schema(_nested_fields()))
+
+
+def write_nested_lines(requests: list[dict]) -> bytes:
+    """`FORMAT JSONEachRow` from a table made with `flatten_nested = 0`."""
+    found = rows(requests, time=_text_time, attributes=_plain)
+    return b"".join(json.dumps(_nested(row)).encode() + b"\n" for row in found)
+
+
+def _nested(row: dict) -> dict:
+    """Each group of parallel lists as one list of objects."""
+    flat = {name: value for name, value in row.items() if "." not in name}
+    for group in ("Events", "Links"):
+        columns = {name.removeprefix(f"{group}."): row[name] for name in row if name.startswith(f"{group}.")}
+        flat[group] = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return flat
+
+
+def _nested_fields() -> list[pa.Field]:
+    plain_ones = [column for column in SCHEMA if "." not in column.name]
+    return plain_ones + [
+        pa.field(group, pa.list_(pa.struct([_item(column, group) for column in SCHEMA if _in(column, group)])))
+        for group in ("Events", "Links")
+    ]
+
+
+def _in(column: pa.Field, group: str) -> bool:
+    return column.name.startswith(f"{group}.")
+
+
+def _item(column: pa.Field, group: str) -> pa.Field:
+    return pa.field(column.name.removeprefix(f"{group}."), column.type.value_type)
+
+
+def _parquet(found: list[dict], schema=SCHEMA) -> bytes:
     file = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(found, schema=SCHEMA), file, row_group_size=3)
+    pq.write_table(pa.Table.from_pylist(found, schema=schema), file, row_group_size=3)
     return file.getvalue()
 
 

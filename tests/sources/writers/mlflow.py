@@ -42,15 +42,16 @@ def _span(written, spelled):
         ],
         "status": {"code": written.status if in_hex else f"STATUS_CODE_{written.status}", "message": written.message},
         "attributes": {name: _text(value) for name, value in written.attributes.items()},
-        **({"otel_trace_id": span["traceId"], "span_dict_version": 4} if in_hex else {"links": _links(span, spelled)}),
+        **({"otel_trace_id": span["traceId"], "span_dict_version": 4} if in_hex else {"links": _links(span)}),
     }
 
 
-def _links(span, spelled):
+def _links(span):
+    """As `Link.to_dict` writes them: MLflow's own id of the trace, and a span id in hex."""
     return [
         {
-            "trace_id": spelled(link["traceId"]),
-            "span_id": spelled(link["spanId"]),
+            "trace_id": f"tr-{link['traceId']}",
+            "span_id": link["spanId"],
             "attributes": plain(link.get("attributes")),
         }
         for link in span.get("links", ())

@@ -74,6 +74,8 @@ def plain(attributes) -> dict:
 
 def value_of(value):
     """One plain value of an AnyValue."""
+    if not value:
+        return None
     ((kind, raw),) = value.items()
     if kind == "intValue":
         return int(raw)
