@@ -1,22 +1,27 @@
 """Credit: which reward each turn of a trajectory is trained with.
 
-Invariant: a credit gives every turn a number that somebody gave (or a sum of such), or None; None is never 0. Of
-several rewards of one name for one thing the last counts. A reward of a label only, and one of a span of tokens, is
-no turn's.
+Invariant: a credit gives every turn a number that somebody gave (or a sum or mean of such), or None; None is never 0.
+Of several rewards of one name for one thing the last counts, and of comparisons with several others the mean. A reward
+of a label only, and one of a span of tokens, is no turn's. What can be pickled, as workers that are spawned need it, is
+every credit here, but for functions of the user's that cannot.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from art_otel.batches import checks
 from art_otel.errors import UsageError
-from art_otel.trajectories.trajectory import Reward, Trajectory, Turn
+from art_otel.trajectories.standing import worth
+from art_otel.trajectories.trajectory import Reward, Trajectory
 
 TurnRewards: TypeAlias = tuple[float | None, ...]
 """Shape: (turns,), None where nobody gave a reward."""
 
 REWARD: Final = "reward"
+
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,15 +47,12 @@ def whole(reward: Callable[[Trajectory], float | None], *, name: str = "") -> Cr
     if not callable(reward):
         raise UsageError(f"reward={reward!r:.200}: give a function of a trajectory")
 
-    def rewards(trajectory: Trajectory) -> TurnRewards:
-        return (reward(trajectory),) * len(trajectory.turns)
-
-    return Credit(per="rollout", rewards=rewards, name=name)
+    return Credit(per="rollout", rewards=partial(_of_whole, reward), name=name)
 
 
 def final() -> Credit:
     """Every turn has the final reward: r_t = R, propagated as Trinity-RFT's RewardPropagationWorkflow does it."""
-    return whole(lambda trajectory: trajectory.reward, name="final")
+    return whole(_final, name="final")
 
 
 def weighted(weights: Mapping[str, float]) -> Credit:
@@ -59,40 +61,20 @@ def weighted(weights: Mapping[str, float]) -> Credit:
     None where one of the names has no reward. Raises UsageError for no weights and for one that is not finite.
     """
     chosen = checks.weights("weights", weights)
-
-    def reward(trajectory: Trajectory) -> float | None:
-        numbers = _numbers(trajectory.rewards)
-        given = {one.name: value for one, value in numbers if one.target is None and one.step is None}
-        if not given.keys() >= chosen.keys():
-            return None
-        return sum(weight * given[name] for name, weight in chosen.items())
-
-    return whole(reward, name=f"weighted {sorted(chosen.items())}")
+    return whole(partial(_weighted, chosen), name=f"weighted {sorted(chosen.items())}")
 
 
 def step_wise(name: str = REWARD) -> Credit:
-    """Every turn has its step's reward: r_t = r_k for a call in step k, as Trinity-RFT's StepWiseRewardWorkflow."""
+    """Every turn has its step's reward: r_t = r_k for a call in step k, as Trinity-RFT's StepWiseRewardWorkflow.
 
-    def rewards(trajectory: Trajectory) -> TurnRewards:
-        given = _by_step(trajectory, name)
-        return _of_turns(trajectory, lambda turn: _looked_up(given, trajectory.calls[turn.call].step))
-
-    return Credit(per="step", rewards=rewards, name=f"step_wise {name!r}")
+    Unknown where two steps of one index were rewarded: see `shared_steps`.
+    """
+    return Credit(per="step", rewards=partial(_step_wise, name), name=f"step_wise {name!r}")
 
 
 def per_call(name: str = REWARD) -> Credit:
     """Every turn has the reward of its own call; one that was given to a choice goes before the call's."""
-
-    def rewards(trajectory: Trajectory) -> TurnRewards:
-        given = {(one.target, one.choice): value for one, value in _numbers(trajectory.rewards) if one.name == name}
-
-        def of(turn: Turn) -> float | None:
-            span_id = trajectory.calls[turn.call].span_id
-            return given.get((span_id, turn.choice), given.get((span_id, None)))
-
-        return _of_turns(trajectory, of)
-
-    return Credit(per="call", rewards=rewards, name=f"per_call {name!r}")
+    return Credit(per="call", rewards=partial(_per_call, name), name=f"per_call {name!r}")
 
 
 def discounted(gamma: float, name: str = REWARD) -> Credit:
@@ -100,51 +82,107 @@ def discounted(gamma: float, name: str = REWARD) -> Credit:
 
     R is the rollout's final reward; where nobody gave one it is not added. It stands alone where no step has a reward:
     G_k = gamma^(K-k) R. Where some steps have one, a step without makes its own return and those before it unknown.
+    K is the last step that has a call or a reward, and every index below is a step, also one that nothing was recorded
+    of: it takes its time, and has no reward. Two steps of one index have none either: see `shared_steps`.
     Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises UsageError for a gamma outside of 0 to 1.
     """
     if not (checks.is_finite(gamma) and 0 <= gamma <= 1):
         raise UsageError(f"gamma={gamma!r}: a discount is a number from 0 to 1")
-
-    def rewards(trajectory: Trajectory) -> TurnRewards:
-        returns = _returns(trajectory, gamma, name)
-        return _of_turns(trajectory, lambda turn: _looked_up(returns, trajectory.calls[turn.call].step))
-
-    return Credit(per="step", rewards=rewards, name=f"discounted {float(gamma)} {name!r}")
+    share = float(gamma)
+    return Credit(per="step", rewards=partial(_discounted, share, name), name=f"discounted {share} {name!r}")
 
 
-def _returns(trajectory: Trajectory, gamma: float, name: str) -> dict[int, float]:
-    given = _by_step(trajectory, name)
-    steps = sorted({call.step for call in trajectory.calls if call.step is not None} | given.keys())
-    if not given and trajectory.reward is None:
-        return {}
-    returns: dict[int, float] = {}
-    total = trajectory.reward or 0.0
-    for step in reversed(steps):
-        if given and step not in given:
-            break
-        total = given.get(step, 0.0) + (total if step == steps[-1] else gamma * total)
+def shared_steps(trajectory: Trajectory) -> set[int]:
+    """The indexes at which two steps were rewarded, as of agents that each number their own.
+
+    Nobody knows in which of the two a call was, so neither reward is used.
+    """
+    targets: dict[int, set[str]] = {}
+    for step, reward in _of_steps(trajectory):
+        if reward.target is not None:
+            targets.setdefault(step, set()).add(reward.target)
+    return {step for step, found in targets.items() if len(found) > 1}
+
+
+def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajectory) -> TurnRewards:
+    return (reward(trajectory),) * len(trajectory.turns)
+
+
+def _final(trajectory: Trajectory) -> float | None:
+    return trajectory.reward
+
+
+def _weighted(weights: Mapping[str, float], trajectory: Trajectory) -> float | None:
+    whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.token_start is None)
+    given = _worths((one.name, one) for one in whole)
+    if not given.keys() >= weights.keys():
+        return None
+    return sum(weight * given[name] for name, weight in weights.items())
+
+
+def _step_wise(name: str, trajectory: Trajectory) -> TurnRewards:
+    return _by_step(_step_rewards(trajectory, name), trajectory)
+
+
+def _per_call(name: str, trajectory: Trajectory) -> TurnRewards:
+    own = (one for one in trajectory.rewards if one.name == name and one.token_start is None)
+    given = _worths(((one.target, one.choice), one) for one in own)
+    calls = trajectory.calls
+    return tuple(
+        given.get((calls[turn.call].span_id, turn.choice), given.get((calls[turn.call].span_id, None)))
+        for turn in trajectory.turns
+    )
+
+
+def _discounted(gamma: float, name: str, trajectory: Trajectory) -> TurnRewards:
+    rewarded = {step for step, reward in _of_steps(trajectory) if reward.name == name}
+    steps = {call.step for call in trajectory.calls if call.step is not None} | rewarded
+    if not rewarded:
+        return _by_step(_discounts(trajectory.reward, gamma, steps), trajectory)
+    given = _step_rewards(trajectory, name)
+    last = step = max(steps)
+    total, returns = trajectory.reward or 0.0, dict[int, float]()
+    while step in given:
+        total = given[step] + (total if step == last else gamma * total)
         returns[step] = total
-    return returns
+        step -= 1
+    return _by_step(returns, trajectory)
 
 
-def _by_step(trajectory: Trajectory, name: str) -> dict[int, float]:
-    """The rewards of steps; what judges a call, an agent or a tool in a step is theirs."""
-    calls = {call.span_id for call in trajectory.calls}
-    return {
-        one.step: value
-        for one, value in _numbers(trajectory.rewards)
-        if one.name == name and one.step is not None and one.target not in calls and one.target_kind is None
-    }
+def _discounts(reward: float | None, gamma: float, steps: Iterable[int]) -> dict[int, float]:
+    """What a reward in the last step is worth in each."""
+    if reward is None:
+        return {}
+    last = max(steps, default=0)
+    return {step: gamma ** (last - step) * reward for step in steps}
 
 
-def _numbers(rewards: Sequence[Reward]) -> Iterator[tuple[Reward, float]]:
-    """The rewards of more than a few tokens that have a value, with it."""
-    return ((one, one.value) for one in rewards if one.value is not None and one.token_start is None)
+def _step_rewards(trajectory: Trajectory, name: str) -> dict[int, float]:
+    shared = shared_steps(trajectory)
+    return _worths((step, one) for step, one in _of_steps(trajectory) if one.name == name and step not in shared)
 
 
-def _looked_up(given: Mapping[int, float], step: int | None) -> float | None:
-    return None if step is None else given.get(step)
+def _of_steps(trajectory: Trajectory) -> list[tuple[int, Reward]]:
+    """The rewards of steps that have a value; what judges a call, an agent or a tool in a step is theirs."""
+    given = [(one.step, one) for one in trajectory.rewards if one.step is not None]
+    calls = {call.span_id for call in trajectory.calls} if given else set[str]()
+    return [
+        (step, one)
+        for step, one in given
+        if one.value is not None and one.token_start is None and one.target not in calls and one.target_kind is None
+    ]
 
 
-def _of_turns(trajectory: Trajectory, reward: Callable[[Turn], float | None]) -> TurnRewards:
-    return tuple(reward(turn) for turn in trajectory.turns)
+def _worths(given: Iterable[tuple[_Key, Reward]]) -> dict[_Key, float]:
+    """What is given to each comes to."""
+    of: dict[_Key, list[Reward]] = {}
+    for key, reward in given:
+        of.setdefault(key, []).append(reward)
+    found = ((key, worth(rewards)) for key, rewards in of.items())
+    return {key: value for key, value in found if value is not None}
+
+
+def _by_step(given: Mapping[int, float], trajectory: Trajectory) -> TurnRewards:
+    """To each turn what its step has."""
+    steps = (trajectory.calls[turn.call].step for turn in trajectory.turns)
+    return tuple(None if step is None else given.get(step) for step in steps)

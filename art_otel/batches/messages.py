@@ -13,22 +13,23 @@ from art_otel.batches import checks
 from art_otel.batches.chat_message import ChatMessage
 from art_otel.batches.chunks import Chunk, Sources, list_chunks
 from art_otel.batches.conversation import Conversation, conversation
-from art_otel.batches.plan import OUTLINE
 from art_otel.batches.selection import (
     MESSAGES,
+    GroupKey,
     RewardOf,
     Selection,
     Splits,
     Statuses,
     check_reward,
     count_duplicates,
+    group_of,
     read_numbered,
     reward_of,
     selection,
 )
 from art_otel.errors import UsageError
 from art_otel.spans import Value
-from art_otel.trajectories import History, Trajectory, histories
+from art_otel.trajectories import Trajectory, histories
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,35 +96,40 @@ class MessageBatches:
         best = self._best_of_groups()
         for number, trajectory in read_numbered(self._chunks, MESSAGES):
             report.trajectories += 1
-            paths = histories(trajectory)
-            reason = self._choice.reason_against(trajectory) or _reason_in_group(number, trajectory, best)
-            if reason is not None or not paths:
-                report.trajectories_left_out[reason or "nothing sampled"] += 1
+            found = _conversations(trajectory)
+            reason = (
+                self._choice.reason_against(trajectory)
+                or _reason_to_learn_nothing(found)
+                or _reason_in_group(number, trajectory, best)
+            )
+            if reason is None:
+                yield from self._examples_of(trajectory, found, report)
             else:
-                yield from self._examples_of(trajectory, paths, report)
+                report.trajectories_left_out[reason] += 1
 
-    def _best_of_groups(self) -> dict[str, int] | None:
-        """The number of each group's best member, the first of equally good ones. Memory: an entry a group."""
+    def _best_of_groups(self) -> dict[GroupKey, int] | None:
+        """The number of each group's best member from which something is learnt, the first of equally good ones.
+
+        Memory: an entry a group.
+        """
         if not self._choice.best_of_group:
             return None
-        best: dict[str, tuple[float, int]] = {}
-        for number, trajectory in read_numbered(self._chunks, OUTLINE):
-            group, reward = trajectory.group_id, reward_of(trajectory, self._choice.reward)
+        best: dict[GroupKey, tuple[float, int]] = {}
+        for number, trajectory in read_numbered(self._chunks, MESSAGES):
+            group, reward = group_of(trajectory), reward_of(trajectory, self._choice.reward)
             if group is None or reward is None or self._choice.reason_against(trajectory) is not None:
                 continue
-            if group not in best or reward > best[group][0]:
+            if group in best and reward <= best[group][0]:
+                continue
+            if _reason_to_learn_nothing(_conversations(trajectory)) is None:
                 best[group] = (reward, number)
         return {group: number for group, (_, number) in best.items()}
 
     def _examples_of(
-        self, trajectory: Trajectory, paths: Sequence[History], report: MessageReport
+        self, trajectory: Trajectory, found: Sequence[Conversation | str], report: MessageReport
     ) -> Iterator[MessageExample]:
-        found = [conversation(trajectory, history) for history in paths]
         talks = [talk for talk in found if isinstance(talk, Conversation)]
         reasons = [reason for reason in found if isinstance(reason, str)]
-        if not talks:
-            report.trajectories_left_out[reasons[0]] += 1
-            return
         report.trajectories_used += 1
         report.histories += len(found)
         report.histories_left_out.update(reasons)
@@ -178,11 +184,12 @@ def message_batches(
 
     `sources` are paths (file, folder, glob), trajectories or groups of them. `reward` says which reward counts: None
     is the final one, else the name of one of the whole rollout, or a function of the trajectory without messages.
-    `min_reward` leaves out what has less; `best_of_group` all but the best of each group (the first of equally good
-    ones; a trajectory without a group is left out).
+    `min_reward` leaves out what has less; `best_of_group` all but the best of each group (of those from which something
+    is learnt, and the first of equally good ones; a trajectory without a group is left out). A group is one `group_id`
+    in one training step, where they have one.
 
-    Memory is that of one row group, and with `best_of_group` of one number a group: rewards are read first, messages
-    then. Raises StoreError for what cannot be read, UsageError for impossible options.
+    Memory is that of one row group, and with `best_of_group`, which reads everything twice, of one number a group.
+    Raises StoreError for what cannot be read, UsageError for impossible options.
     """
     batch_size = checks.whole("batch_size", batch_size, 1)
     check_reward(reward)
@@ -198,9 +205,23 @@ def message_batches(
     return MessageBatches(list_chunks(sources), choice, batch_size)
 
 
-def _reason_in_group(number: int, trajectory: Trajectory, best: Mapping[str, int] | None) -> str | None:
+def _conversations(trajectory: Trajectory) -> list[Conversation | str]:
+    """That of each history, or why it is none."""
+    return [conversation(trajectory, history) for history in histories(trajectory)]
+
+
+def _reason_to_learn_nothing(found: Sequence[Conversation | str]) -> str | None:
+    """Why no history is a conversation, that of the first; None where one is."""
+    reasons = [one for one in found if isinstance(one, str)]
+    if len(reasons) < len(found):
+        return None
+    return reasons[0] if reasons else "nothing sampled"
+
+
+def _reason_in_group(number: int, trajectory: Trajectory, best: Mapping[GroupKey, int] | None) -> str | None:
     if best is None:
         return None
-    if trajectory.group_id is None:
+    group = group_of(trajectory)
+    if group is None:
         return "no group"
-    return None if best.get(trajectory.group_id) == number else "not the best of its group"
+    return None if best.get(group) == number else "not the best of its group"

@@ -21,6 +21,7 @@ from art_otel.batches.advantages import Rewards
 from art_otel.batches.chunks import DUPLICATE, Chunk
 from art_otel.batches.credit import Credit, TurnRewards
 from art_otel.batches.fingerprint import Fingerprint
+from art_otel.batches.selection import GroupKey, group_of
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
 from art_otel.trajectories.trajectory import Trajectory, Turn
@@ -116,14 +117,14 @@ def make_plan(
     credit or an advantage that gives something of another shape, or advantages that are not finite.
     """
     refusals: dict[int, str] = {}
-    units, numbers = _Units(), dict[tuple[int | None, str | None], int]()
+    units, numbers = _Units(), dict[GroupKey, int]()
     fingerprint = Fingerprint()
     for number, (chunk, trajectory) in enumerate(_outlines(chunks, fingerprint)):
         reason = DUPLICATE if chunk.is_duplicate(number) else refusal(trajectory)
         if reason is None:
-            # Without a group id it is alone; such groups have negative numbers.
-            known = (trajectory.training_step, trajectory.group_id)
-            group = -1 - number if trajectory.group_id is None else numbers.setdefault(known, len(numbers))
+            # Without a group it is alone; such groups have negative numbers.
+            known = group_of(trajectory)
+            group = -1 - number if known is None else numbers.setdefault(known, len(numbers))
             _add(units, trajectory, group, credit)
         else:
             refusals[number] = reason

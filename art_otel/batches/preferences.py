@@ -1,7 +1,8 @@
 """PreferenceBatches: pairs of a better and a worse conversation of one group, for DPO and reward models.
 
-Invariant: `prompt + chosen` are the messages of the trajectory `chosen_rollout_id`, whose reward is `chosen_reward`,
-likewise for `rejected`, and the reward of the chosen one is higher. Both begin with a message the policy sampled.
+Invariant: `prompt + chosen` are the messages of the trajectory `chosen_rollout_id`, whose reward is `chosen_reward`
+(of a judged pair that of the judgement), likewise for `rejected`, and the reward of the chosen one is higher. Both
+begin with a message the policy sampled.
 """
 
 import json
@@ -15,15 +16,18 @@ from art_otel.batches import checks
 from art_otel.batches.chat_message import ChatMessage
 from art_otel.batches.chunks import Chunk, Sources, list_chunks
 from art_otel.batches.conversation import Conversation, main_conversation
+from art_otel.batches.judgements import is_judged, judgements
 from art_otel.batches.pairing import PAIRS, Member, Pair, Pairs, pair_up
 from art_otel.batches.selection import (
     MESSAGES,
+    GroupKey,
     RewardOf,
     Selection,
     Splits,
     Statuses,
     check_reward,
     count_duplicates,
+    group_of,
     read_numbered,
     reward_of,
     selection,
@@ -79,7 +83,7 @@ class _Side:
     """What a pair needs of a trajectory."""
 
     rollout_id: str
-    group_id: str
+    group: GroupKey
     member: Member
     talk: Conversation
     other_histories: int
@@ -119,18 +123,18 @@ class PreferenceBatches:
                 for two in plan[number]:
                     if all(member.number in shelf for member in two):
                         chosen, rejected = (side if one.number == number else shelf[one.number] for one in two)
-                        yield from _counted(_compare(chosen, rejected), report)
+                        yield from _counted(_compare(chosen, rejected, two), report)
 
     def _plan(self, report: PreferenceReport) -> Mapping[int, list[Pair]]:
         """The pairs that each trajectory is in, by its number."""
-        groups: dict[str, list[Member]] = {}
+        groups: dict[GroupKey, list[Member]] = {}
         for number, trajectory in read_numbered(self._chunks, MESSAGES):
             report.trajectories += 1
             side = self._side(number, trajectory)
             if isinstance(side, str):
                 report.trajectories_left_out[side] += 1
             else:
-                groups.setdefault(side.group_id, []).append(side.member)
+                groups.setdefault(side.group, []).append(side.member)
         plan: dict[int, list[Pair]] = {}
         for members in groups.values():
             pairing = pair_up(members, self._pairs)
@@ -146,21 +150,27 @@ class PreferenceBatches:
         reason = self._wanted.reason_against(trajectory)
         if reason is not None:
             return reason
-        if trajectory.group_id is None:
+        group = group_of(trajectory)
+        if group is None:
             return "no group"
         reward = reward_of(trajectory, self._reward)
-        if reward is None:
+        if reward is None and not is_judged(trajectory):
             return "no reward"
         paths = histories(trajectory)
         talk = main_conversation(trajectory, paths)
         if isinstance(talk, str):
             return talk
-        member = Member(number, reward, _digest(talk))
-        return _Side(trajectory.rollout_id, trajectory.group_id, member, talk, len(paths) - 1)
+        judged = judgements(trajectory, talk, self._reward)
+        if judged:
+            reward = judged[-1].reward
+        if reward is None:
+            return "no reward"
+        member = Member(number, reward, _digest(talk), judged)
+        return _Side(trajectory.rollout_id, group, member, talk, len(paths) - 1)
 
     def _planned(self, number: int, trajectory: Trajectory, plan: Mapping[int, list[Pair]]) -> _Side:
         side = self._side(number, trajectory)
-        if isinstance(side, str) or side.member not in plan[number][0]:
+        if isinstance(side, str) or side.member.known not in {member.known for member in plan[number][0]}:
             raise UsageError(f"reward: of rollout {trajectory.rollout_id!r} it is another one at the second reading")
         return side
 
@@ -179,15 +189,17 @@ def preference_batches(
 
     `sources` are paths (file, folder, glob), trajectories or groups of them. `reward` says which reward counts: None
     is the final one, else the name of one of the whole rollout, or a function of the trajectory without its tokens.
-    Compared are the main conversations (those of most turns) of trajectories of one `group_id` that had the same prompt
-    (what stands before the first sampled message) and the same tools but other rewards: by `pairs` the best with the
-    worst (`best_worst`), the best with each worse one (`best_each`), or each with each worse one (`all`). Ties and
-    missing rewards are in no pair.
+    Compared are the main conversations (those of most turns) of trajectories of one `group_id` (in one training step,
+    where they have one) that had the same prompt (what stands before the first sampled message) and the same tools but
+    other rewards: by `pairs` the best with the worst (`best_worst`), the best with each worse one (`best_each`), or
+    each with each worse one (`all`). Ties and missing rewards are in no pair. Where `prefer` gave the reward, the pairs
+    are those that were judged, whatever `pairs` says; a judgement of two calls is one of their rollouts if the
+    conversations that are compared end with them.
 
     A dataset is in the order of rollout ids, so a group lies anywhere in it. It is read twice: once for the rewards and
     a digest of each prompt, then only what is in a pair. Memory is that of one row group, some 300 bytes for each
-    trajectory with a group and a reward and 100 for each pair; a conversation that waits for its partner waits on disk.
-    Raises StoreError for what cannot be read, UsageError for impossible options.
+    trajectory with a group and a reward, 200 for each judgement and 100 for each pair; a conversation that waits for
+    its partner waits on disk. Raises StoreError for what cannot be read, UsageError for impossible options.
     """
     batch_size = checks.whole("batch_size", batch_size, 1)
     check_reward(reward)
@@ -204,7 +216,7 @@ def _counted(pair: PreferencePair | None, report: PreferenceReport) -> Iterator[
         yield pair
 
 
-def _compare(chosen: _Side, rejected: _Side) -> PreferencePair | None:
+def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | None:
     """The pair; None when both say the same."""
     start = _where_they_part(chosen.talk, rejected.talk)
     if start is None:
@@ -217,11 +229,11 @@ def _compare(chosen: _Side, rejected: _Side) -> PreferencePair | None:
         chosen_train=chosen.talk.train[start:],
         rejected_train=rejected.talk.train[start:],
         tools=chosen.talk.tools,
-        group_id=chosen.group_id,
+        group_id=chosen.group[1],
         chosen_rollout_id=chosen.rollout_id,
         rejected_rollout_id=rejected.rollout_id,
-        chosen_reward=chosen.member.reward,
-        rejected_reward=rejected.member.reward,
+        chosen_reward=pair.chosen.reward,
+        rejected_reward=pair.rejected.reward,
     )
 
 

@@ -14,7 +14,7 @@ from art_otel.batches.batch import Batch, lay_out
 from art_otel.batches.chat_template import ChatTemplate
 from art_otel.batches.checks import whole
 from art_otel.batches.chunks import Chunk
-from art_otel.batches.credit import Credit
+from art_otel.batches.credit import Credit, shared_steps
 from art_otel.batches.gathering import Gatherer, Lengths
 from art_otel.batches.order import Order
 from art_otel.batches.plan import Advantage, Plan, Refusal, Worth, make_plan
@@ -162,6 +162,8 @@ class Batches:
         numbers: list[int] = []
         for number, trajectory in self._selected(chunk, wanted, report):
             numbers.append(number)
+            if plan.credit.per == "step":
+                report.shared_steps += len(shared_steps(trajectory))
             yield from gatherer.sequences(trajectory, plan.worth(number, trajectory))
         if not wanted.messages:
             unconfirmed = zip(numbers, gatherer.unconfirmed, strict=True)

@@ -14,7 +14,8 @@ from art_otel.batches import checks
 from art_otel.batches.chunks import DUPLICATE, Chunk
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories.trajectory import Reward, Status, Trajectory
+from art_otel.trajectories.standing import worth
+from art_otel.trajectories.trajectory import Status, Trajectory
 
 Splits: TypeAlias = str | Iterable[str | None] | None
 """One split or several; None is every split, [None] the trajectories without one."""
@@ -25,6 +26,9 @@ Statuses: TypeAlias = str | Iterable[str] | None
 RewardOf: TypeAlias = str | Callable[[Trajectory], float | None] | None
 """Which reward counts: None is the final one, a name that rewards of the whole rollout have, or a function (which
 must do without messages and tokens)."""
+
+GroupKey: TypeAlias = tuple[int | None, str]
+"""The training step and the id of a group: rollouts of one task in two training steps are two groups."""
 
 MESSAGES: Final = Wanted(prompts=False, messages=True, tokens=False)
 """Turns with their messages: all that conversations need."""
@@ -86,20 +90,21 @@ def count_duplicates(chunks: Iterable[Chunk]) -> Counter[str]:
 
 
 def reward_of(trajectory: Trajectory, reward: RewardOf) -> float | None:
-    """The trajectory's reward, the last one given under that name; None when unknown or not finite.
+    """The trajectory's reward, what those given under that name come to; None when unknown or not finite.
 
     Raises UsageError for a function that gives something else.
     """
     if reward is None:
         value = trajectory.reward
     elif isinstance(reward, str):
-        given = [one.value for one in trajectory.rewards if one.name == reward and _is_whole(one)]
-        value = given[-1] if given else None
+        value = worth(
+            one for one in trajectory.rewards if one.name == reward and one.target is None and one.step is None
+        )
     else:
         value = checks.reward(f"reward: of rollout {trajectory.rollout_id!r} it", reward(trajectory))
     return value if value is not None and math.isfinite(value) else None
 
 
-def _is_whole(reward: Reward) -> bool:
-    """Whether it is a number for the whole rollout."""
-    return reward.value is not None and reward.target is None and reward.step is None
+def group_of(trajectory: Trajectory) -> GroupKey | None:
+    """The group whose members the trajectory is compared with; None where it has none."""
+    return None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id)

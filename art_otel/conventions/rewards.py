@@ -39,7 +39,8 @@ _GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, *_AGENTOPS_
 class GivenReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reward as it was given. `response_id` names the response it judges, where the giver named one.
 
-    `choice`, `token_start` and `token_end` say which part of a call it judges, as in `Reward`.
+    `choice`, `token_start` and `token_end` say which part of a call it judges, `comparison` that it was judged beside
+    another, as in `Reward`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class GivenReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     choice: int | None = None
     token_start: int | None = None
     token_end: int | None = None
+    comparison: str | None = None
 
 
 class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -93,9 +95,17 @@ def evaluation_attributes(
     label: str | None = None,
     explanation: str | None = None,
     response_id: str | None = None,
+    comparison: str | None = None,
 ) -> dict[str, str | float]:
     """A reward as the attributes of the event `gen_ai.evaluation.result`, from which it is read again."""
-    given = {_EVALUATION_NAME: name, _SCORE: value, _LABEL: label, _EXPLANATION: explanation, RESPONSE_ID: response_id}
+    given = {
+        _EVALUATION_NAME: name,
+        _SCORE: value,
+        _LABEL: label,
+        _EXPLANATION: explanation,
+        RESPONSE_ID: response_id,
+        names.REWARD_COMPARISON: comparison,
+    }
     return {key: found for key, found in given.items() if found is not None}
 
 
@@ -122,6 +132,7 @@ def _evaluation(attributes: Attributes, time_ns: int, source: RewardSource) -> G
         label=reading.text(_LABEL),
         explanation=reading.text(_EXPLANATION),
         response_id=reading.text(RESPONSE_ID),
+        comparison=reading.text(names.REWARD_COMPARISON),
     )
     return _of_part(attributes, given)
 
@@ -159,6 +170,7 @@ def _reward(
     label: str | None = None,
     explanation: str | None = None,
     response_id: str | None = None,
+    comparison: str | None = None,
 ) -> GivenReward | BadReward:
     boolean = values.flag(recorded)
     value = values.number(recorded) if boolean is None else float(boolean)
@@ -175,6 +187,7 @@ def _reward(
         label=label,
         explanation=explanation,
         response_id=response_id,
+        comparison=comparison,
     )
 
 

@@ -54,9 +54,13 @@ class AgentProcess:
             text=True,
             start_new_session=True,  # Ctrl-C is ours; the agent ends with its standard input
         )
-        port = self._process.stdout.readline().strip() if self._process.stdout else ""
+        port = ""
+        try:
+            port = self._process.stdout.readline().strip() if self._process.stdout else ""
+        finally:
+            if not port:  # Ctrl-C while it starts, too
+                self.__exit__(None, None, None)
         if not port:
-            self.__exit__(None, None, None)
             raise ArtOtelError("the demo's agent did not start; what it printed says why")
         self._url = f"http://127.0.0.1:{port}/"
         return self

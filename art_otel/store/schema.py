@@ -20,13 +20,14 @@ from art_otel.store.stored_calls import StoredCall
 from art_otel.store.stored_turns import StoredTurn
 from art_otel.trajectories.trajectory import Edit, PolicyVersions, Reward
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 VERSION_KEY: Final = b"art_otel.schema_version"
 ADDED_IN: Final = {
     "rewards.choice": 2,
     "rewards.token_start": 2,
     "rewards.token_end": 2,
     "rewards.target_kind": 3,
+    "rewards.comparison": 4,
 }
 """The version that added a column or nested field; files of earlier ones lack it and read as None there."""
 
@@ -89,6 +90,7 @@ _REWARD = _keyword_record(
         "token_start": _INT,
         "token_end": _INT,
         "target_kind": _TEXT,
+        "comparison": _TEXT,
     },
 )
 

@@ -7,8 +7,10 @@ none. Missing is None and is not given.
 
 import asyncio
 import inspect
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from hashlib import blake2b
 from itertools import combinations, permutations
 from typing import TypeAlias, cast, overload
 
@@ -17,8 +19,8 @@ from art_otel.conventions.rewards import REWARD
 from art_otel.errors import UsageError
 from art_otel.tracing import scalars
 from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.place import Target, place_of
-from art_otel.tracing.rewards import give, reward
+from art_otel.tracing.place import Place, Target, place_of
+from art_otel.tracing.rewards import give
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
 from art_otel.trajectories.rewards import with_rewards
 
@@ -84,13 +86,30 @@ def preferences(
 def prefer(chosen: Target, rejected: Target, name: str = "preference", *, explanation: str | None = None) -> None:
     """Say which of two is better, afterwards too: 1 with the label `chosen` for one, -1 and `rejected` for the other.
 
-    Both are what `reward` takes as a target: recorded trajectories or calls, response ids, spans. Raises UsageError
-    where both are the same.
+    Both are what `reward` takes as a target: recorded trajectories or calls, response ids, spans. Both rewards say of
+    which comparison they are: of several, each counts, and the same two named in the same way again are judged anew.
+    Raises UsageError where both are the same.
     """
     if chosen == rejected:
         raise UsageError("prefer(): chosen and rejected are the same; a preference is between two")
-    reward(1.0, name, target=chosen, label="chosen", explanation=explanation)
-    reward(-1.0, name, target=rejected, label="rejected", explanation=explanation)
+    better, worse = place_of(chosen), place_of(rejected)
+    with AS_GUEST:
+        now, comparison = time.time_ns(), _comparison(better, worse)
+        for value, label, place in ((1.0, "chosen", better), (-1.0, "rejected", worse)):
+            said = evaluation_attributes(
+                name,
+                value,
+                label=label,
+                explanation=explanation,
+                response_id=place.response_id,
+                comparison=comparison,
+            )
+            give(name, value, place, said, now)
+
+
+def _comparison(one: Place, other: Place) -> str:
+    """The same for the same two, whichever is better."""
+    return blake2b("\0".join(sorted((one.key, other.key))).encode(), digest_size=16).hexdigest()
 
 
 async def _given_later(trajectories: list[Trajectory], judged: Awaitable[Values], name: str) -> list[Trajectory]:
@@ -110,7 +129,8 @@ def _give(trajectory: Trajectory, value: float | None, name: str) -> Trajectory:
     number = None if value is None else scalars.reward(value, name)
     if number is not None:
         with AS_GUEST:
-            now = give(name, place_of(trajectory), evaluation_attributes(name, number))
+            now = time.time_ns()
+            give(name, number, place_of(trajectory), evaluation_attributes(name, number), now)
             return with_rewards(trajectory, Reward(name=name, value=number, source="reward_span", time_ns=now))
     return trajectory
 

@@ -34,6 +34,15 @@ class Place:
     step: int | None = None
 
     @property
+    def key(self) -> str:
+        """Equal wherever and whenever the same is named in the same way."""
+        if self.response_id is not None:
+            return f"response {self.response_id}"
+        if self.rollout_id is not None and self.step is None:
+            return f"rollout {self.rollout_id} {self.attempt}"
+        return "span" if self.context is None else f"span {self.context.trace_id:032x} {self.context.span_id:016x}"
+
+    @property
     def is_running(self) -> bool:
         """Whether what is judged, or what holds it, is recorded here and now."""
         return self.span is not None and runs_here(self.span)

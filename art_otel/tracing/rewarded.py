@@ -9,6 +9,8 @@ from art_otel import attributes
 from art_otel.tracing import scalars
 from art_otel.tracing.forks import is_inherited
 from art_otel.tracing.guest import say_once
+from art_otel.trajectories.standing import standing, worth
+from art_otel.trajectories.trajectory import Reward
 
 
 class Rewarded:
@@ -17,13 +19,13 @@ class Rewarded:
     def __init__(self, span: Span) -> None:
         self.span = span
         self.ended = False
-        self._reward: float | None = None
+        self._given: tuple[Reward, ...] = ()
         self._assigned = False
 
     @property
     def reward(self) -> float | None:
         """What it is worth so far; None while nobody said. What is no finite number is refused, with a warning."""
-        return self._reward
+        return worth(self._given)
 
     @reward.setter
     def reward(self, value: float) -> None:
@@ -33,14 +35,16 @@ class Rewarded:
             return
         number = scalars.reward(value, "reward")
         if number is not None:
-            self._reward, self._assigned = number, True
+            self.note_given(number)
+            self._assigned = True
 
-    def note_given(self, value: float) -> None:
+    def note_given(self, value: float, comparison: str | None = None) -> None:
         """An event on its span gave it this reward, which goes before an earlier assigned one."""
-        self._reward, self._assigned = value, False
+        now = Reward(name=attributes.REWARD, value=value, comparison=comparison, source="evaluation", time_ns=0)
+        self._given, self._assigned = standing((*self._given, now)), False
 
     def settle(self) -> None:
         """It ends: write what is known only now."""
         self.ended = True
-        if self._assigned and self._reward is not None:
-            self.span.set_attribute(attributes.REWARD, self._reward)
+        if self._assigned and self.reward is not None:
+            self.span.set_attribute(attributes.REWARD, self.reward)

@@ -56,18 +56,18 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
         return
     place = place_of(target, rollout_id, index_of_step)
     with AS_GUEST:
-        given = evaluation_attributes(name, number, label=label, explanation=explanation, response_id=place.response_id)
-        give(name, place, {**given, **part})
-        if place.is_running and place.whole is not None and name == REWARD and number is not None:
-            place.whole.note_given(number)
+        said = evaluation_attributes(name, number, label=label, explanation=explanation, response_id=place.response_id)
+        give(name, number, place, {**said, **part}, time.time_ns())
 
 
-def give(name: str, place: Place, given: Mapping[str, str | float]) -> int:
-    """Record a reward where it goes. Its time, in nanoseconds since the epoch."""
-    now = time.time_ns()
+def give(name: str, value: float | None, place: Place, said: Mapping[str, str | float], now: int) -> None:
+    """Record a reward where it goes, at a time in nanoseconds since the epoch. `said` are the event's attributes."""
     if place.span is not None and place.is_running:
-        place.span.add_event(EVALUATION, given, now)
-        return now
+        place.span.add_event(EVALUATION, said, now)
+        if place.whole is not None and name == REWARD and value is not None:
+            comparison = said.get(attributes.REWARD_COMPARISON)
+            place.whole.note_given(value, None if comparison is None else str(comparison))
+        return
     about: dict[str, str | int] = {}
     if place.rollout_id is not None:
         about[attributes.ROLLOUT_ID] = place.rollout_id
@@ -78,9 +78,8 @@ def give(name: str, place: Place, given: Mapping[str, str | float]) -> int:
     links = [] if place.context is None or not place.context.is_valid else [Link(place.context)]
     called = f"{attributes.REWARD_SPAN_PREFIX}{name}"
     span = tracer().start_span(called, context=Context(), attributes=about, links=links)
-    span.add_event(EVALUATION, given, now)
+    span.add_event(EVALUATION, said, now)
     span.end()
-    return now
 
 
 def _part(

@@ -18,9 +18,10 @@ from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete
 from art_otel.trajectories.joined_logs import join_logs
 from art_otel.trajectories.lineage import build_turns
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
-from art_otel.trajectories.rewards import RewardKey, RewardScene, final_reward, find_rewards, lead_judges
+from art_otel.trajectories.rewards import RewardKey, RewardScene, find_rewards, lead_judges
 from art_otel.trajectories.rollout_span import describe
 from art_otel.trajectories.rollouts import RolloutSpans, declared_id, find_rollouts, is_named_rollout
+from art_otel.trajectories.standing import final_reward
 from art_otel.trajectories.trajectory import PolicyVersions, Reward, Trajectory
 
 _BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})

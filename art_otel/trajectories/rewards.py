@@ -19,11 +19,8 @@ from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.recorded_calls import RecordedCalls, step_index
 from art_otel.trajectories.rollouts import Division, RolloutSpans, is_reward_span
+from art_otel.trajectories.standing import final_reward
 from art_otel.trajectories.trajectory import Reward, Trajectory
-
-REWARD_NAME: Final = "reward"
-"""The name of a reward that was given without one."""
-
 
 _ANSWERING: Final = ("agent", "embeddings", "retrieval")
 """Spans that are no calls and may have the response that they are judged for."""
@@ -60,7 +57,7 @@ def _moment(reward: Reward) -> tuple[object, ...]:
     value = "" if reward.value is None else repr(reward.value)
     part = [-1 if known is None else known for known in (reward.choice, reward.token_start, reward.token_end)]
     texts = (reward.target or "", value, reward.source, reward.label or "", reward.explanation or "")
-    return (reward.time_ns, reward.name, *texts, *part)
+    return (reward.time_ns, reward.name, *texts, *part, reward.comparison or "")
 
 
 class _Part(NamedTuple):
@@ -244,16 +241,22 @@ def _reward(given: GivenReward, span: Span, target: Span, rollout: RolloutSpans,
         choice=given.choice,
         token_start=given.token_start,
         token_end=given.token_end,
+        comparison=given.comparison,
     )
 
 
 def _judged(target: Span, rollout: RolloutSpans, scene: RewardScene) -> tuple[str | None, int | None]:
-    """The call, step, agent or tool the target is or lies in, with its step; (None, None) is the whole rollout."""
+    """The call, step, agent or tool the target is or lies in, with its step; (None, None) is the whole rollout.
+
+    A step that is known by its index only, because a reward from elsewhere names it, is (None, its index).
+    """
     if target is rollout.root:
         return None, None
     call, step = _part_of(target.key, scene)
     judged = target.span_id if _bystander(target, scene) else call
-    return (judged, None) if step is None else (judged or step.span_id, step_index(step))
+    if step is None:
+        return judged, None
+    return judged or (None if is_reward_span(step) else step.span_id), step_index(step)
 
 
 def _bystander(target: Span, scene: RewardScene) -> Literal["agent", "tool"] | None:
@@ -291,16 +294,3 @@ def with_rewards(trajectory: Trajectory, *given: Reward) -> Trajectory:
     """The trajectory with further rewards, as it is read again once they are recorded."""
     rewards = _in_order((*trajectory.rewards, *given))
     return replace(trajectory, rewards=rewards, reward=final_reward(rewards))
-
-
-def final_reward(rewards: Sequence[Reward]) -> float | None:
-    """The last reward given to the whole rollout under the name `reward`.
-
-    Where that name was never used but one other name was, that one counts. Several names without `reward` say nothing
-    about which is the final one: None.
-    """
-    whole = [reward for reward in rewards if reward.target is None and reward.step is None and reward.value is not None]
-    named = [reward for reward in whole if reward.name == REWARD_NAME]
-    if not named and len({reward.name for reward in whole}) == 1:
-        named = whole
-    return named[-1].value if named else None

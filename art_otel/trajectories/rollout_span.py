@@ -31,6 +31,7 @@ _CLAIMED: Final = frozenset(
         attributes.REQUEST_PARAMETERS,
         attributes.RESPONSE_CHOICES,
         attributes.REWARD_CHOICE,
+        attributes.REWARD_COMPARISON,
         attributes.REWARD_TOKEN_START,
         attributes.REWARD_TOKEN_END,
     }

@@ -101,6 +101,7 @@ def _reward_data(call: InferenceCall, rewards: Sequence[Reward]) -> JsonObject |
                 choice=reward.choice,
                 token_start=reward.token_start,
                 token_end=reward.token_end,
+                comparison=reward.comparison,
             )
             for reward in mine
         ]

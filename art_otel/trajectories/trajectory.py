@@ -25,10 +25,12 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One reward as it was given.
 
     `value` is None when only a label was given. `target` is the span id that it judges, `step` the index of the step
-    that span is or lies in; both None for a reward of the whole rollout. `target_kind` says that it is an agent or
-    tool, which is neither a call nor the step. `time_ns` orders corrections: the last wins.
+    that span is or lies in; both None for a reward of the whole rollout, and a step that was named by its index has no
+    `target`. `target_kind` says that it is an agent or tool, which is neither a call nor the step. `time_ns` orders
+    corrections: the last wins.
     Where it judges a part of a call only, `choice` is a position in the call's choices, as in `Turn`, and `token_start`
     and `token_end` (exclusive) are positions in its completion's token ids, of choice 0 where `choice` is None.
+    `comparison` tells which comparison it is of, where two were judged beside each other: both their rewards have it.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_start: int | None = None
     token_end: int | None = None
     target_kind: Literal["agent", "tool"] | None = None
+    comparison: str | None = None
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import art_otel
 from art_otel.batches import Batch, Batches, discounted, final, per_call, step_wise, weighted
@@ -263,6 +264,20 @@ def test_windows_before_the_state_are_not_read_again(packed):
             assert Counter(one.rollout_id for one in rest.sequences()) == Counter(
                 piece.rollout_id for batch in given_out for piece in pieces(batch)
             )
+
+
+def test_steps_of_one_index_are_counted_and_their_rewards_are_not_used():
+    two = [structs.replace(judged(value, step=0), target=str(value) * 4) for value in (1.0, -1.0)]
+    told = talk("r", 1, 1, 1, steps=(0, 0, 1), rewards=(*two, judged(0.5, step=1)))
+    made = art_otel.batches([told], credit=step_wise(), advantage=None)
+    assert [batch.rewards.tolist() for batch in made] == [[0.5]]
+    assert made.report.shared_steps == 1
+    made = art_otel.batches([told], credit=step_wise())
+    assert len(list(made)) == 1
+    assert made.report.completions_left_out == {"no reward": 2}
+    assert made.report.shared_steps == 1
+    made = art_otel.batches([told], credit=per_call())
+    assert (list(made), made.report.shared_steps) == ([], 0)
 
 
 def test_the_last_batch_is_smaller_and_rows_are_padded_with_a_token_of_choice():

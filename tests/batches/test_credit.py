@@ -1,12 +1,13 @@
 """Credit: each rule equals a table worked out by hand; None is never 0."""
 
 import math
+import pickle
 from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
-from art_otel.batches import discounted, final, per_call, step_wise, weighted, whole
+from art_otel.batches import ADVANTAGES, discounted, final, per_call, step_wise, weighted, whole
 from tests.batches.rollouts import rollout
 from tests.batches.token_rollouts import judged, talk
 from tests.trajectories.token_calls import call, choice
@@ -94,24 +95,24 @@ def test_a_reward_of_a_choice_goes_before_that_of_its_call():
     assert per_call().rewards(rollout([call(0, "q", [0], *sampled)], rewards=given)) == (0.25, 0.75, 0.25)
 
 
+THREE = [judged(1.0, step=0), judged(2.0, step=1), judged(0.0, step=2)]
+
 # Steps 0, 0, 1 and 3; gamma 1/2.
 RETURNS = [
-    # Final 8 alone: 8 at step 3, 4 at step 1, 2 at step 0. Steps count, and not their indexes.
-    ([], 8.0, (2.0, 2.0, 4.0, 8.0)),
-    # Rewards alone: 4; 2 + 4/2 = 4; 1 + 4/2 = 3.
-    ([judged(1.0, step=0), judged(2.0, step=1), judged(4.0, step=3)], None, (3.0, 3.0, 4.0, 4.0)),
-    # With the final 8 in the last step: 12; 2 + 12/2 = 8; 1 + 8/2 = 5.
-    ([judged(1.0, step=0), judged(2.0, step=1), judged(4.0, step=3)], 8.0, (5.0, 5.0, 8.0, 12.0)),
+    # Final 8 alone: 8 at step 3, 4 at step 2, which has no call, 2 at step 1, 1 at step 0.
+    ([], 8.0, (1.0, 1.0, 2.0, 8.0)),
+    # Rewards alone: 4; 0 + 4/2 = 2; 2 + 2/2 = 3; 1 + 3/2 = 2.5.
+    ([*THREE, judged(4.0, step=3)], None, (2.5, 2.5, 3.0, 4.0)),
+    # With the final 8 in the last step: 12; 0 + 12/2 = 6; 2 + 6/2 = 5; 1 + 5/2 = 3.5.
+    ([*THREE, judged(4.0, step=3)], 8.0, (3.5, 3.5, 5.0, 12.0)),
     # Step 1 is unknown, and so is what comes before it.
-    ([judged(1.0, step=0), judged(4.0, step=3)], None, (None, None, None, 4.0)),
-    ([judged(1.0, step=0), judged(2.0, step=1)], None, (None, None, None, None)),
-    ([judged(1.0, step=0), judged(0.0, step=1), judged(0.0, step=3)], None, (1.0, 1.0, 0.0, 0.0)),
-    # A step without calls has its reward all the same: 6; 4 + 6/2 = 7; 2 + 7/2 = 5.5; 1 + 5.5/2 = 3.75.
-    (
-        [judged(1.0, step=0), judged(2.0, step=1), judged(4.0, step=3), judged(6.0, step=4)],
-        None,
-        (3.75, 3.75, 5.5, 7.0),
-    ),
+    ([judged(1.0, step=0), judged(0.0, step=2), judged(4.0, step=3)], None, (None, None, None, 4.0)),
+    # So is step 2, of which nothing was recorded.
+    ([judged(1.0, step=0), judged(2.0, step=1), judged(4.0, step=3)], None, (None, None, None, 4.0)),
+    (THREE, None, (None, None, None, None)),
+    ([judged(1.0, step=0), *(judged(0.0, step=step) for step in (1, 2, 3))], None, (1.0, 1.0, 0.0, 0.0)),
+    # A step without calls has its reward all the same: 6; 4 + 6/2 = 7; 0 + 7/2 = 3.5; 2 + 3.5/2 = 3.75; 1 + 3.75/2.
+    ([*THREE, judged(4.0, step=3), judged(6.0, step=4)], None, (2.875, 2.875, 3.75, 7.0)),
     ([], None, (None, None, None, None)),
 ]
 
@@ -128,9 +129,66 @@ def test_discounts_of_none_and_of_all():
     assert of(discounted(1), reward=5.0) == (None, None, None)
 
 
+def test_steps_may_lie_far_apart():
+    far = 2**62
+    assert of(discounted(0.5), steps=(0, far), turns=2, reward=1.0) == (0.0, 1.0)
+    assert of(discounted(1), judged(1.0, step=far), steps=(0, far), turns=2) == (None, 1.0)
+
+
+def of_step(value, step, span, name="reward"):
+    """What the step span of that id was given."""
+    return structs.replace(judged(value, name, step=step), target=span * 16)
+
+
+def test_of_two_steps_of_one_index_nobody_knows_whose_the_reward_is():
+    two = [of_step(1.0, 0, "a"), of_step(-1.0, 0, "b")]
+    for credit in (step_wise(), discounted(1)):
+        assert of(credit, *two, of_step(0.5, 1, "c"), steps=(0, 0, 1)) == (None, None, 0.5)
+    assert of(discounted(1), *two, reward=2.0, steps=(0, 1), turns=2) == (None, None)
+    # The other may be known by another reward only.
+    assert of(step_wise(), of_step(1.0, 0, "a"), of_step(1.0, 0, "b", "tone"), steps=(0,), turns=1) == (None,)
+    # A correction of one step, from elsewhere too, is no second step.
+    corrected = [of_step(1.0, 0, "a"), of_step(0.25, 0, "a"), judged(0.5, step=0)]
+    assert of(step_wise(), *corrected, steps=(0,), turns=1) == (0.5,)
+
+
+def test_comparisons_with_several_others_are_averaged():
+    def told(**fields):
+        """Lost to one, won over another."""
+        return [judged(-1.0, "tone", comparison="a", **fields), judged(1.0, "tone", comparison="b", **fields)]
+
+    tone = weighted({"tone": 1.0})
+    assert of(tone, *told(), turns=1) == (0.0,)
+    # Only the first is judged again.
+    assert of(tone, *told(), judged(1.0, "tone", comparison="a"), turns=1) == (1.0,)
+    assert of(per_call("tone"), *told(call=1)) == (None, 0.0, None)
+    assert of(step_wise("tone"), *told(step=1), steps=(0, 1, 1)) == (None, 0.0, 0.0)
+    # What is given by itself corrects all that was said before.
+    assert of(tone, *told(), judged(0.25, "tone"), turns=1) == (0.25,)
+    assert of(tone, judged(0.25, "tone"), *told(), turns=1) == (0.0,)
+
+
+CREDITS = (final(), weighted({"reward": 1.0}), step_wise(), per_call(), discounted(0.5))
+
+
+@pytest.mark.parametrize("credit", CREDITS, ids=lambda credit: credit.name)
+def test_credits_go_to_other_processes(credit):
+    told = talk("r", 1, 1, steps=(0, 1), reward=1.0, rewards=(judged(1.0, step=0), judged(2.0, step=1)))
+    again = pickle.loads(pickle.dumps(credit))
+    assert (again.per, again.name) == (credit.per, credit.name)
+    assert again.rewards(told) == credit.rewards(told)
+
+
+def test_advantages_by_name_go_to_other_processes():
+    for advantage in ADVANTAGES.values():
+        assert pickle.loads(pickle.dumps(advantage))([0.0, None, 1.0]) == pytest.approx(
+            advantage([0.0, None, 1.0]), nan_ok=True
+        )
+
+
 def test_credit_needs_neither_messages_nor_tokens():
     told = talk("r", 1, 1, steps=(0, 1), reward=1.0, rewards=(judged(1.0, step=0), judged(2.0, step=1)))
     bare = [structs.replace(turn, messages=None, message=None, token_ids=None, logprobs=None) for turn in told.turns]
     outline = replace(told, turns=tuple(bare))
-    for credit in (final(), weighted({"reward": 1.0}), step_wise(), per_call(), discounted(0.5)):
+    for credit in CREDITS:
         assert credit.rewards(outline) == credit.rewards(told)

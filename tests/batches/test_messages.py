@@ -150,6 +150,33 @@ def test_the_best_of_each_group():
     assert [one.rollout_id for one in found] == ["r-1"]
 
 
+def test_the_best_is_one_from_which_something_is_learnt():
+    def failed(rollout_id, reward):
+        calls = [call(0, [user("hello")], assistant("x"), error_type="Timeout")]
+        return rollout(calls, rollout_id, group_id="g", reward=reward)
+
+    unknown = rollout([call(0, None, assistant("a"))], "r-2", group_id="g", reward=0.9)
+    silent = rollout([], "r-3", group_id="g", reward=0.8)
+    found, report = examples(
+        [said("a", "r-0", 0.5), failed("r-1", 1.0), unknown, silent, said("b", "r-4", 0.0)], best_of_group=True
+    )
+    assert [one.rollout_id for one in found] == ["r-0"]
+    assert report.trajectories_left_out == {
+        "nothing trained": 1,
+        "messages unknown": 1,
+        "nothing sampled": 1,
+        "not the best of its group": 1,
+    }
+
+
+def test_there_is_a_best_of_each_training_step():
+    rollouts = [
+        said(str(reward), f"r-{reward}", reward, training_step=step)
+        for step, reward in ((0, 0.0), (0, 0.5), (1, 0.6), (1, 1.0))
+    ]
+    assert [one.rollout_id for one in examples(rollouts, best_of_group=True)[0]] == ["r-0.5", "r-1.0"]
+
+
 def test_a_named_reward():
     marks = (
         given("helpful", 0.2),

@@ -177,6 +177,16 @@ def test_a_named_reward():
     assert not pairs_of(rollouts, reward="harmless")[0]
 
 
+def test_one_task_in_two_training_steps_is_two_groups():
+    rollouts = [
+        said(str(reward), f"r-{reward}", reward, training_step=step)
+        for step, reward in ((0, 0.0), (0, 0.5), (1, 0.6), (1, 1.0))
+    ]
+    found, report = pairs_of(rollouts)
+    assert names(found) == [("r-0.5", "r-0.0"), ("r-1.0", "r-0.6")]
+    assert report.groups == 2
+
+
 def test_batches_and_epochs():
     rollouts = [said(str(n), f"r-{n}", n, group=f"g-{n % 5}") for n in range(10)]
     batches = preference_batches(rollouts, batch_size=2)

@@ -238,6 +238,12 @@ def test_a_file_of_version_2_has_parts_of_calls_and_no_kinds_of_targets():
     ]
 
 
+def test_a_file_of_version_3_has_kinds_of_targets_and_no_comparisons():
+    (found,) = read_trajectories(VERSIONS / "3.parquet")
+    assert [given.target_kind for given in found.rewards] == [None, None, "agent", None]
+    assert {given.comparison for given in found.rewards} == {None}
+
+
 def test_a_file_of_this_version_has_everything(tmp_path, table):
     at = table.schema.get_field_index("rewards")
     kind = pq.read_schema(VERSIONS / "1.parquet").field("rewards").type

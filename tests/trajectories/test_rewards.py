@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from art_otel.batches import discounted, step_wise
+from art_otel.batches.credit import shared_steps
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import Kinship, SpanGroup, build_trajectories
 from tests.conversions import convert_files, convert_spans
@@ -349,6 +350,30 @@ def test_a_judge_that_is_a_rollout_itself_does_not_keep_what_it_gives_to_others(
     (trajectory,), report = convert_spans(tmp_path, *judge, given)
     assert (trajectory.reward, trajectory.complete) == (None, True)
     assert report.spans.ignored == {"reward without its rollout": 1}
+
+
+def test_a_step_that_is_named_by_its_index_has_no_target(tmp_path):
+    """So a correction from elsewhere is no second step of that index."""
+    scored = make_span(2, 1, name="step 0", attributes={"art.step.index": 0, "art.reward": 0.5})
+    about = {"art.step.index": 0, "art.rollout.id": ROLLOUT["art.rollout.id"], "art.reward": 1.0}
+    late = make_span(1, name="reward reward", trace=9, attributes=about)
+    (trajectory,), _ = convert_spans(tmp_path, rollout(), scored, chat_span(3, 2, ["a"], "b"), late)
+    assert {reward.value: (reward.step, reward.target) for reward in trajectory.rewards} == {
+        0.5: (0, f"{2:016x}"),
+        1.0: (0, None),
+    }
+    assert not shared_steps(trajectory)
+
+
+def test_two_steps_of_one_index_are_found_by_their_rewards(tmp_path):
+    agents = [
+        make_span(at, 1, name="step 0", attributes={"art.step.index": 0, "art.reward": value})
+        for at, value in ((2, 1.0), (3, -1.0))
+    ]
+    spans = [rollout(), *agents, chat_span(4, 2, ["a"], "b"), chat_span(5, 3, ["c"], "d")]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    assert step_wise().rewards(trajectory) == (None, None)
+    assert shared_steps(trajectory) == {0}
 
 
 def test_a_reward_of_a_tool_in_a_step_says_so(tmp_path):

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from art_otel import gather_trajectory_groups, prefer, preferences, reward, reward_group, rollout
+from art_otel import gather_trajectory_groups, prefer, preference_batches, preferences, reward, reward_group, rollout
+from art_otel.batches import per_call
 from art_otel.errors import UsageError
+from art_otel.store import write_trajectories
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, TrajectoryGroup, build_trajectories
 from tests.conversions import convert_files
@@ -275,6 +277,66 @@ def test_calls_and_responses_are_preferred_too(app):
         ("preference", "rejected", -1.0): two.span_id,
     }
     assert found.reward is None
+
+
+CHAIN = [(0, 1), (1, 2), (3, 0)]
+RANKER = """
+import sys
+from pathlib import Path
+from opentelemetry import trace
+import art_otel
+from tests.tracing.api.app import App
+
+app = App(Path(sys.argv[2]))
+trace.set_tracer_provider(app.provider)
+found = {one.calls[0].response_id: one for one in art_otel.read_trajectories(sys.argv[1])}
+by = {"trajectory": found.get, "call": lambda name: found[name].calls[0], "response": str}[sys.argv[3]]
+for two in sys.argv[4:]:
+    art_otel.prefer(*(by(f"r-{number}") for number in two))
+app.processor.shutdown()
+"""
+
+
+def chosen(found, **options) -> list[tuple[int, int]]:
+    """The pairs, by the numbers of their answers."""
+    numbers = {one.rollout_id: answer(one) for one in found}
+    pairs = preference_batches(found, **options).pairs()
+    return sorted((numbers[one.chosen_rollout_id], numbers[one.rejected_rollout_id]) for one in pairs)
+
+
+@pytest.mark.parametrize("by", ["trajectory", "call", "response"])
+def test_who_is_preferred_to_several_is_chosen_in_each_pair(app, tmp_path, by):
+    """3 over 0 over 1 over 2, said at once or by another process, and corrected by a third."""
+    group = group_of(app, 4)
+    members = {answer(one): one for one in group.trajectories}
+    naming = {"trajectory": members.get, "call": lambda number: members[number].calls[0], "response": "r-{}".format}
+    for two in CHAIN:
+        prefer(*map(naming[by], two))
+    app.processor.shutdown()
+    stored, _ = convert_files(tmp_path / "first", app.folder / "spool")
+    assert chosen(stored, reward="preference") == chosen(stored) == CHAIN
+    worths = {answer(one): per_call("preference").rewards(one)[0] for one in stored}
+    assert by == "trajectory" or worths == {0: 0.0, 1: 0.0, 2: -1.0, 3: 1.0}
+    assert by != "trajectory" or {answer(one): one.reward for one in stored} == {0: 0.0, 1: 0.0, 2: -1.0, 3: 1.0}
+
+    write_trajectories(stored, tmp_path / "out")
+    command = [sys.executable, "-c", RANKER, str(tmp_path / "out"), str(tmp_path / "late"), by, "10", "21"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    corrected, _ = convert_files(tmp_path / "again", app.folder / "spool", tmp_path / "late")
+    assert chosen(corrected, reward="preference") == [(1, 0), (2, 1), (3, 0)]
+    if by == "trajectory":
+        assert {answer(one): one.reward for one in corrected} == {0: -1.0, 1: 0.0, 2: 1.0, 3: 1.0}
+
+
+def test_what_runs_is_worth_its_comparisons_so_far(app):
+    with rollout(name="one") as one, rollout(name="two") as two, rollout(name="three") as three:
+        prefer(one, two, "reward")
+        prefer(three, one, "reward")
+        assert (one.reward, two.reward, three.reward) == (0.0, -1.0, 1.0)
+        two.reward = 0.5
+    found = app.stored()
+    assert {name: each.reward for name, each in found.items()} == {"one": 0.0, "two": 0.5, "three": 1.0}
 
 
 JUDGE = """

@@ -1,0 +1,27 @@
+"""The agent's process ends with the block, whenever that ends."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from art_otel.demo.agent_process import AgentProcess
+
+
+def test_ctrl_c_while_the_agent_starts_ends_it_in_silence(tmp_path, capfd):
+    agent = AgentProcess("http://127.0.0.1:1", tmp_path)
+    ended = threading.Event()
+
+    def press_when_it_runs():
+        while not hasattr(agent, "_process"):
+            ended.wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press_when_it_runs)
+    presser.start()
+    with pytest.raises(KeyboardInterrupt), agent:
+        ended.wait(60)
+    presser.join()
+    assert agent._process.returncode == 0
+    assert capfd.readouterr().err == ""
