@@ -30,6 +30,7 @@ PROMPT_TOKENS: Final = "art.tokens.prompt"
 COMPLETION_TOKENS_PREFIX: Final = "art.tokens.completion."
 COMPLETION_LOGPROBS_PREFIX: Final = "art.logprobs.completion."
 RESPONSE_CHOICES: Final = "art.response.choices"
+RESPONSE_END: Final = "art.response.end"
 REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
 

@@ -42,6 +42,8 @@ INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 RESPONSES_SPAN: Final = "openai.response"
+API_TYPE: Final = "openai.api.type"
+RESPONSES: Final = "responses"
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _TOOLS: Final = "gen_ai.tool.definitions"
@@ -121,7 +123,7 @@ def event_name(log: LogRecord) -> str | None:
 
 def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, where one item may be one recorded message."""
-    return span.attributes.get("openai.api.type") == "responses" or span.name == RESPONSES_SPAN
+    return span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN
 
 
 def _facts(reading: Reading, convention: str, *, responses: bool) -> CallFacts | None:

@@ -9,11 +9,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.calls import Choice
+from art_otel.calls import Choice, Message
 from art_otel.conventions import genai, openinference, values
 from art_otel.conventions.attribute_names import AttributeNames
 from art_otel.conventions.facts import UNSAID, CallFacts
-from art_otel.conventions.payload import read_choices, read_parameters, read_response, read_tools
+from art_otel.conventions.messages import coalesce
+from art_otel.conventions.payload import read_choices, read_parameters, read_response, read_tools, read_usage
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.recorded import Recorded
 from art_otel.conventions.tokens import decode_ids, decode_logprobs, decode_prompt_ids
@@ -52,13 +53,15 @@ def read(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
     reading = recorded.reading()
     attributes = reading.attributes
     asked = _asked(reading) if names.REQUEST_PARAMETERS in attributes else CallFacts()
+    ended = values.mapping(reading.structured(names.RESPONSE_END)) or {}
     version = attributes.get(names.POLICY_VERSION)
     return msgspec.structs.replace(
         asked,
         conventions=(CONVENTION,),
-        input_messages=reading.messages(names.REQUEST_MESSAGES) if names.REQUEST_MESSAGES in attributes else None,
-        choices=_with_tokens(reading, _choices(reading) if names.RESPONSE_CHOICES in attributes else {}),
+        input_messages=_messages(recorded, reading) if names.REQUEST_MESSAGES in attributes else None,
+        choices=_with_tokens(reading, _choices(reading, ended) if names.RESPONSE_CHOICES in attributes else {}),
         prompt_token_ids=_decoded(reading, names.PROMPT_TOKENS, decode_prompt_ids),
+        usage=read_usage(values.mapping(ended.get("usage")) or {}) if ended else None,
         policy_version=None if version is None else str(version),
         cut=reading.cut,
     )
@@ -74,6 +77,17 @@ def _asked(reading: Reading) -> CallFacts:
         tools=read_tools(reading, names.REQUEST_PARAMETERS, request),
         stream=values.flag(request.get("stream")),
     )
+
+
+def _messages(recorded: Recorded, reading: Reading) -> tuple[Message, ...] | None:
+    """`art.request.messages`; of the Responses API these are items, several of which may be one message."""
+    found = reading.messages(names.REQUEST_MESSAGES)
+    return coalesce(found) if found and genai.is_responses(recorded.span) else found
+
+
+def misreads_input(span_name: str, attributes: Attributes) -> bool:
+    """Whether OpenLLMetry wrote a Responses call's input: with an item's id where the tool call's belongs."""
+    return span_name == genai.RESPONSES_SPAN and genai.INPUT_MESSAGES in attributes
 
 
 def lost_input(attributes: Attributes) -> bool:
@@ -120,8 +134,8 @@ def _named_values(reading: Reading, name: str) -> dict[str, Value]:
     return {**(values.mapping(reading.sound(name)) or {}), **named}
 
 
-def _choices(reading: Reading) -> dict[int, Choice]:
-    """`art.response.choices`: the choices of a chat response, or the output items of a Responses API response."""
+def _choices(reading: Reading, ended: dict[str, Value]) -> dict[int, Choice]:
+    """`art.response.choices`: the choices of a chat response, or the output items of a response that `ended` so."""
     name = names.RESPONSE_CHOICES
     entries = values.items(reading.structured(name))
     if entries is None:
@@ -130,7 +144,7 @@ def _choices(reading: Reading) -> dict[int, Choice]:
         if any(not _OF_CHOICE.isdisjoint(entry) for entry in map(values.mapping, entries) if entry):
             found = read_choices(reading, name, entries)
         else:
-            response = read_response(reading, name, {"output": entries})
+            response = read_response(reading, name, {**ended, "output": entries})
             found = (response.choices if response else None) or ()
     except ParseError:
         reading.unreadable(name)

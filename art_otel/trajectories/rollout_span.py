@@ -30,6 +30,7 @@ _CLAIMED: Final = frozenset(
         attributes.REQUEST_MESSAGES,
         attributes.REQUEST_PARAMETERS,
         attributes.RESPONSE_CHOICES,
+        attributes.RESPONSE_END,
         attributes.REWARD_CHOICE,
         attributes.REWARD_COMPARISON,
         attributes.REWARD_TOKEN_START,

@@ -98,20 +98,21 @@ def responses(body: dict, response_id: str) -> dict:
     one = policy.sample(messages, tools, 0)
     prompt = policy.prompt_ids(messages, tools)
     count = len(one.token_ids)
+    status = policy.directions(messages).get("status", "completed")
     return {
         "id": response_id.replace("chatcmpl", "resp"),
         "object": "response",
         "created_at": CREATED,
-        "status": "completed",
+        "status": status,
         "model": body["model"],
-        "output": _output(one, response_id),
+        "output": [] if status in ("queued", "failed") else _output(one, response_id),
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": body.get("tools") or [],
         "previous_response_id": body.get("previous_response_id"),
         "instructions": body.get("instructions"),
-        "error": None,
-        "incomplete_details": None,
+        "error": {"code": "server_error", "message": "m"} if status == "failed" else None,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
         "metadata": {},
         "usage": {
             "input_tokens": len(prompt),
@@ -131,7 +132,7 @@ def responses_events(body: dict, response_id: str) -> Iterator[dict]:
         [
             {"type": "response.created", "response": begun},
             *(event for at, item in enumerate(whole["output"]) for event in _item_events(at, item)),
-            {"type": "response.completed", "response": whole},
+            {"type": f"response.{whole['status']}", "response": whole},
         ]
     ):
         yield {**event, "sequence_number": number}

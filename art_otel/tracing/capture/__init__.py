@@ -21,8 +21,9 @@ from art_otel.tracing.capture.call import (
 )
 from art_otel.tracing.capture.client import Asks, Method, hook
 from art_otel.tracing.capture.exchange import Options, Response
-from art_otel.tracing.capture.openllmetry import REPAIRS, Repair, remember
+from art_otel.tracing.capture.openllmetry import REPAIRS, Repair
 from art_otel.tracing.capture.patches import Patches
+from art_otel.tracing.capture.promise import breaking, last_promise
 from art_otel.tracing.guest import Guest
 from art_otel.tracing.import_hooks import after_import
 
@@ -100,7 +101,7 @@ class Capture:
         openai = sys.modules["openai"]
         asking = self._asking
         asks = None if asking is None else Asks(build=asking.build, send=asking.send, async_send=asking.async_send)
-        found = hook(openai, self._patches, process=self._process, asks=asks)
+        found = hook(openai, self._patches, request=breaking, process=self._process, asks=asks)
         self.problems += tuple(found)
         for problem in found:
             logger.warning("art-otel: %s", problem)
@@ -124,14 +125,15 @@ class Capture:
         if self._is_removed or not asks_for_completion(options):
             return
         span = current_call_span()
-        if span is None and not asks_responses(options):
+        made = last_promise() if span is None and asks_responses(options) else None
+        if span is None and (made is None or not made.is_open):
             return
         call = CapturedCall(options, response, self._policy_version_of(response))
         self.calls += 1
-        if span is None:
-            remember(call)
-        else:
+        if span is not None:
             call.write_at_end_of(span)
+        elif made is not None:
+            made.answered(call)
 
     def _policy_version_of(self, response: Response) -> str | None:
         told = None if self._header is None else response.headers.get(self._header)

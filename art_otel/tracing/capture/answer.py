@@ -20,6 +20,10 @@ from art_otel.tracing.capture.joining import place_of
 _NUMBERS: Final = frozenset({"logprobs", "token_ids", "prompt_token_ids", "prompt_logprobs"})
 """What stands in attributes of its own, or (vLLM's `prompt_logprobs`) is not about the completion."""
 
+_END: Final = ("status", "incomplete_details", "usage")
+_FAILURE: Final = "APIError"
+"""What openai's client raises for an error in the middle of a stream."""
+
 _Tokens = TypeVar("_Tokens")
 
 
@@ -35,14 +39,19 @@ def decode(body: bytes) -> dict[str, Value] | None:
         return None
 
 
+def failure(body: dict[str, Value]) -> str | None:
+    """The code of the error in a Responses body that failed, or in an event."""
+    told = values.mapping((values.mapping(body.get("response")) or body).get("error")) or body
+    return values.text(told.get("code")) or _FAILURE
+
+
 def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
     """What a Chat Completions, Completions or Responses body says: its id, choices, token ids and logprobs."""
     named = values.text(body.get("id"))
     found = {} if named is None else {RESPONSE_ID: named}
     choices = values.items(body.get("choices"))
     if choices is None:
-        items = values.items(body.get("output")) or []
-        return found | ({names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {})
+        return found | _response(body)
     entries = [values.mapping(entry) or {} for entry in choices]
     if entries:
         found[names.RESPONSE_CHOICES] = _json([_without_numbers(entry) for entry in entries])
@@ -51,6 +60,14 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
     for position, entry in enumerate(entries):
         found |= _tokens(place_of(entry, position), entry)
     return found
+
+
+def _response(body: dict[str, Value]) -> dict[str, str]:
+    """What a Responses body says: its items, and how it ended."""
+    items = values.items(body.get("output")) or []
+    ended = {name: body[name] for name in _END if body.get(name) is not None}
+    found = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
+    return found | ({names.RESPONSE_END: _json(ended)} if ended else {})
 
 
 def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:

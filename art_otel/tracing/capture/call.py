@@ -4,6 +4,7 @@ Invariant: everything is written at the moment the span ends, whoever ends it, w
 ours is left on it. What the app or the instrumentor wrote is never overwritten, but for an error they did not see.
 """
 
+from collections.abc import Callable
 from functools import partial
 from time import time_ns
 from typing import Any, Final, cast
@@ -14,11 +15,10 @@ from opentelemetry.trace import Span, StatusCode
 
 from art_otel import attributes as names
 from art_otel.conventions import may_be_call
-from art_otel.conventions.genai import RESPONSE_ID
-from art_otel.conventions.own import lost_input
-from art_otel.spans import Attributes, Value
-from art_otel.tracing.capture.answer import answer_attributes
-from art_otel.tracing.capture.exchange import RAW_HEADER, Options, Response, when_closed
+from art_otel.conventions.own import lost_input, misreads_input
+from art_otel.spans import Attributes
+from art_otel.tracing.capture.answer import answer_attributes, failure
+from art_otel.tracing.capture.exchange import RAW_HEADER, Options, Response
 from art_otel.tracing.capture.passing import Passing
 from art_otel.tracing.capture.request import messages, parameters
 from art_otel.tracing.guest import Guest
@@ -30,9 +30,9 @@ _RESPONSES: Final = "/responses"
 _COMPLETIONS: Final = ("/completions", _RESPONSES)
 """Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
 
-
-_OTHERS: Final = frozenset({RESPONSE_ID, names.POLICY_VERSION})
-"""What the app or the instrumentor may have written before us."""
+_FAILED: Final = "failed"
+_PUT_OFF: Final = ("queued", "in_progress")
+"""What a body of the Responses API may have as its status."""
 
 
 def asks_for_completion(options: Options) -> bool:
@@ -55,8 +55,12 @@ def is_call_of_rollout(span: Span) -> bool:
     """Whether a span is that of an LLM call in a rollout."""
     known = attributes_of(span)
     scope: Any = getattr(span, "instrumentation_scope", None)
-    name = str(getattr(span, "name", ""))
-    return names.ROLLOUT_ID in known and may_be_call("" if scope is None else scope.name, name, known)
+    return names.ROLLOUT_ID in known and may_be_call("" if scope is None else scope.name, name_of(span), known)
+
+
+def name_of(span: Span) -> str:
+    """The name so far; as `attributes_of`."""
+    return str(getattr(span, "name", ""))
 
 
 def attributes_of(span: Span) -> Attributes:
@@ -71,16 +75,25 @@ class CapturedCall:
         self.response = response
         self._policy_version = policy_version
         self._is_chat = options.url.endswith("/chat/completions")
-        self._passing = Passing(response, responses=asks_responses(options))
+        self._is_responses = asks_responses(options)
+        self._passing = Passing(response, responses=self._is_responses)
 
     @property
     def is_to_come(self) -> bool:
         """Whether the app got the response before its body, and has not begun to read that."""
         return self._passing.is_to_come and RAW_HEADER in self.response.request.headers
 
-    def response_id(self) -> Value:
-        """The id of the answer, None while it is unknown."""
-        return (self._passing.body() or {}).get("id")
+    @property
+    def is_put_off(self) -> bool:
+        """Whether the answer is that there will be one, which the app is to fetch."""
+        return self.response.is_closed and (self._passing.body() or {}).get("status") in _PUT_OFF
+
+    def when_over(self, act: Callable[[], None]) -> None:
+        """Do something once the app has the answer, or will not get more of it."""
+        if self.response.is_closed:
+            act()
+        else:
+            self._passing.when_over(act)
 
     def write_at_end_of(self, span: Span) -> None:
         """Write to the span as soon as it ends."""
@@ -93,20 +106,27 @@ class CapturedCall:
     def write(self, span: Span) -> None:
         """Set what is known on a span that still records."""
         known = attributes_of(span)
-        request = self.response.request.content
-        added = {**parameters(request), **answer_attributes(self._passing.body() or {})}
+        request, body = self.response.request.content, self._passing.body() or {}
+        added = {**parameters(request), **answer_attributes(body)}
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
-        if self._is_chat and lost_input(known):
+        if self._misses_input(span, known):
             added |= messages(request)
-        for name in _OTHERS & added.keys():
-            if name in known:
-                del added[name]
-        span.set_attributes(added)
-        error = self._passing.error
+        span.set_attributes({name: value for name, value in added.items() if name not in known})
+        error = self._passing.error or (failure(body) if body.get("status") == _FAILED else None)
         if error is not None and ERROR_TYPE not in known:
-            span.set_attribute(ERROR_TYPE, error)
-            span.set_status(StatusCode.ERROR, error)
+            tell_error(span, error)
+
+    def _misses_input(self, span: Span, known: Attributes) -> bool:
+        if self._is_responses:
+            return lost_input(known) or misreads_input(name_of(span), known)
+        return self._is_chat and lost_input(known)
+
+
+def tell_error(span: Span, error: str) -> None:
+    """Let the span be that of a call that failed."""
+    span.set_attribute(ERROR_TYPE, error)
+    span.set_status(StatusCode.ERROR, error)
 
 
 class _Ending:
@@ -123,7 +143,7 @@ class _Ending:
             return
         with _WAITING:
             if self.call.is_to_come:
-                when_closed(self.call.response, partial(self._end, time_ns() if end_time is None else end_time))
+                self.call.when_over(partial(self._end, time_ns() if end_time is None else end_time))
                 self._is_held = True
                 return
         self._end(end_time)

@@ -17,11 +17,13 @@ from typing import Any, Final, TypeAlias
 from art_otel.tracing.capture.patches import Patches
 
 _CLIENTS: Final = ("OpenAI", "AsyncOpenAI")
+_REQUEST: Final = "request"
 _PROCESS: Final = "_process_response"
 _BUILD: Final = "_build_request"
 _SEND: Final = "_send_request"
 _PREPARE: Final = "_prepare_request"
 _PARAMETERS: Final = {
+    _REQUEST: {"options"},
     _PROCESS: {"options", "response"},
     _BUILD: {"options"},
     _SEND: {"request", "stream"},
@@ -42,8 +44,8 @@ class Asks:
     async_send: Wrap
 
 
-def hook(openai: ModuleType, patches: Patches, *, process: Wrap, asks: Asks | None) -> list[str]:
-    """Put `process` and `asks` around the methods of both clients. Returns the problems met."""
+def hook(openai: ModuleType, patches: Patches, *, request: Wrap, process: Wrap, asks: Asks | None) -> list[str]:
+    """Put `request`, `process` and `asks` around the methods of both clients. Returns the problems met."""
     problems: list[str] = []
     version = getattr(openai, "__version__", "(unknown version)")
     for name in _CLIENTS:
@@ -55,6 +57,10 @@ def hook(openai: ModuleType, patches: Patches, *, process: Wrap, asks: Asks | No
             problems.append(f"openai {version}: {changed}: calls of {name} get no exact tokens")
         else:
             _place(client, _PROCESS, process, patches)
+        if changed := _changed(client, _REQUEST):
+            problems.append(f"openai {version}: {changed}: calls of {name} that are cancelled may be missing")
+        else:
+            _place(client, _REQUEST, request, patches)
         if asks is not None and (changed := _hook_asking(openai, client, patches, asks)):
             problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
     return problems

@@ -9,9 +9,8 @@ Source of the format: https://html.spec.whatwg.org/multipage/server-sent-events.
 from collections.abc import Iterator
 from typing import Final
 
-from art_otel.conventions import values
 from art_otel.spans import Value
-from art_otel.tracing.capture.answer import decode
+from art_otel.tracing.capture.answer import decode, failure
 from art_otel.tracing.capture.chunks import JoinedChunks
 from art_otel.tracing.capture.events import JoinedEvents
 
@@ -20,8 +19,6 @@ _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
 _AT_ONCE: Final = 64
 _FAILED: Final = ("error", "response.failed")
-_FAILURE: Final = "APIError"
-"""What openai's client raises for an error in the middle of a stream."""
 
 
 def split(chunk: bytes) -> Iterator[bytes]:
@@ -76,10 +73,5 @@ class EventStream:
         if event is None:
             return
         if (event.get("error") and "choices" not in event) or event.get("type") in _FAILED:
-            self._error = _failure(event)
+            self._error = failure(event)
         self._joined.add(event)
-
-
-def _failure(event: dict[str, Value]) -> str:
-    told = values.mapping((values.mapping(event.get("response")) or event).get("error")) or event
-    return values.text(told.get("code")) or _FAILURE

@@ -9,7 +9,6 @@ Source: opentelemetry-instrumentation-openai 0.62.4.
 import functools
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import aclosing, contextmanager
-from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Final, TypeAlias, cast
 
@@ -17,26 +16,23 @@ from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, StatusCode
 
-from art_otel.tracing.capture.call import CAPTURING, CapturedCall, is_call_of_rollout
+from art_otel.tracing.capture.call import CAPTURING
 from art_otel.tracing.capture.openllmetry_streams import end_when_left
 from art_otel.tracing.capture.patches import Patches
-from art_otel.tracing.guest import Guest
+from art_otel.tracing.capture.promise import last_promise, promise
+from art_otel.tracing.guest import Guest, say_once
 
 _PACKAGE: Final = "opentelemetry.instrumentation.openai"
 _MOST_CHOICES: Final = 1024
+_UNGIVEN: Final = ("Omit", "NotGiven")
+_PROMISING: Final = ("_sanitize_sentinel_values", "_set_request_attributes", "should_send_prompts")
+"""What is used of its wrappers for the Responses API; since 0.49.6."""
 _READING_CHUNK: Final = Guest("OpenLLMetry could not read a chunk, and may miss something of the answer")
-
-_answered: ContextVar[CapturedCall | None] = ContextVar("art-otel-answered", default=None)
-"""The last call of this context whose answer has begun before its span: see `_repair_responses`."""
-
-
-def remember(call: CapturedCall) -> None:
-    """Keep a call of the Responses API for the span that will be started for it."""
-    _answered.set(call)
 
 
 def _repair_chat(module: ModuleType, patches: Patches) -> None:
     _end_lost_spans(module, patches)
+    _leave_out_ungiven(module, patches)
     _forgive(module, patches)
     end_when_left(module, "ChatStream", "_ensure_cleanup", patches)
 
@@ -44,31 +40,48 @@ def _repair_chat(module: ModuleType, patches: Patches) -> None:
 def _repair_completions(module: ModuleType, patches: Patches) -> None:
     """Fault: a stream that is not read to its end never ends its span."""
     _end_lost_spans(module, patches)
+    _leave_out_ungiven(module, patches)
     _replace(module, "_build_from_streaming_response", _ending, patches)
     _replace(module, "_abuild_from_streaming_response", _async_ending, patches)
 
 
+def _repair_embeddings(module: ModuleType, patches: Patches) -> None:
+    _leave_out_ungiven(module, patches)
+
+
 def _repair_responses(module: ModuleType, patches: Patches) -> None:
-    """Fault: the span starts when the response is there already, so it is not current when its answer begins."""
+    """Faults: `reasoning` that is no dict, a raw stream, and an answer that is not complete cost the span.
 
-    def telling(tell: Callable[..., Any]) -> Callable[..., Any]:
-        def telling(traced: Any, span: Span, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as OpenLLMetry
-            _adopt(span, lambda call: call.response_id() == traced.response_id)
-            return tell(traced, span, *given, **named)
+    And the span starts when the response is there already, so it is not current when its answer begins.
+    """
 
-        return telling
+    def sanitizing(sanitize: Callable[..., Any]) -> Callable[..., Any]:
+        def sanitizing(kwargs: dict[str, Any]) -> dict[str, Any]:
+            sane = sanitize(kwargs)
+            with CAPTURING:
+                held = promise(sane, tells_content=bool(module.should_send_prompts()))
+                if not isinstance(held.get("reasoning", {}), dict):
+                    held["reasoning"] = dict(getattr(held["reasoning"], "__dict__", ()))
+                return held
+            return sane
 
-    def beginning(begin: Callable[..., Any]) -> Callable[..., Any]:
-        def beginning(self: Any, span: Span, response: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401 # as above
-            begin(self, span, response, *given, **named)
-            _adopt(span, lambda call: call.response is response.response)
+        return sanitizing
 
-        return beginning
+    def describing(describe: Callable[..., Any]) -> Callable[..., Any]:
+        def describing(span: Span, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as OpenLLMetry
+            with CAPTURING:
+                made = last_promise()
+                if made is not None:
+                    made.keep(span)
+            return describe(span, *given, **named)
 
-    _replace(module, "set_data_attributes", telling, patches)
-    stream: object = getattr(module, "ResponseStream", None)
-    if isinstance(stream, type):
-        _replace(stream, "__init__", beginning, patches)
+        return describing
+
+    if all(hasattr(module, name) for name in _PROMISING):
+        _replace(module, "_sanitize_sentinel_values", sanitizing, patches)
+        _replace(module, "_set_request_attributes", describing, patches)
+    else:
+        say_once("this version of OpenLLMetry is not known: calls of the Responses API may be missing or not exact")
     end_when_left(module, "ResponseStream", "_process_complete_response", patches)
 
 
@@ -77,6 +90,7 @@ Repair: TypeAlias = Callable[[ModuleType, Patches], None]
 REPAIRS: Final[dict[str, Repair]] = {
     f"{_PACKAGE}.shared.chat_wrappers": _repair_chat,
     f"{_PACKAGE}.shared.completion_wrappers": _repair_completions,
+    f"{_PACKAGE}.shared.embeddings_wrappers": _repair_embeddings,
     f"{_PACKAGE}.v1.responses_wrappers": _repair_responses,
 }
 """By the module that has the faults."""
@@ -90,13 +104,30 @@ def _replace(
         patches.set(owner, name, functools.wraps(function)(wrap(function)))
 
 
-def _adopt(span: Span, is_its: Callable[[CapturedCall], bool]) -> None:
-    """Let the remembered call write to a span that has started for it."""
-    with CAPTURING:
-        call = _answered.get()
-        if call is not None and is_its(call) and span.is_recording() and is_call_of_rollout(span):
-            _answered.set(None)
-            call.write_at_end_of(span)
+def _leave_out_ungiven(module: ModuleType, patches: Patches) -> None:
+    """Fault: a parameter that stands for one that was not given is written, which OTel's SDK complains about."""
+
+    def setting(write: Callable[..., Any]) -> Callable[..., Any]:
+        def setting(span: Span, name: str, value: object) -> None:
+            if not _is_ungiven(value):
+                write(span, name, value)
+
+        return setting
+
+    def describing(describe: Callable[..., Any]) -> Callable[..., Any]:
+        def describing(span: Span, kwargs: dict[str, Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401 # theirs
+            given_only = {name: value for name, value in kwargs.items() if not _is_ungiven(value)}
+            return describe(span, given_only, *given, **named)
+
+        return describing
+
+    _replace(module, "_set_span_attribute", setting, patches)
+    _replace(module, "_set_request_attributes", describing, patches)
+
+
+def _is_ungiven(value: object) -> bool:
+    kind = type(value)
+    return kind.__name__ in _UNGIVEN and kind.__module__.partition(".")[0] == "openai"
 
 
 def _forgive(module: ModuleType, patches: Patches) -> None:

@@ -4,13 +4,13 @@ Invariant: the app gets the same bytes from the same methods, and every exceptio
 app does not read. A fault of ours ends our reading, not the stream.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 from art_otel.spans import Value
 from art_otel.tracing.capture.answer import decode
 from art_otel.tracing.capture.event_stream import EventStream, split
-from art_otel.tracing.capture.exchange import RAW_HEADER, Response
+from art_otel.tracing.capture.exchange import RAW_HEADER, Response, when_closed
 from art_otel.tracing.guest import Guest
 
 _EVENTS: Final = "text/event-stream"
@@ -25,6 +25,8 @@ class Passing:
         self._parts: list[bytes] = []
         self._broke: str | None = None
         self._has_begun = False
+        self._is_awaited = False
+        self._after: list[Callable[[], None]] = []
         self._is_blind = False
         self._events: EventStream | None = None
         self._splits = False
@@ -67,6 +69,28 @@ class Passing:
                 self._events.take(piece)
             self._is_blind = False
 
+    def when_over(self, act: Callable[[], None]) -> None:
+        """Do something once the body is closed; where it breaks, once that is known."""
+
+        def closed() -> None:
+            if self._is_awaited:
+                self._after.append(act)
+            else:
+                act()
+
+        when_closed(self._response, closed)
+
+    def wait(self) -> None:
+        """The next bytes are waited for."""
+        self._is_awaited = True
+
+    def go_on(self) -> None:
+        """They came, or something else did."""
+        self._is_awaited = False
+        while self._after:
+            with _READING:
+                self._after.pop()()
+
     def break_off(self, error: BaseException) -> None:
         """The body ended with an exception, or as it should."""
         if not isinstance(error, StopIteration | StopAsyncIteration):
@@ -105,11 +129,14 @@ class _Passed:
 
     def __next__(self) -> bytes:
         while (piece := next(self._pieces, None)) is None:
+            self._passing.wait()
             try:
                 chunk: bytes = next(self._chunks)
             except BaseException as error:
                 self._passing.break_off(error)
                 raise
+            finally:
+                self._passing.go_on()
             self._pieces = self._passing.pieces(chunk)
         self._passing.take(piece)
         return piece
@@ -131,11 +158,14 @@ class _AsyncPassed:
 
     async def __anext__(self) -> bytes:
         while (piece := next(self._pieces, None)) is None:
+            self._passing.wait()
             try:
                 chunk: bytes = await anext(self._chunks)
             except BaseException as error:
                 self._passing.break_off(error)
                 raise
+            finally:
+                self._passing.go_on()
             self._pieces = self._passing.pieces(chunk)
         self._passing.take(piece)
         return piece

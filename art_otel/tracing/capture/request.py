@@ -8,8 +8,10 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
+from art_otel.tracing.capture.exchange import Options
 
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
+_NOTHING: Final = b"null"
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -21,9 +23,37 @@ def parameters(body: bytes) -> dict[str, str]:
 
 
 def messages(body: bytes) -> dict[str, str]:
-    """The messages of a Chat Completions request."""
-    asked = _fields(body).get("messages")
+    """The messages of a Chat Completions request; of a Responses request its instructions and its input items."""
+    fields = _fields(body)
+    asked = fields.get("messages") or _input(fields)
     return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
+
+
+def model(body: bytes) -> str | None:
+    """The model that is asked."""
+    try:
+        return msgspec.json.decode(_fields(body).get("model", b"null"), type=str | None)
+    except msgspec.MsgspecError:
+        return None
+
+
+def unsent(options: Options) -> bytes:
+    """The body of a request of which nobody saw whether it was sent."""
+    given = options.json_data
+    return msgspec.json.encode({**given, **(options.extra_json or {})}) if isinstance(given, dict) else b""
+
+
+def _input(fields: dict[str, msgspec.Raw]) -> bytes | None:
+    asked = bytes(fields.get("input", b""))
+    if asked.startswith(b'"'):
+        items = [b'{"role":"user","content":%b}' % asked]
+    elif asked.startswith(b"["):
+        items = [bytes(item) for item in msgspec.json.decode(asked, type=list[msgspec.Raw])]
+    else:
+        return None
+    instructions = bytes(fields.get("instructions", _NOTHING))
+    said = [] if instructions in (_NOTHING, b'""') else [b'{"role":"system","content":%b}' % instructions]
+    return b"[%b]" % b",".join(said + items)
 
 
 def _fields(body: bytes) -> dict[str, msgspec.Raw]:

@@ -1,6 +1,7 @@
 """A server for all tests, and clients under each instrumentor."""
 
 import pytest
+from opentelemetry import trace
 
 from art_otel.tracing.capture import install, uninstall
 from tests.tracing.capture.instrumented import INSTRUMENTORS, Instrumented, instrumented
@@ -30,9 +31,10 @@ def uninstalled():
 
 
 @pytest.fixture
-def app(server, instrumentor, uninstalled):  # noqa: ARG001 # undoes at the end
+def app(server, instrumentor, uninstalled, monkeypatch):  # noqa: ARG001 # undoes at the end
     """An app whose calls are captured, with tokens asked for."""
     found = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", found.provider)
     install(request_tokens=True, policy_version_header="x-policy-version")
     with instrumented(instrumentor, found.provider):
         yield found

@@ -17,11 +17,14 @@ def check_whole(call, server: ModelServer) -> None:
     exchange = exchange_of(call, server)
     body, answer = exchange.body, exchange.answer
     assert call.request_model == body["model"]
-    assert call.parameters == {name: value for name, value in body.items() if name not in _FIELDS}
+    given = {name: value for name, value in body.items() if name not in _FIELDS and value is not None}
+    assert {name: call.parameters.get(name) for name in given} == given
+    if "output" not in exchange.answer:  # beside them instrumentors have parts of `reasoning` in words of their own
+        assert call.parameters == given
     assert bool(call.stream) == bool(body.get("stream"))
     assert call.cut == ()
     if "output" in answer:
-        assert [choice.message.content for choice in call.choices] == [answer["output"][0]["content"][0]["text"]]
+        check_response(call, body, answer)
         return
     prompted = answer if "prompt_token_ids" in answer else answer["choices"][0]
     assert call.prompt_token_ids.tolist() == prompted["prompt_token_ids"]
@@ -29,6 +32,23 @@ def check_whole(call, server: ModelServer) -> None:
     for choice, sent in zip(call.choices, answer["choices"], strict=True):
         assert choice.finish_reason == sent["finish_reason"]
         check_beginning(choice, sent, len(sent["token_ids"]))
+
+
+def check_response(call, body: dict, answer: dict) -> None:
+    """The call says what an answer of the Responses API says, and what was asked for it."""
+    (choice,) = call.choices
+    texts = [part["text"] for item in answer["output"] for part in item.get("content", ())]
+    assert choice.message.content == ("".join(texts) or None)
+    called = [(item["call_id"], item["arguments"]) for item in answer["output"] if item["type"] == "function_call"]
+    assert [(one.id, one.arguments) for one in choice.message.tool_calls] == called
+    ended = "tool_calls" if called else "stop"
+    assert choice.finish_reason == ("length" if answer["status"] == "incomplete" else ended)
+    assert call.usage.input_tokens == answer["usage"]["input_tokens"]
+    assert call.usage.output_tokens == answer["usage"]["output_tokens"]
+    instructions = [body["instructions"]] if "instructions" in body else []
+    assert [one.content for one in call.input_messages if one.role == "system"] == instructions
+    if isinstance(body["input"], str):
+        assert [one.content for one in call.input_messages if one.role == "user"] == [body["input"]]
 
 
 def check_beginning(choice, sent: dict, count: int | None = None) -> None:

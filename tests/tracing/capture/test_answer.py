@@ -103,7 +103,12 @@ def test_a_response_stream_is_the_whole_answer_in_pieces(words, tools):
             joined.add(json.loads(json.dumps(event)))
         found = read(answer_attributes(joined.body()))
         expected = read(answer_attributes(wire.responses(body, "id")))
-        assert (found.choices, found.response_id) == (expected.choices, expected.response_id)
+        if seen is events:
+            assert found == expected
+            continue
+        assert [choice.finish_reason for choice in found.choices] == [None]
+        assert [one.message for one in found.choices] == [one.message for one in expected.choices]
+        assert found.response_id == expected.response_id
 
 
 def test_a_response_that_broke_off_has_what_had_come():
@@ -240,6 +245,21 @@ def test_parameters_are_the_body_without_its_messages():
     assert found == {"model": "m", "tools": [TOOL], "x": {"y": 1.5}}
     assert parameters(b'{"messages": []}') == {}
     assert messages(b'{"messages": [{"role": "user"}]}') == {"art.request.messages": '[{"role": "user"}]'}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"input": "Hi"}, [{"role": "user", "content": "Hi"}]),
+        ({"input": "Hi", "instructions": "Be brief."}, ["Be brief.", {"role": "user", "content": "Hi"}]),
+        ({"input": [{"type": "item"}, 1], "instructions": None}, [{"type": "item"}, 1]),
+        ({"input": [], "instructions": ""}, []),
+    ],
+)
+def test_messages_of_a_response_are_its_instructions_and_items(asked, expected):
+    found = json.loads(messages(json.dumps(asked).encode())["art.request.messages"])
+    assert found == [{"role": "system", "content": one} if isinstance(one, str) else one for one in expected]
+    assert messages(b'{"instructions": "alone"}') == {}
 
 
 @st.composite

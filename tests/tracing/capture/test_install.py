@@ -98,13 +98,15 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
     changed.OpenAI = OpenAI
     changed.__version__ = "99"
     patches = Patches()
+    around = {"request": lambda method: method, "process": lambda method: method}
     with caplog.at_level(logging.WARNING, "art_otel"):
-        assert hook(changed, patches, process=lambda method: method, asks=None) == [
+        assert hook(changed, patches, **around, asks=None) == [
             "openai 99: OpenAI._process_response has no options, response: calls of OpenAI get no exact tokens",
+            "openai 99: OpenAI.request is gone: calls of OpenAI that are cancelled may be missing",
             "openai 99 has no AsyncOpenAI: its calls get no exact tokens",
         ]
         asks = capture.Asks(build=lambda m: m, send=lambda m: m, async_send=lambda m: m)
-        (_, problem, _) = hook(changed, patches, process=lambda method: method, asks=asks)
+        (_, _, problem, _) = hook(changed, patches, **around, asks=asks)
     assert problem == "openai 99: OpenAI._build_request is gone: OpenAI asks no server for token ids"
     assert OpenAI()._process_response(everything=1) == 1
 
@@ -114,6 +116,7 @@ def test_before_openai_3_requests_are_sent_by_httpx():
         def _process_response(self, *, options, response): ...
         def _build_request(self, options): ...
         def _prepare_request(self, request): ...
+        def request(self, options): ...
 
     class Http:
         def send(self, request, *, stream): ...
@@ -127,7 +130,7 @@ def test_before_openai_3_requests_are_sent_by_httpx():
     patches = Patches()
     before = Http.send, AsyncHttp.send
     asks = capture.Asks(build=partial, send=lambda _: lambda: "sync", async_send=lambda _: lambda: "async")
-    assert hook(older, patches, process=partial, asks=asks) == []
+    assert hook(older, patches, request=partial, process=partial, asks=asks) == []
     assert (Http.send(), AsyncHttp.send()) == ("sync", "async")
     patches.undo()
     assert (Http.send, AsyncHttp.send) == before

@@ -222,3 +222,10 @@ def test_a_response_stream_that_is_cancelled(app):
     assert cancelled(app, run)
     assert app.call().error_type.endswith("CancelledError")
     assert app.call().choices
+
+
+def test_a_raw_stream_that_breaks(app):
+    """The client closes the response before it says what broke it."""
+    with app.client() as client, app.rollout(), pytest.raises(openai.APIConnectionError):
+        list(client.chat.completions.with_raw_response.create(**ask(f"Hi #break={READ}")).parse())
+    assert app.call().failed

@@ -7,6 +7,7 @@ import types
 import openai
 import pytest
 
+from art_otel.tracing import guest
 from art_otel.tracing.capture import install, openllmetry
 from art_otel.tracing.capture.patches import Patches
 from tests.tracing.capture.instrumented import MODEL, Instrumented, instrumented
@@ -118,7 +119,8 @@ def test_another_calls_response_is_not_taken(server):
     assert not [span for span in app.ended if "art.response.choices" in span.attributes]
 
 
-def test_what_is_not_as_the_fault_has_it_is_left_alone():
+def test_what_is_not_as_the_fault_has_it_is_left_alone(monkeypatch, caplog):
+    monkeypatch.setattr(guest, "_said", set())
     for repair in openllmetry.REPAIRS.values():
         module = types.ModuleType("other")
         module.ChatStream = module.ResponseStream = type("Stream", (), {})
@@ -129,3 +131,4 @@ def test_what_is_not_as_the_fault_has_it_is_left_alone():
         assert not hasattr(module, "trace")
         patches.undo()
         assert vars(module) == before
+    assert "this version of OpenLLMetry is not known" in caplog.text
