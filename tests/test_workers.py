@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 
 import pytest
@@ -77,3 +80,45 @@ def test_tasks_behind_a_worker_that_is_gone_say_so_too():
         for run in (running.run, running.run_few):
             with pytest.raises(WorkerError, match="fewer --workers"):
                 list(run(after, [(0, 0.0)]))
+
+
+def squeezed(limit: str, allowed: int) -> subprocess.CompletedProcess[str]:
+    """Workers in a process whose user may have `allowed` more processes and threads, or that may open so many files."""
+    program = f"""
+        import os, resource, sys
+        from art_otel.engines.workers import Workers
+        from art_otel.errors import WorkerError
+
+        def task(number): return number
+
+        with Workers(2) as running:  # loads what an ordinary user may not read here
+            list(running.run(task, range(2)))
+        if os.geteuid() == 0 and {limit!r} == "NPROC":
+            os.setresuid(*[54_000 + os.getpid() % 10_000] * 3)  # root is not limited, and others count for nobody
+        resource.setrlimit(resource.RLIMIT_{limit}, ({allowed}, {allowed}))
+        try:
+            with Workers(6) as running:
+                print(list(running.run(task, range(3))))
+        except WorkerError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="counts what a user has that has nothing else")
+@pytest.mark.parametrize("allowed", [2, 9, 12, 14, 15, 17])
+def test_too_few_processes_or_threads_are_an_error_and_nothing_hangs(allowed):
+    done = squeezed("NPROC", allowed)
+    assert done.returncode == 0
+    assert done.stdout == "[0, 1, 2]\n" or "use fewer --workers" in done.stdout
+    assert allowed > 6 or "could not start 6 workers" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems start workers that need a program in a file")
+@pytest.mark.parametrize("allowed", [6, 9, 12, 16, 20])
+def test_too_few_open_files_are_an_error_and_nothing_hangs(allowed):
+    done = squeezed("NOFILE", allowed)
+    assert "could not start 6 workers" in done.stdout
+    assert "use fewer --workers" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,7 +1,6 @@
 """`art-otel convert`: span dumps in, a Parquet dataset and its report out."""
 
 import argparse
-import json
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,7 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from art_otel.cli.destination import destination
 from art_otel.cli.limits import add_limits, limits_of
+from art_otel.cli.printable import printable_json
 from art_otel.cli.progress import show_progress
 from art_otel.cli.summary import print_summary
 
@@ -31,7 +32,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="SOURCE",
         help="files, folders, globs, URLs (s3://, gs://), or - for standard input",
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the folder of the dataset")
+    parser.add_argument("--out", required=True, type=destination, metavar="DIR", help="the folder of the dataset")
     parser.add_argument(
         "--format", default="auto", metavar="NAME", help="the dumps' format (default: auto, by content)"
     )
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     if arguments.json:
-        sys.stdout.write(json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(printable_json(report.to_json()) + "\n")
     else:
         print_summary(report, arguments.out)
     return exit_code(report, strict=arguments.strict)

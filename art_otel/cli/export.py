@@ -3,12 +3,12 @@
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from art_otel.cli.printable import printable
+from art_otel.cli.destination import destination
+from art_otel.cli.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from art_otel.exporting import ExportReport
@@ -30,7 +30,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--to", required=True, metavar="NAME", help="the exporter")
     parser.add_argument("--kind", metavar="NAME", help="which kind of its files (default: its first)")
     parser.add_argument(
-        "-o", "--out", required=True, type=Path, metavar="OUT", help="a folder, or a file with the kind's suffix"
+        "-o", "--out", required=True, type=destination, metavar="OUT", help="a folder, or a file with the kind's suffix"
     )
     parser.add_argument(
         "--advantage",
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = dict(arguments.set)
     report = export(arguments.paths, arguments.to, arguments.out, kind=arguments.kind, config=options, choice=choice)
     if arguments.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
+        sys.stdout.write(printable_json(msgspec.to_builtins(report)) + "\n")
     else:
         sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(report))
     if not report.records:

@@ -1,11 +1,10 @@
 """`art-otel exporters`: which trainers' files can be written here, and what each needs."""
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from art_otel.cli.printable import printable
+from art_otel.cli.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from art_otel.exporting import Installed, Kind
@@ -29,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     found = installed_exporters()
     if arguments.json:
-        sys.stdout.write(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(printable_json([_plain(one) for one in found]) + "\n")
         return 0
     if not found:
         sys.stdout.write("no exporter is installed; there is one a trainer, as in: pip install 'art-otel[trl]'\n")

@@ -1,17 +1,18 @@
 """`art-otel show`: what is in a dataset, as a list or as one conversation."""
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from textwrap import indent
+from typing import Any, Final
 
-from art_otel.cli.printable import printable
+from art_otel.cli.printable import printable_json
+from art_otel.cli.table import table_lines
 from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory, trajectory_json
 
-_PIPED_WIDTH = 10_000
-"""Another program reads a trajectory a line; only a terminal needs lines to be folded."""
+_COLUMNS: Final = ("rollout", "name", "status", "reward", "calls", "turns", "complete")
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -34,10 +35,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """List the dataset or show one rollout."""
-    from rich.console import Console  # noqa: PLC0415 # as all below: what is heavy loads for the verb that needs it
-
-    from art_otel.cli.conversation import print_conversation  # noqa: PLC0415
-    from art_otel.store import read_trajectories  # noqa: PLC0415
+    from art_otel.store import read_trajectories  # noqa: PLC0415 # as all below: what is heavy loads for who needs it
 
     if arguments.rollout is None:
         outlines = read_trajectories(arguments.path, prompts=False, messages=False, tokens=False)
@@ -49,36 +47,43 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.path}: no rollout {arguments.rollout!r}; `art-otel show PATH` lists them")
     if arguments.json:
         told = [trajectory_json(trajectory) for trajectory in found]
-        _print_json(told[0] if len(told) == 1 else told)
+        sys.stdout.write(printable_json(told[0] if len(told) == 1 else told) + "\n")
         return 0
+    from rich.console import Console  # noqa: PLC0415
+
+    from art_otel.cli.conversation import print_conversation  # noqa: PLC0415
+
     for trajectory in found:
         print_conversation(trajectory, Console(highlight=False))
     return 0
 
 
 def _list(trajectories: Iterable[Trajectory], *, as_json: bool) -> None:
-    rows = [_overview(trajectory) for trajectory in trajectories]
-    if as_json:
-        _print_json(rows)
-        return
-    from rich.console import Console  # noqa: PLC0415 # as in run
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    rows = map(_overview, trajectories)
+    sys.stdout.writelines(_json_lines(rows) if as_json else table_lines(chain([_COLUMNS], map(_cells, rows))))
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("rollout", "name", "status", "reward", "calls", "turns", "complete"):
-        table.add_column(column, overflow="fold")
+
+def _json_lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    opening = "[\n"
     for row in rows:
-        reasons = ", ".join(f"{reason} ({count})" for reason, count in row["incomplete_reasons"].items())
-        complete = f"no: {reasons}" if reasons else "yes"
-        reward = "-" if row["reward"] is None else f"{row['reward']:g}"
-        numbers = (str(row["calls"]), str(row["turns"]))
-        cells = (row["rollout_id"], row["name"] or "-", row["status"], reward, *numbers, complete)
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
-    console.print(table)
+        yield opening + indent(printable_json(row), "  ")
+        opening = ",\n"
+    yield "[]\n" if opening == "[\n" else "\n]\n"
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    reasons = ", ".join(f"{reason} ({count})" for reason, count in row["incomplete_reasons"].items())
+    complete = f"no: {reasons}" if reasons else "yes"
+    reward = "-" if row["reward"] is None else f"{row['reward']:g}"
+    return (
+        row["rollout_id"],
+        row["name"] or "-",
+        row["status"],
+        reward,
+        str(row["calls"]),
+        str(row["turns"]),
+        complete,
+    )
 
 
 def _overview(trajectory: Trajectory) -> dict[str, Any]:
@@ -97,7 +102,3 @@ def _overview(trajectory: Trajectory) -> dict[str, Any]:
         "failed_calls": sum(call.failed for call in trajectory.calls),
         "turns": sum(turn.choice is not None for turn in trajectory.turns),
     }
-
-
-def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

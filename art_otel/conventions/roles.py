@@ -32,6 +32,9 @@ _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "AGENT": "agent",
     "TOOL": "tool",
 }
+_UNKNOWN_KIND: Final = "UNKNOWN"
+"""What Phoenix writes on every span that had no kind: it says nothing."""
+
 _TRACELOOP_KINDS: Final[dict[str, Role]] = {"agent": "agent", "tool": "tool"}
 _CONTENT_PREFIXES: Final = (
     genai.INPUT_MESSAGES,
@@ -110,8 +113,9 @@ def _named_role(span: Span) -> Role:
     if named := values.text(span.attributes.get(genai.OPERATION_NAME)):
         return _OPERATIONS.get(operation(named.lower()), "other")
     reading = Reading(span.attributes)
-    if kind := reading.text(openinference.SPAN_KIND):
-        return _OPENINFERENCE_KINDS.get(kind.upper(), "other")
+    kind = (reading.text(openinference.SPAN_KIND) or _UNKNOWN_KIND).upper()
+    if kind != _UNKNOWN_KIND:
+        return _OPENINFERENCE_KINDS.get(kind, "other")
     if request_type := reading.text(openllmetry.REQUEST_TYPE, genai.REQUEST_TYPE):
         return _OPERATIONS.get(operation(request_type.lower()), "other")
     if kind := reading.text("traceloop.span.kind"):

@@ -1,7 +1,7 @@
 """Workers: processes that run the functions of both phases, or this process where one is enough.
 
 Invariant: results come in the order of the tasks whatever the workers do, and no worker outlives the conversion, also
-when it is killed.
+when it is killed, or when the system had no room for all of them.
 """
 
 import gc
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 from art_otel.errors import WorkerError
 
@@ -47,11 +47,14 @@ class Workers:
         self._counter: Synchronized[int] | None = None
         if count > 1:
             context = multiprocessing.get_context(_start_method())
-            if on_bytes is not None:  # what it needs takes as long to load as to start a process
-                self._counter = context.Value("Q", 0)
-            self._pool = ProcessPoolExecutor(
-                count, mp_context=context, initializer=_start, initargs=(os.getpid(), self._counter)
-            )
+            try:
+                if on_bytes is not None:  # what it needs takes as long to load as to start a process
+                    self._counter = context.Value("Q", 0)
+                self._pool = ProcessPoolExecutor(
+                    count, mp_context=context, initializer=_start, initargs=(os.getpid(), self._counter)
+                )
+            except OSError as error:
+                raise _no_room(count, error) from error
 
     def __enter__(self) -> Self:
         """Let this process, too, look for cycles seldom."""
@@ -62,8 +65,7 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         gc.set_threshold(*self._thresholds)
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._end()
 
     def dismiss(self) -> None:
         """Tell the workers that there is nothing more to do, so that they end while others go on."""
@@ -74,7 +76,7 @@ class Workers:
         """The results in the order of the tasks, which are begun at once. Raises what the function raises."""
         if self._pool is None:
             return map(function, tasks)
-        return map(self._result, [_submit(self._pool, function, task) for task in tasks])
+        return map(self._result, [self._submit(self._pool, function, task) for task in tasks])
 
     def run_few(self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]) -> Iterator[_Result]:
         """As `run`, for large results: each worker is two tasks ahead of the result that is asked for, not more."""
@@ -83,7 +85,7 @@ class Workers:
             return
         ahead: deque[Future[_Result]] = deque()
         for task in tasks:
-            ahead.append(_submit(self._pool, function, task))
+            ahead.append(self._submit(self._pool, function, task))
             if len(ahead) > 2 * self.count:
                 yield self._result(ahead.popleft())
         yield from map(self._result, ahead)
@@ -93,14 +95,39 @@ class Workers:
         if self._on_bytes is not None:
             self._on_bytes(count)
 
+    def _submit(
+        self, pool: ProcessPoolExecutor, function: Callable[[_Task], _Result], task: _Task
+    ) -> "Future[_Result]":
+        try:
+            return pool.submit(function, task)
+        except BrokenProcessPool:
+            raise _gone() from None
+        except (OSError, RuntimeError) as error:  # it starts its processes and its thread here
+            self._end()
+            raise _no_room(self.count, error) from error
+
     def _result(self, future: "Future[_Result]") -> _Result:
         while not wait([future], timeout=_GLANCE, return_when=FIRST_COMPLETED).done:
             self._tell()
+            if self._pool is not None and _is_left_alone(self._pool) and not future.done():
+                self._end()
+                raise _no_room(self.count, "no thread for their tasks")
         self._tell()
         try:
             return future.result()
         except BrokenProcessPool:
             raise _gone() from None
+
+    def _end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        if not _is_left_alone(pool):
+            pool.shutdown(cancel_futures=True)
+            return
+        for worker in list(pool._processes.values()):  # noqa: SLF001 # nothing else knows them, or would end them
+            worker.kill()
+            worker.join()
 
     def _tell(self) -> None:
         if self._counter is None:
@@ -110,17 +137,23 @@ class Workers:
         self._told = done
 
 
-def _submit(pool: ProcessPoolExecutor, function: Callable[[_Task], _Result], task: _Task) -> "Future[_Result]":
-    try:
-        return pool.submit(function, task)
-    except BrokenProcessPool:
-        raise _gone() from None
+def _is_left_alone(pool: ProcessPoolExecutor) -> bool:
+    """Whether the thread that gives the workers their tasks did not start, or could not go on."""
+    thread = cast("threading.Thread | None", pool._executor_manager_thread)  # noqa: SLF001 # as in _end
+    return bool(pool._processes) and not (thread is not None and thread.is_alive())  # noqa: SLF001 # as in _end
+
+
+def _no_room(count: int, why: object) -> WorkerError:
+    return WorkerError(
+        f"could not start {count} workers ({why}); the system allows too few processes, threads or open files: use "
+        "fewer --workers"
+    )
 
 
 def _gone() -> WorkerError:
     return WorkerError(
-        "a worker process was ended before its work was done; if the system did it for want of memory, use fewer "
-        "--workers"
+        "a worker process was ended before its work was done; if the system did it for want of memory, or had no "
+        "thread for it, use fewer --workers"
     )
 
 
@@ -149,7 +182,10 @@ def _start(parent: int, progress: "Synchronized[int] | None") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the conversion is told, and ends its workers
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    try:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    except RuntimeError:  # the system has no thread for it, and the conversion says what to do
+        os._exit(1)
 
 
 def _end_with(parent: int) -> None:

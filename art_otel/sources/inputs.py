@@ -1,10 +1,12 @@
 """Input: one file to read, found through a file name, a folder, a glob, a URL or `-`.
 
-Invariant: a file that several sources lead to is one Input, at the place of the first of them.
+Invariant: a file that several sources lead to is one Input, at the place of the first of them. What is there and cannot
+be read (a folder that cannot be listed, a link to nothing) is one too: reading it says why.
 """
 
 import glob
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -85,8 +87,9 @@ def _expand(source: str) -> Iterator[Input]:
     if path.exists():
         yield from _files(path)
         return
+    is_deep = "**" in path.parts  # then what is in a folder is matched or is not meant
     for match in sorted(glob.glob(source, recursive=True)):  # noqa: PTH207 # Path.glob takes no absolute patterns
-        if not Path(match).is_dir():
+        if not (is_deep and Path(match).is_dir()):
             yield from _files(Path(match))
 
 
@@ -101,18 +104,42 @@ def _files(path: Path) -> Iterator[Input]:
         yield _input(path, explicit=True)
         return
     for file in sorted(_visible_files(path)):
-        if file.is_file() and not _is_own_output(file):
+        if _is_for_reading(file) and not _is_own_output(file):
             yield _input(file, explicit=False)
 
 
 def _visible_files(path: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    """All below a folder, through links too, each folder once; folders that cannot be listed as they are."""
+    closed: list[Path] = []
+    seen = {os.path.realpath(path)}
+
+    def close(error: OSError) -> None:
+        closed.append(Path(os.fsdecode(error.filename or path)))
+
+    for folder, folders, names in os.walk(path, onerror=close, followlinks=True):
+        visible = sorted((name for name in folders if not name.startswith(".")), reverse=True)
+        below = {os.path.realpath(Path(folder, name)): name for name in visible}
+        folders[:] = sorted(name for place, name in below.items() if place not in seen)
+        seen.update(below)
         yield from (Path(folder, name) for name in names if not name.startswith("."))
+    yield from closed
+
+
+def _is_for_reading(path: Path) -> bool:
+    """Whether it is no pipe or device, which nobody means who names the folder around it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return True  # reading it later says why
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _input(path: Path, *, explicit: bool) -> Input:
-    size = path.stat().st_size if path.is_file() else None
+    try:
+        found = path.stat()
+        size = found.st_size if stat.S_ISREG(found.st_mode) else None
+    except OSError:
+        size = None  # reading it later says why
     name = os.fsencode(path).decode(errors="backslashreplace")  # a name need not be text
     return Input(name=name, path=path, size=size, explicit=explicit)
 

@@ -58,6 +58,8 @@ def read_file(
                 yield from _in_whole_file(records, input) if input.part else records
             elif stream.failures:
                 yield from _end(stream, None, reading)
+            if stream.is_shorter_than(input.part.end if input.part else input.size or 0):
+                account.error = f"{input.name}: became shorter while it was read; read it again when nobody changes it"
     except SourceError as error:
         account.error = str(error)
         raise

@@ -82,6 +82,7 @@ class DumpStream(Peekable):
         self._ended = False
         self._open = contextlib.ExitStack()
         self._left = limits.max_decompressed_bytes
+        self._file = file
         self._decompress: Fill = raw.readinto
         fail = self.failures.append
         if magic.startswith(GZIP_MAGIC):
@@ -99,6 +100,10 @@ class DumpStream(Peekable):
 
         whole = self._open.enter_context(copied_to_disk(file, name)) if isinstance(file, Peekable) else file
         return self._open.enter_context(ParquetProcess(whole, name, memory, self.failures.append)).readinto
+
+    def is_shorter_than(self, size: int) -> bool:
+        """Whether the file has by now fewer bytes."""
+        return self._file is not None and os.fstat(self._file.fileno()).st_size < size
 
     def close(self) -> None:
         """Close what was opened for the decompression."""

@@ -1,6 +1,7 @@
-"""Times as stores write them, text or microseconds, in nanoseconds since the Unix epoch.
+"""Times as stores write them, text or numbers, in nanoseconds since the Unix epoch.
 
 Invariant: no digit is lost; what is no time raises Refused. A text without an offset is UTC, as every store means it.
+A number that names no unit has the one with which it is a time from 1973 to 2262: no two units have.
 """
 
 import calendar
@@ -10,7 +11,14 @@ from typing import Final
 
 from art_otel.sources.refusals import Refused
 
-_MAX_US: Final = 2**63 // 1000
+_MAX_NS: Final = 2**63
+_MAX_US: Final = _MAX_NS // 1000
+_UNITS: Final = (1, 1_000, 1_000_000, 1_000_000_000)
+"""Nanoseconds in a nanosecond, microsecond, millisecond (as pandas writes JSON) and second."""
+
+_LEAST_NS: Final = 10**17
+_LEAST: Final = _LEAST_NS // _UNITS[-1]
+"""Below it a number is in no unit such a time, and stays what it is."""
 _TIME: Final = re.compile(
     r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?(?P<offset>Z|[+-]\d\d:?\d\d)?",
     re.ASCII,
@@ -35,10 +43,21 @@ def text_to_ns(text: str, field: str) -> int:
 
 
 def as_ns(time: int | str | None, field: str) -> int | None:
-    """Nanoseconds of a time that a store writes as a number of them or as text; None when there is none."""
-    found = text_to_ns(time, field) if isinstance(time, str) else time
-    if found is not None and found < 0:
+    """Nanoseconds of a time that a store writes as a number or as text; None when there is none. Raises Refused."""
+    if time is None:
+        return None
+    found = text_to_ns(time, field) if isinstance(time, str) else _number_to_ns(time, field)
+    if found < 0:
         raise Refused("bad field", field, "a time before 1970")
+    return found
+
+
+def _number_to_ns(number: int, field: str) -> int:
+    if number < _LEAST:
+        return number
+    found = number * next(unit for unit in _UNITS if number * unit >= _LEAST_NS)
+    if found >= _MAX_NS:
+        raise Refused("bad field", field, f"{str(number)[:40]} is a time in no unit, from nanoseconds to seconds")
     return found
 
 

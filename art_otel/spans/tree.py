@@ -1,8 +1,8 @@
 """SpanTree: the spans of one or more traces with their parents, each span once.
 
 Invariant: following `parent` from any span ends at a root or an orphan. Of a span delivered several times the richest
-copy stays, whatever the order of delivery, with what only a record of its start still has of attributes it dropped;
-spans that are their own ancestors are taken out as Damage, and what hung below them is an orphan.
+copy stays, whatever the order of delivery, with what it lacks and others have: a copy may come by way of a store that
+keeps less. Spans that are their own ancestors are taken out as Damage, and what hung below them is an orphan.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ import msgspec
 
 from art_otel.spans.clock import adjusted_starts, parents_first
 from art_otel.spans.damage import Damage
-from art_otel.spans.span import Span, SpanKey
+from art_otel.spans.span import Resource, Span, SpanKey, Value
 
 
 class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -123,47 +123,84 @@ def _parents(spans: Mapping[SpanKey, Span]) -> tuple[dict[SpanKey, SpanKey], lis
 
 
 def _deduplicate(spans: Sequence[Span]) -> tuple[dict[SpanKey, Span], dict[SpanKey, int], dict[SpanKey, int]]:
-    """The richest copy of each span, how often it came, and how often only its start came of one that came ended."""
+    """Each span once, how often it came, and how often only its start came of one that came ended."""
     unique = {(span.trace_id, span.span_id): span for span in spans}
     if len(unique) == len(spans):
         return unique, dict.fromkeys(unique, 1), {}
-    unique.clear()
-    deliveries: dict[SpanKey, int] = {}
-    begun: dict[SpanKey, int] = {}
-    starts: dict[SpanKey, Span] = {}
+    copies: dict[SpanKey, list[Span]] = {key: [] for key in unique}
     for span in spans:
-        key = (span.trace_id, span.span_id)
-        if span.end_ns is None:
-            begun[key] = begun.get(key, 0) + 1
-            starts[key] = _richer(starts.get(key, span), span)
-        known = unique.get(key)
-        if known is None:
-            unique[key] = span
-            deliveries[key] = 1
-            continue
-        deliveries[key] += 1
-        unique[key] = _richer(known, span)
-    begun = {key: count for key, count in begun.items() if unique[key].end_ns is not None}
-    for key in begun:
-        unique[key] = _with_start(unique[key], starts[key])
-    return unique, deliveries, begun
+        copies[span.trace_id, span.span_id].append(span)
+    begun: dict[SpanKey, int] = {}
+    for key, found in copies.items():
+        if len(found) > 1:
+            unique[key] = _united(found)
+            started = sum(copy.end_ns is None for copy in found)
+            if started and unique[key].end_ns is not None:
+                begun[key] = started
+    return unique, {key: len(found) for key, found in copies.items()}, begun
 
 
-def _with_start(ended: Span, started: Span) -> Span:
+def _united(copies: Sequence[Span]) -> Span:
+    """The richest copy with what it lacks: each field is one copy's, so nothing is told twice; of resources, each name.
+
+    The SDK counts what it dropped before anybody exports, so a copy without the count lost it.
+    """
+    if all(copy == copies[0] for copy in copies):
+        return copies[0]
+    of_resource = frozenset(name for copy in copies for name in copy.resource.attributes)
+    ranked = sorted(copies, key=lambda copy: _richness(copy, of_resource), reverse=True)
+    best = ranked[0]
+    settled = next((copy for copy in ranked if copy.status != "unset"), best)
+    dropped = max(copy.dropped_attributes_count for copy in ranked)
+    return msgspec.structs.replace(
+        best,
+        kind=next((copy.kind for copy in ranked if copy.kind != "unspecified"), best.kind),
+        attributes=_with_start(ranked) if dropped else best.attributes,
+        events=max(ranked, key=_told_by_events).events,
+        links=max(ranked, key=lambda copy: len(copy.links)).links,
+        status=settled.status,
+        status_message=settled.status_message,
+        scope=next((copy.scope for copy in ranked if copy.scope.name), best.scope),
+        resource=_joined_resource(ranked),
+        dropped_attributes_count=dropped,
+        dropped_events_count=max(copy.dropped_events_count for copy in ranked),
+        dropped_links_count=max(copy.dropped_links_count for copy in ranked),
+    )
+
+
+def _with_start(ranked: Sequence[Span]) -> dict[str, Value]:
     """The SDK drops the oldest attributes first, the rollout's id among them; the record of the start has those."""
-    if not ended.dropped_attributes_count or started.attributes.keys() <= ended.attributes.keys():
-        return ended
-    return msgspec.structs.replace(ended, attributes={**started.attributes, **ended.attributes})
+    best = ranked[0]
+    started = next((copy for copy in ranked if copy.end_ns is None), best)
+    return {**started.attributes, **best.attributes}
 
 
-def _richer(known: Span, span: Span) -> Span:
-    return span if known != span and _richness(span) > _richness(known) else known
+def _joined_resource(ranked: Sequence[Span]) -> Resource:
+    best = ranked[0].resource
+    joined = {name: value for copy in reversed(ranked) for name, value in copy.resource.attributes.items()}
+    return best if joined == best.attributes else Resource(attributes=joined)
 
 
-def _richness(span: Span) -> tuple[bool, int, int, bytes]:
-    """Ended beats started, more attributes and events beat fewer; bytes decide between equals, so order never does."""
-    encoded = msgspec.msgpack.encode(span, order="deterministic")
-    return (span.end_ns is not None, len(span.attributes), len(span.events), encoded)
+def _richness(span: Span, of_resource: frozenset[str]) -> tuple[bool, int, int, int, int, int, bytes]:
+    """Ended beats started, more beats less, and bytes decide between equals, so order never does.
+
+    Attributes count first, but for those `of_resource`: some stores put those among the span's. Some make a text of
+    every value, and some round times to microseconds.
+    """
+    attributes = span.attributes
+    return (
+        span.end_ns is not None,
+        len(attributes) - sum(name in of_resource for name in attributes),
+        _told_by_events(span),
+        len(span.links) + bool(span.scope.name) + (span.kind != "unspecified") + (span.status != "unset"),
+        sum(not isinstance(value, str) for value in attributes.values()),
+        (span.start_ns % 1000 > 0) + ((span.end_ns or 0) % 1000 > 0),
+        msgspec.msgpack.encode(span, order="deterministic"),
+    )
+
+
+def _told_by_events(span: Span) -> int:
+    return sum(1 + len(event.attributes) for event in span.events)
 
 
 def _cycles(parents: Mapping[SpanKey, SpanKey]) -> set[SpanKey]:

@@ -85,7 +85,7 @@ class Key(NamedTuple):
 def read_trajectories(
     path: str | Path, *, prompts: bool = True, messages: bool = True, tokens: bool = True
 ) -> Iterator[Trajectory]:
-    """Read the trajectories of a file, of a folder's `*.parquet` or of a glob's files in the order of their names.
+    """Read the trajectories of a file, of a folder's `*.parquet` or of all that a glob matches, in the order of names.
 
     Memory is that of one row group. Prompts repeat the turns before them, so they grow with the square of a
     conversation's length: `prompts=False` leaves `input_messages`, `choices` and `prompt_token_ids` of the calls
@@ -126,20 +126,21 @@ def _find_files(path: str | Path) -> list[Path]:
     if found.is_file():
         return [found]
     if found.is_dir():
-        files = sorted(found.glob(f"*{SUFFIX}"))
-        if not files:
-            raise StoreError(f"{path}: no *{SUFFIX} in this folder; give the folder that was written to")
+        matches, problem = [found], f"no *{SUFFIX} in this folder; give the folder that was written to"
     else:
-        files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207 # absolute patterns too
-        if not files:
-            raise StoreError(f"{path}: no such file or folder, and no file matches it as a glob")
-    for folder in {file.parent: None for file in files}:
+        matches = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207 # absolute patterns too
+        problem = f"no such file or folder, and no file or folder with *{SUFFIX} matches it as a glob"
+    folders = {match for match in matches if match.is_dir()}
+    files = {file for folder in folders for file in folder.glob(f"*{SUFFIX}")}.union(set(matches) - folders)
+    if not files:
+        raise StoreError(f"{path}: {problem}")
+    for folder in sorted(folders | {file.parent for file in files}):
         if is_between_datasets(folder):
             raise StoreError(
                 f"{folder}: its files are of two datasets, because they are just being replaced or because that was "
                 "killed; read again in a moment, or write the dataset again"
             )
-    return files
+    return sorted(files)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Account: where every span and log record of a group went.
 
 Invariant: each delivered span is counted once, as used, ignored (by reason), duplicate or quarantined; law 6 is the sum
-of these counts. A span of which only a value was set aside is counted as quarantined although the rest of it serves.
+of these counts. A span of which only a value was set aside is counted as quarantined although the rest of it serves. So
+are log records, in counts of their own.
 """
 
 from collections import Counter
@@ -9,8 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
+import msgspec
+
 from art_otel.conventions import Role
-from art_otel.spans import Damage, Span, SpanKey, SpanTree, list_damages
+from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, list_damages
+from art_otel.spans.damage import Kind
 from art_otel.spans.tree import unite_deliveries
 from art_otel.trajectories.rewards import FoundRewards
 from art_otel.trajectories.rollouts import RolloutSpans
@@ -80,10 +84,7 @@ def count_spans(
 
     `damages` came from the source: a span it kept without a value is quarantined as often as it came damaged.
     """
-    damaged: dict[tuple[str | None, str | None], list[str]] = {}
-    for damage in damages:
-        if damage.partial:
-            damaged.setdefault((damage.trace_id, damage.span_id), []).append(damage.reason)
+    damaged = _partly_damaged(damages, "span")
     bad = {(damage.trace_id, damage.span_id): damage for damage in (*rewards.bad, *tree.cyclic)}
     traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
     for key, deliveries in tree.deliveries.items():
@@ -105,6 +106,36 @@ def count_spans(
         else:
             _count_ignored(account, tree.spans[key], reason)
     list_damages(account.damages, (*tree.cyclic, *rewards.bad))
+
+
+def set_aside_logs(account: Account, logs: Iterable[LogRecord], tree: SpanTree, damages: Iterable[Damage]) -> None:
+    """Count log records that lost a value as quarantined, not as what `join_logs` counted them.
+
+    A damage names the span of its record only: of a span's records as many are set aside as there are damages.
+    """
+    damaged = _partly_damaged(damages, "log")
+    delivered: dict[SpanKey, list[bytes]] = {}
+    for log in logs if damaged else ():
+        if log.key in damaged:
+            delivered.setdefault(log.key, []).append(msgspec.msgpack.encode(log, order="deterministic"))
+    for key, encoded in delivered.items():
+        set_aside = min(len(encoded), len(damaged[key]))
+        repeated = min(len(encoded) - len(set(encoded)), set_aside)
+        account.quarantined_logs[min(damaged[key])] += set_aside
+        account.logs_duplicate -= repeated
+        if key in tree.spans:
+            account.logs_joined -= set_aside - repeated
+        else:
+            account.logs_without_span -= set_aside - repeated
+
+
+def _partly_damaged(damages: Iterable[Damage], kind: Kind) -> dict[tuple[str | None, str | None], list[str]]:
+    """The reasons why values of kept records of a kind were set aside, by the records' spans."""
+    damaged: dict[tuple[str | None, str | None], list[str]] = {}
+    for damage in damages:
+        if damage.partial and damage.kind == kind:
+            damaged.setdefault((damage.trace_id, damage.span_id), []).append(damage.reason)
+    return damaged
 
 
 def _count_ignored(account: Account, span: Span, reason: str) -> None:

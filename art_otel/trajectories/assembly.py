@@ -13,7 +13,7 @@ import msgspec
 from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, rewards_of, role_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, grow_tree
-from art_otel.trajectories.account import Account, count_idle, count_spans
+from art_otel.trajectories.account import Account, count_idle, count_spans, set_aside_logs
 from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses, is_blind
 from art_otel.trajectories.joined_logs import join_logs
 from art_otel.trajectories.lineage import build_turns
@@ -78,6 +78,7 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) 
     tree = grow_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
     logs = join_logs(group.logs, tree, roles, account)
+    set_aside_logs(account, group.logs, tree, group.damages)
     division = find_rollouts(tree, roles, rollout_spans)
     recorded = {rollout: record_calls(rollout, tree, roles, logs) for rollout in division.rollouts}
     scene = RewardScene(tree=tree, division=division, roles=roles, logs=logs, recorded=recorded, heard=group.heard)

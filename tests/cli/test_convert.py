@@ -180,6 +180,34 @@ def test_an_output_folder_that_cannot_be_made_is_exit_1(tmp_path, capsys):
     assert "file" in err
 
 
+@pytest.mark.parametrize(
+    ("out", "problem"), [("s3://bucket/ds", "is a URL"), ("gs://b", "is a URL"), (os.fsdecode(b"\xff"), "is no UTF-8")]
+)
+@pytest.mark.parametrize("verb", ["convert", "export"])
+def test_where_nothing_can_be_written_is_wrong_usage(tmp_path, capsys, monkeypatch, verb, out, problem):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main([verb, str(SYNC), "--out", out, *(["--to", "trl"] if verb == "export" else [])])
+    assert stopped.value.code == 2
+    assert problem in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", ["nowhere", "gone"])
+def test_what_in_a_folder_cannot_be_read_is_named_and_exit_1(tmp_path, capsys, target):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(SYNC.read_bytes())
+    (tmp_path / "in" / "gone").symlink_to(target)
+    code, out, _ = run(capsys, "convert", tmp_path / "in", "--out", tmp_path / "out", "--json")
+    report = json.loads(out)
+    assert code == 1
+    assert report["spans"]["used"] > 0
+    assert [(file["path"].rpartition("/")[2], file["error"] is None) for file in report["files"]] == [
+        ("a.jsonl", True),
+        ("gone", False),
+    ]
+
+
 def test_what_cannot_be_read_at_all_leaves_an_earlier_dataset_alone(tmp_path, capsys):
     run(capsys, "convert", SYNC, "--out", tmp_path / "out")
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}

@@ -1,14 +1,20 @@
 """`art-otel show` and `art-otel demo --recordings` as a person reads them."""
 
+import fcntl
 import json
 import os
+import pty
+import shutil
+import struct
 import subprocess
 import sys
+import termios
 from dataclasses import replace
 
 import pytest
 
 from art_otel.cli import main
+from art_otel.cli.table import table_lines
 from art_otel.store import write_trajectories
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
 from tests.dumps import attribute, chat_span, make_span
@@ -170,6 +176,79 @@ def test_nothing_in_a_dump_drives_the_terminal(tmp_path, capsys):
     assert "a[bold]x[/nope]" in listed
     assert "a[bold]x[/nope]" in told
     assert not set("\x1b\x07\x9b") & set(listed + told)
+
+
+def test_nothing_in_a_dump_hides_or_turns_what_is_beside_it(tmp_path, capsys):
+    hidden = "\u202e\u2066\u2028\u200b\u200f\u061c"
+    spans = [
+        make_span(1, name="rollout x", attributes={"art.rollout.id": f"r{hidden}\n\tz"}),
+        chat_span(2, 1, [], hidden),
+    ]
+    convert_spans(tmp_path, *spans)
+    listed = show(capsys, tmp_path / "dataset")
+    told = show(capsys, tmp_path / "dataset", "--rollout", f"r{hidden}\n\tz")
+    assert not set(hidden) & set(listed + told)
+    assert len(listed.splitlines()) == 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_json_is_json_in_every_encoding_and_drives_no_terminal(tmp_path, encoding):
+    evil = "é\x9b\x7f\U0001f600\u202e\x1b"
+    spans = [make_span(1, name="rollout x", attributes={"art.rollout.id": evil}), chat_span(2, 1, [evil], evil)]
+    convert_spans(tmp_path, *spans)
+    for more in ((), ("--rollout", evil)):
+        command = [sys.executable, "-m", "art_otel", "show", str(tmp_path / "dataset"), "--json", *more]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+        result = subprocess.run(command, capture_output=True, env=environment, check=True)
+        found = json.loads(result.stdout)
+        assert (found if more else found[0])["rollout_id"] == evil
+        assert set(result.stdout) <= {*range(0x20, 0x7F), ord("\n")}
+
+
+def test_rows_come_before_all_are_read_and_columns_are_as_wide_as_the_first():
+    asked = 0
+
+    def rows():
+        nonlocal asked
+        for asked in range(10_000):
+            yield (f"rollout {'東' * (asked % 3)}", "x" * (300 if asked == 250 else 2), "ok")
+
+    lines = table_lines(rows())
+    assert next(lines) == f"rollout {'':4}  xx  ok\n"
+    assert asked < 1_000
+    assert next(lines) == f"rollout 東{'':2}  xx  ok\n"
+    rest = list(lines)
+    assert rest[248] == f"rollout 東{'':2}  {'x' * 300}  ok\n"
+    assert len(rest) == 9_998
+
+
+def test_the_list_of_a_dataset_without_trajectories(tmp_path, capsys):
+    write_trajectories([], tmp_path)
+    assert json.loads(show(capsys, tmp_path, "--json")) == []
+    assert show(capsys, tmp_path).split() == ["rollout", "name", "status", "reward", "calls", "turns", "complete"]
+
+
+def test_a_narrow_terminal_shows_whole_ids(dataset):
+    command = [sys.executable, "-m", "art_otel", "show", str(dataset)]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+    try:
+        subprocess.run(command, stdout=theirs, env={**os.environ, "COLUMNS": "20"}, check=True)
+        assert b"r-sync_tools" in os.read(ours, 1 << 16)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_glob_may_match_folders_of_datasets(dataset, tmp_path_factory, capsys):
+    folder = tmp_path_factory.mktemp("several")
+    for name in ("a", "b"):
+        shutil.copytree(dataset, folder / name)
+    (folder / "notes").mkdir()
+    assert len(json.loads(show(capsys, f"{folder}/*", "--json"))) == 20
+    (folder / "b" / "_unfinished").touch()
+    assert main(["show", f"{folder}/*"]) == 1
+    assert "b: its files are of two datasets" in capsys.readouterr().err
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_error(dataset):

@@ -199,6 +199,18 @@ def test_all_that_a_rollout_can_have(name, linked, tmp_path):
     assert len(trajectory["rewards"]) == 3
 
 
+@pytest.mark.parametrize("name", EVERY_WRITER)
+def test_a_second_copy_in_any_format_takes_nothing_away(name, tmp_path):
+    requests = rollout(linked=True)
+    otlp = write_lines(tmp_path / "otlp.jsonl", requests)
+    expected, _ = converted(tmp_path / "expected", otlp)
+    copy = written_with(name, requests, tmp_path)
+    found, report = converted(tmp_path / "found", otlp, copy)
+    assert (report.spans.used, report.spans.duplicate) == (6, 6)
+    check_equal(found, expected, [what for what in lacks_of(name) if what == "nanoseconds"])
+    assert converted(tmp_path / "other", copy, otlp)[0] == found
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_dump_is_known_as_one_format_only(name):
     for requests in (rollout(linked=True), requests_of(FILES[0])):

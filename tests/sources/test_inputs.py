@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,67 @@ def test_a_glob_gives_its_matches_and_is_as_good_as_naming_them(dumps):
     found = find_inputs([f"{dumps}/**/*.jsonl"])
     assert names(found, dumps) == ["a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
     assert all(source.explicit for source in found)
+
+
+def test_a_glob_that_matches_folders_gives_what_the_shell_would(dumps):
+    shell = [name for name in sorted(dumps.iterdir()) if not name.name.startswith(".")]
+    found = find_inputs([f"{dumps}/[!_]*"])
+    assert names(found, dumps) == ["a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
+    assert found == find_inputs([name for name in shell if name.name != "_report.json"])
+
+
+def test_linked_folders_are_entered_once_and_loops_end(dumps, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    (other / "x.jsonl").write_bytes(lines(traces(span())))
+    (other / "back").symlink_to(dumps)
+    for name in ("link", "again", "deep/link"):
+        (dumps / name).symlink_to(other)
+    (dumps / "loop").symlink_to("loop")
+    found = find_inputs([dumps])
+    assert names(found, dumps) == ["a.jsonl", "again/x.jsonl", "b.jsonl", "deep/er/c.jsonl", "loop"]
+    with pytest.raises(SourceError, match="loop: cannot be opened"):
+        list(read_file(found[-1], FileAccount()))
+
+
+def test_a_link_to_nothing_in_a_folder_is_an_error(dumps):
+    (dumps / "gone.jsonl").symlink_to("nowhere")
+    gone = find_inputs([dumps])[-1]
+    assert (Path(gone.name).name, gone.size) == ("gone.jsonl", None)
+    with pytest.raises(SourceError, match=r"gone\.jsonl: cannot be opened \(No such file"):
+        list(read_file(gone, FileAccount()))
+
+
+@contextmanager
+def as_nobody():
+    """Root may list every folder."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
+def test_what_a_folder_keeps_to_itself_is_an_error(dumps, monkeypatch):
+    (dumps / "names").mkdir()
+    (dumps / "names" / "x.jsonl").write_bytes(b"")
+    monkeypatch.chdir(dumps)  # what is above it nobody else may enter
+    dumps.chmod(0o755)
+    (dumps / "deep").chmod(0)
+    (dumps / "names").chmod(0o744 if os.geteuid() == 0 else 0o400)
+    try:
+        with as_nobody():
+            found = find_inputs(["."])
+            assert [str(source.path) for source in found] == ["a.jsonl", "b.jsonl", "deep", "names/x.jsonl"]
+            for source in found[2:]:
+                with pytest.raises(SourceError, match=rf"{source.path}: cannot be opened \(Permission denied\)"):
+                    list(read_file(source, FileAccount()))
+    finally:
+        (dumps / "deep").chmod(0o755)
+        (dumps / "names").chmod(0o755)
 
 
 def test_a_file_named_twice_is_read_once(dumps):
@@ -135,3 +197,23 @@ def test_a_file_that_goes_bad_while_it_is_read():
     memory = Input(name="memory", path=Path("/proc/self/mem"), size=None, explicit=True)
     with pytest.raises(SourceError, match="memory: cannot be read"):
         list(read_file(memory, FileAccount()))
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path, left):
+    whole = [lines(traces(span(number))) for number in (1, 2, 3)]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(whole))
+    (source,) = find_inputs([path])
+    path.write_bytes(b"".join(whole[:left]))
+    account = FileAccount()
+    assert len(spans_of(read_file(source, account))) == left
+    assert account.error == f"{path}: became shorter while it was read; read it again when nobody changes it"
+
+
+def test_a_file_that_becomes_longer_is_read_as_far_as_it_goes(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(traces(span(1))))
+    (source,) = find_inputs([path])
+    path.write_bytes(lines(traces(span(1)), traces(span(2))))
+    assert len(spans_of(read_file(source, FileAccount()))) == 2

@@ -230,6 +230,26 @@ def test_phoenix_rows_that_are_no_spans(tmp_path):
         assert reasons_of(records) == ["nested too deep"]
 
 
+@pytest.mark.parametrize("unit", [1, 10**3, 10**6, 10**9])
+def test_a_dataframe_as_json_has_times_in_any_unit(tmp_path, unit):
+    """pandas' `to_json` writes milliseconds unless it is told otherwise."""
+    moment = 1_763_651_123 * 10**9
+    row = {"name": "x", "context.trace_id": TRACE, "context.span_id": f"{1:016x}"}
+    row |= {"start_time": moment // unit, "end_time": (moment + 5 * 10**9) // unit}
+    (span,), account = read_bytes(tmp_path, json.dumps(row).encode() + b"\n")
+    assert account.format == "phoenix-dataframe"
+    assert (span.start_ns, span.end_ns) == (moment, moment + 5 * 10**9)
+
+
+def test_a_number_that_is_a_time_in_no_unit_is_set_aside(tmp_path):
+    row = {"context.trace_id": TRACE, "context.span_id": f"{1:016x}", "name": "x", "start_time": 99 * 10**15}
+    (damage,), _ = read_bytes(tmp_path, json.dumps(row).encode() + b"\n")
+    assert (damage.reason, damage.detail) == (
+        "bad field",
+        "99000000000000000 is a time in no unit, from nanoseconds to seconds",
+    )
+
+
 def test_what_phoenix_parsed_is_json_text_again(tmp_path):
     table = {
         "context.trace_id": [TRACE] * 2,

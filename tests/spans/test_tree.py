@@ -6,7 +6,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.spans import Resource, Span, grow_tree
+from art_otel.spans import Event, Link, Resource, Scope, Span, grow_tree
 from art_otel.spans.tree import unite_deliveries
 
 TRACE = "ab" * 16
@@ -46,6 +46,54 @@ def test_what_a_span_dropped_is_in_the_record_of_its_start():
         (found,) = grow_tree(order).spans.values()
         assert (found.attributes, found.dropped_attributes_count) == ({"a": 1, "b": 3}, 1)
     assert grow_tree([*started, whole]).spans[key(1)] == whole
+
+
+WHOLE = make(
+    1,
+    start=1_234,
+    kind="client",
+    attributes={"a": 1, "b": "2"},
+    events=(Event(name="e", time_ns=5, attributes={"k": 1}),),
+    links=(Link(trace_id=TRACE, span_id="9" * 16),),
+    status="error",
+    status_message="boom",
+    scope=Scope(name="lib"),
+    resource=Resource(attributes={"service.name": "s", "art.group.id": "g"}),
+    dropped_attributes_count=2,
+    dropped_events_count=1,
+)
+
+
+def only(copies) -> Span:
+    (found,) = {repr(grow_tree(order).spans) for order in itertools.permutations(copies)}
+    tree = grow_tree(copies)
+    assert (repr(tree.spans), tree.deliveries[key(1)]) == (found, len(copies))
+    return tree.spans[key(1)]
+
+
+def test_copies_from_stores_that_keep_less_take_nothing_away():
+    bare = make(1, start=1_000, attributes={"a": 1, "b": "2"})
+    texts = make(1, start=1_000, attributes={"a": "1", "b": "2", "service.name": "s", "art.group.id": "g"})
+    named = make(1, start=1_234, attributes={"a": 1, "b": "2"}, events=(Event(name="e", time_ns=5),))
+    started = make(1, start=1_234, end_ns=None, kind="client", attributes={"a": 1, "b": "2"})
+    for others in ([bare], [texts], [named], [started], [bare, texts, bare], [bare, named, texts, started]):
+        assert only([WHOLE, *others]) == WHOLE
+
+
+def test_what_the_richest_copy_lacks_is_another_s():
+    richest = make(1, start=1_234, attributes={"a": 1, "b": "2", "of the store": "x"})
+    found = only([WHOLE, richest, make(1, resource=Resource(attributes={"service.name": "other", "host": "h"}))])
+    assert found.attributes == richest.attributes
+    assert found.resource.attributes == {"service.name": "s", "art.group.id": "g", "host": "h"}
+    for name in ("kind", "events", "links", "status", "status_message", "scope", "dropped_attributes_count"):
+        assert getattr(found, name) == getattr(WHOLE, name)
+
+
+def test_events_are_one_copy_s_so_that_no_reward_is_told_twice():
+    event = Event(name="gen_ai.evaluation.result", time_ns=5, attributes={"gen_ai.evaluation.score.value": 1.0})
+    copies = [make(1, events=(Event(name=event.name, time_ns=time),)) for time in (5, 6)]
+    richest = make(1, attributes={"a": 1})
+    assert only([make(1, events=(event,)), *copies, richest]).events == (event,)
 
 
 def test_a_span_whose_parent_is_missing_is_an_orphan():

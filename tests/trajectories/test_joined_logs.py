@@ -1,5 +1,7 @@
 """Log records reach the call they tell of, also when the instrumentor named the span around it."""
 
+import pytest
+
 from tests.conversions import convert_files
 from tests.dumps import attribute, make_span, request_of, write_lines
 
@@ -64,3 +66,18 @@ def test_a_completion_while_two_calls_ran_is_led_nowhere(tmp_path):
     dump = write_lines(tmp_path / "in.jsonl", [spans, records])
     (trajectory,), _ = convert_files(tmp_path / "out", dump)
     assert [call.choices and call.choices[0].message.content for call in trajectory.calls] == [None, "d"]
+
+
+@pytest.mark.parametrize(("spans", "logs"), [(1, 1), (2, 1), (1, 2), (2, 3)])
+def test_a_log_record_that_lost_a_value_costs_its_span_nothing(tmp_path, spans, logs):
+    call = make_span(1, attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}, kind=3)
+    bad, good = (record(1, "gen_ai.user.message", time, content="a") for time in (5, 6))
+    bad["attributes"] = [{"key": "bad", "value": {"doubleValue": "NaN"}}]
+    records = {"resourceLogs": [{"scopeLogs": [{"logRecords": [*[bad] * logs, good]}]}]}
+    dump = write_lines(tmp_path / "in.jsonl", [*[request_of(call)] * spans, records])
+    (trajectory,), report = convert_files(tmp_path / "out", dump)
+    assert (report.spans.read, report.spans.used, report.spans.duplicate) == (spans, 1, spans - 1)
+    assert report.spans.quarantined == {}
+    assert (report.logs.read, report.logs.joined, report.logs.duplicate) == (logs + 1, 1, 0)
+    assert report.logs.quarantined == {"not a finite number": logs}
+    assert trajectory.incomplete_reasons["value quarantined"] == 1
