@@ -2,7 +2,6 @@
 
 import tempfile
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -70,13 +69,6 @@ def by_response(count, *, events_of_one=False):
     return [make_span(100 + at, 1, name="grade", trace=900, events=some) for at, some in enumerate(several)]
 
 
-def outcome(out, dump):
-    """What a conversion gives; the damages in any order."""
-    trajectories, report = convert_files(out, dump)
-    quarantine = sorted(report.quarantine, key=lambda one: (one.path, one.detail))
-    return trajectories, replace(report, quarantine=quarantine)
-
-
 GRADER = [make_span(1, name="grader", trace=900)]
 LLM_JUDGE = [*GRADER, chat_span(2, 1, ["Is it good?"], "Yes", trace=900)]
 OWN_ID = {"art.rollout.id": "judge"}
@@ -114,9 +106,9 @@ def test_whoever_only_judges_is_assembled_apart(tmp_path, judging):
     )
     with at_once(1000):
         assert len(list(groups.groups_of(bucket, Account()))) == 5
-    known = outcome(tmp_path / "whole", dump)
+    known = convert_files(tmp_path / "whole", dump)
     with at_once(1000):
-        assert outcome(tmp_path / "apart", dump) == known
+        assert convert_files(tmp_path / "apart", dump) == known
     rewards = {one.rollout_id: [reward.value for reward in one.rewards] for one in known[0]}
     assert [rewards[name] for name in ("r1", "r2", "r3", "r4")] == [[0.1], [0.2], [0.3], [0.4]]
 
@@ -180,6 +172,6 @@ class World:
 def test_kin_taken_apart_give_what_they_give_together(seed):
     with tempfile.TemporaryDirectory() as folder:
         dump = write_lines(Path(folder) / "in.jsonl", map(request_of, World(Random(seed)).spans))
-        known = outcome(Path(folder) / "whole", dump)
+        known = convert_files(Path(folder) / "whole", dump)
         with at_once(10):
-            assert outcome(Path(folder) / "apart", dump) == known
+            assert convert_files(Path(folder) / "apart", dump) == known

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from art_otel.engines.hints import find_hints
 from art_otel.engines.partition import Counts
 from art_otel.sources import FileAccount
-from art_otel.spans import Damage, list_damages
+from art_otel.spans import Damage, in_order, list_damages
 from art_otel.store import (
     CallCounts,
     ConversionReport,
@@ -25,7 +25,7 @@ def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
     nameless = sum(file.logs_without_span for file in counts.files)
     quarantined = counts.quarantined + account.quarantined
     damages = [*counts.damages]
-    list_damages(damages, account.damages)
+    list_damages(damages, in_order(account.damages))
     return ConversionReport(
         spans=SpanCounts(
             read=read,

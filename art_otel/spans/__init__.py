@@ -1,6 +1,6 @@
 """Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
 
-from art_otel.spans.damage import MAX_LISTED, Damage, DamageReason, list_damages
+from art_otel.spans.damage import MAX_LISTED, Damage, DamageReason, in_order, list_damages, list_in_order
 from art_otel.spans.span import (
     Attributes,
     Event,
@@ -33,5 +33,7 @@ __all__ = [
     "StatusCode",
     "Value",
     "grow_tree",
+    "in_order",
     "list_damages",
+    "list_in_order",
 ]

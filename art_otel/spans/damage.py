@@ -7,6 +7,7 @@ and is what reports count by; `path` and `detail` are for the person who looks i
 
 from collections.abc import Iterable
 from itertools import islice
+from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -51,6 +52,18 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
     span_id: str | None = None
     partial: bool = False
+
+
+def list_in_order(known: list[Damage], more: Iterable[Damage]) -> None:
+    """Keep further damages by name, at least those that come first: in whichever order they were found."""
+    known.extend(more)
+    if len(known) > 2 * MAX_LISTED:
+        known[:] = in_order(known)
+
+
+def in_order(damages: Iterable[Damage]) -> list[Damage]:
+    """The first damages in the order of what they say."""
+    return sorted(damages, key=attrgetter("path", "detail", "reason"))[:MAX_LISTED]
 
 
 def list_damages(known: list[Damage], more: Iterable[Damage]) -> None:

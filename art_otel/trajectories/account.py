@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import Role
-from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, list_damages
+from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, list_in_order
 from art_otel.spans.damage import Kind
 from art_otel.spans.tree import unite_deliveries
 from art_otel.trajectories.rewards import FoundRewards
@@ -62,14 +62,14 @@ class Account:
             total = getattr(self, count.name)
             total += getattr(other, count.name)
             setattr(self, count.name, total)
-        list_damages(self.damages, other.damages)
+        list_in_order(self.damages, other.damages)
 
     def set_aside(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
         """Count a trace that is beyond a limit; all its records are quarantined, those of its kin on their own."""
         damage = Damage(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
         self.quarantined[damage.reason] += spans
         self.quarantined_logs[damage.reason] += logs
-        list_damages(self.damages, (damage,))
+        list_in_order(self.damages, (damage,))
 
 
 def count_spans(
@@ -105,7 +105,7 @@ def count_spans(
             account.used += 1
         else:
             _count_ignored(account, tree.spans[key], reason)
-    list_damages(account.damages, (*tree.cyclic, *rewards.bad))
+    list_in_order(account.damages, (*tree.cyclic, *rewards.bad))
 
 
 def set_aside_logs(account: Account, logs: Iterable[LogRecord], tree: SpanTree, damages: Iterable[Damage]) -> None:
@@ -159,7 +159,7 @@ def count_idle(account: Account, spans: Sequence[Span]) -> None:
         account.idle_scopes[span.scope.name] += 1
     for damage in united.cyclic:
         account.quarantined[damage.reason] += 1
-    list_damages(account.damages, united.cyclic)
+    list_in_order(account.damages, united.cyclic)
 
 
 def _count_repeated(account: Account, repeated: int, begun: int) -> None:
