@@ -1,7 +1,6 @@
 """Conversation: one history of a trajectory as chat messages, with what is trained in it.
 
-Invariant: over the conversations of a trajectory every sampled message is trained exactly once, but for those of
-failed calls; a history with a message that nobody recorded is no conversation.
+Invariant: trained is what the history trains; a history with a message that nobody recorded is no conversation.
 """
 
 import json
@@ -50,15 +49,14 @@ def conversation(trajectory: Trajectory, history: History) -> Conversation | str
 
 
 def main_conversation(trajectory: Trajectory, paths: Iterable[History]) -> Conversation | str:
-    """The longest conversation of a trajectory's histories, or why there is none.
+    """The longest conversation of a trajectory's paths, or why there is none.
 
-    It has the most turns; of equally long ones it is that of the latest call and there of the first choice. All that it
-    samples is trained in it, shared with others or not.
+    It has the most turns; of equally long ones it is that of the latest call and there of the first choice.
     """
     reason = "nothing sampled"
     longest: tuple[tuple[int, int, int], Conversation] | None = None
     for history in paths:
-        talk = conversation(trajectory, _all_trained(trajectory, history))
+        talk = conversation(trajectory, history)
         if isinstance(talk, str):
             reason = talk
         elif longest is None or _rank(trajectory, talk) > longest[0]:
@@ -69,21 +67,6 @@ def main_conversation(trajectory: Trajectory, paths: Iterable[History]) -> Conve
 def _rank(trajectory: Trajectory, talk: Conversation) -> tuple[int, int, int]:
     leaf = trajectory.turns[talk.turns[-1]]
     return (len(talk.turns), leaf.call, -(leaf.choice or 0))
-
-
-def _all_trained(trajectory: Trajectory, history: History) -> History:
-    """The history with everything trained that it samples, shared or not, but for failed calls."""
-    if history.messages is None:
-        return history
-    messages = tuple(
-        HistoryMessage(message=entry.message, turn=entry.turn, trained=_is_trainable(trajectory, entry.turn))
-        for entry in history.messages
-    )
-    return History(turns=history.turns, messages=messages)
-
-
-def _is_trainable(trajectory: Trajectory, turn: int | None) -> bool:
-    return turn is not None and not trajectory.calls[trajectory.turns[turn].call].failed
 
 
 def _tools(trajectory: Trajectory, turns: Sequence[int]) -> tuple[Value, ...] | None:

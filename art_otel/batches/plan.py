@@ -82,6 +82,11 @@ class Plan:
     zero_variance: NDArray[np.bool_]
     fingerprint: str
 
+    @property
+    def unusable_rewards(self) -> int:
+        """How many rewards are NaN, infinite or not below 1e37."""
+        return sum(map(math.isinf, self.units.rewards))
+
     def worth(self, number: int, trajectory: Trajectory) -> tuple[Worth, ...]:
         """What the turns of trajectory `number` are trained with. Shape: (turns,)."""
         start = self.units.ends[number - 1] if number else 0

@@ -17,6 +17,7 @@ from art_otel.batches.chat_message import ChatMessage
 from art_otel.batches.chunks import Chunk, Sources, list_chunks
 from art_otel.batches.conversation import Conversation, main_conversation
 from art_otel.batches.judgements import is_judged, judgements
+from art_otel.batches.message_paths import message_histories
 from art_otel.batches.pairing import PAIRS, Member, Pair, Pairs, pair_up
 from art_otel.batches.selection import (
     MESSAGES,
@@ -35,7 +36,7 @@ from art_otel.batches.selection import (
 from art_otel.batches.shelf import Shelf
 from art_otel.errors import UsageError
 from art_otel.spans import Value
-from art_otel.trajectories import HistoryMessage, Trajectory, histories
+from art_otel.trajectories import HistoryMessage, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +157,7 @@ class PreferenceBatches:
         reward = reward_of(trajectory, self._reward)
         if reward is None and not is_judged(trajectory):
             return "no reward"
-        paths = histories(trajectory)
+        paths = message_histories(trajectory)
         talk = main_conversation(trajectory, paths)
         if isinstance(talk, str):
             return talk

@@ -4,7 +4,6 @@ Invariant: every trajectory is in the files or in the report with the reason why
 the format has no place for.
 """
 
-import glob
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +11,11 @@ from typing import Any, Final
 from art_otel.batches.chunks import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, Notes
+from art_otel.exporting.places import check_place, reading
 from art_otel.exporting.registry import find_exporter, find_kind
 from art_otel.exporting.report import ExportReport, write_report
 from art_otel.exporting.settings import make_settings
 from art_otel.exporting.streams import Choice, open_stream
-from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 _EVERYTHING: Final = Choice()
 _FILES: Final = frozenset({".arrow", ".csv", ".db", ".gz", ".json", ".jsonl", ".parquet", ".txt", ".zip", ".zst"})
@@ -49,10 +48,12 @@ def export(
         raise UsageError(f"{out}: {chosen.name} writes {f'a file *{sink.suffix}, or ' if sink.suffix else ''}a folder")
     path = target if single or not sink.suffix else target / f"{exporter.name}-{chosen.name}{sink.suffix}"
     listed = list(sources) if isinstance(sources, Iterator) else sources
-    _check_place(path, listed)
     notes = Notes()
-    stream = open_stream(listed, chosen, choice)
-    records, files = sink.write(chosen.encode(stream.items(), settings, notes), path)
+    with reading(listed):
+        if sink.suffix:
+            check_place(path)
+        stream = open_stream(listed, chosen, choice)
+        records, files = sink.write(chosen.encode(stream.items(), settings, notes), path)
     left_out = stream.left_out()
     report = ExportReport(
         exporter=exporter.name,
@@ -63,19 +64,8 @@ def export(
         trajectories_used=stream.used() - notes.trajectories_left_out.total(),
         trajectories_left_out=left_out.trajectories + notes.trajectories_left_out,
         left_out=left_out.parts + notes.left_out,
-        changed=+notes.changed,
+        changed=notes.changed + stream.changed(),
         not_carried=stream.not_carried(),
     )
     write_report(report, target, single=single)
     return report
-
-
-def _check_place(path: Path, sources: Sources) -> None:
-    """Raise UsageError for a Parquet file that would replace a file of the dataset or become one of its files."""
-    if path.suffix != ".parquet" or isinstance(sources, Trajectory | TrajectoryGroup):
-        return
-    for source in [sources] if isinstance(sources, str | Path) else sources:
-        if isinstance(source, str | Path):
-            read = Path(source).resolve()
-            if path.resolve() == read or path.resolve().parent in (read, glob.has_magic(str(source)) and read.parent):
-                raise UsageError(f"{path}: lies in the dataset that is read; choose another folder")

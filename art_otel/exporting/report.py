@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from art_otel.exporting.sinks import whole_file
+from art_otel.exporting.whole_file import whole_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

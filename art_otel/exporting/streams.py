@@ -18,6 +18,7 @@ from art_otel.batches.reading import Batches
 from art_otel.calls import InferenceCall
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Credited, Kind
+from art_otel.exporting.final_reward import NULL_REWARD
 from art_otel.exporting.report import NotCarried
 from art_otel.trajectories import Status, Trajectory
 
@@ -93,6 +94,12 @@ class Stream:
             parts = _named("sequences", source.report.sequences_left_out)
             parts += _named("completions", source.report.completions_left_out)
         return LeftOut(source.report.trajectories_left_out, parts)
+
+    def changed(self) -> Counter[str]:
+        """What became of rewards on the way: a sequence, unlike a trajectory, does not tell which it had."""
+        if not isinstance(self._source, Batches) or self._kind.takes != "sequences" or self._kind.advantage is not None:
+            return Counter()
+        return Counter({NULL_REWARD: self._source.plan().unusable_rewards})
 
     def not_carried(self) -> dict[str, NotCarried]:
         """The fields that the format has no place for, with the number of selected trajectories that have them."""

@@ -1,12 +1,14 @@
 """Row: a trajectory as it is stored, one value a column.
 
-Invariant: `restore_trajectory(store_trajectory(t)) == t` for every valid trajectory.
+Invariant: `restore_trajectory(store_trajectory(t)) == t` for every valid trajectory, but for metrics that are NaN or
+infinite: JSON has no such numbers, and ART's reader refuses a file whose metrics hold null.
 
 Rows are built a column at a time, so the stored records take their fields by position, in the order of the schema.
 They hold no cycles, so the garbage collector need not follow them (`gc=False`).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import msgspec
@@ -72,7 +74,7 @@ def store_trajectory(trajectory: Trajectory) -> Row:
         None,
         None,
         trajectory.reward,
-        object_text(trajectory.metrics),
+        object_text(_finite(trajectory.metrics)),
         object_text(metadata),
         json_text(trajectory.tools) if trajectory.tools else None,
         trajectory.logs or None,
@@ -98,6 +100,10 @@ def store_trajectory(trajectory: Trajectory) -> Row:
         calls,
         store_turns(trajectory.turns, trajectory.calls),
     )
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def restore_trajectory(row: Row, *, prompts: bool = True, messages: bool = True) -> Trajectory:

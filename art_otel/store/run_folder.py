@@ -28,6 +28,9 @@ DIR: Final = "ART_OTEL_DIR"
 PROJECT: Final = "ART_OTEL_PROJECT"
 MODEL: Final = "ART_OTEL_MODEL"
 
+_LONGEST: Final = 255
+"""Bytes of a name, on all usual file systems."""
+
 
 def _home(path: str | Path) -> Path:
     try:
@@ -97,8 +100,12 @@ def checked_name(what: str, name: object) -> str:
         or name in (".", "..")
         or not name.isprintable()
         or set("/\\") & set(name)
+        or len(os.fsencode(name)) > _LONGEST
     ):
-        raise UsageError(f"{what}: {name!r} cannot be the name of a folder; use printable characters without / and \\")
+        raise UsageError(
+            f"{what}: {name!r:.300} cannot be the name of a folder; use printable characters without / and \\, and 255"
+            " bytes at most"
+        )
     return name
 
 

@@ -17,7 +17,7 @@ from typing import SupportsFloat, SupportsIndex, cast
 from art_otel.errors import UsageError
 from art_otel.store.run_folder import RunFolder, checked_name, checked_step
 from art_otel.store.run_history import Row, append_row, means_by_step, read_rows, step_of
-from art_otel.store.run_metrics import as_numbers, batch_metrics, prefixed
+from art_otel.store.run_metrics import as_numbers, batch_metrics, prefixed, unknown_metrics
 from art_otel.store.run_reports import make_reports, send
 from art_otel.store.write import write_trajectories
 from art_otel.trajectories.trajectory import Trajectory, TrajectoryGroup
@@ -30,7 +30,8 @@ class LogEntry:
     """What one log call wrote. It may be awaited, which gives itself.
 
     `file` is the Parquet file, None when only metrics were logged. `metrics` are those of the row, by their full names;
-    `left_out` names those that are not, because they are NaN or infinite.
+    `left_out` names those that were NaN or infinite: a given one is not in the row, a trajectory's not in the file and
+    in no mean.
     """
 
     split: str
@@ -83,6 +84,7 @@ class RunLog:
         checked_name("split", split)
         groups = None if trajectories is None else _grouped(trajectories)
         found = {} if groups is None else batch_metrics(groups, split)
+        unknown = {} if groups is None else prefixed(unknown_metrics(groups), split)
         named = prefixed({**found, **as_numbers(metrics or {})}, split)
         given = None if step is None else checked_step(step)
         with self.folder.alone():
@@ -97,7 +99,7 @@ class RunLog:
             step=at,
             file=file,
             metrics={name: value for name, value in named.items() if name in known},
-            left_out=tuple(name for name in named if name not in known),
+            left_out=tuple(dict.fromkeys([*(name for name in named if name not in known), *unknown])),
         )
 
     def history(self) -> tuple[Row, ...]:

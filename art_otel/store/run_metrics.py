@@ -52,6 +52,12 @@ def batch_metrics(groups: Sequence[TrajectoryGroup], split: str) -> dict[str, fl
     }
 
 
+def unknown_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
+    """The metrics of a batch that are NaN or infinite somewhere, before `prefixed`: such a value is in no mean."""
+    own = (pair for group in groups for one in group.trajectories for pair in one.metrics.items())
+    return {name: value for name, value in (*own, *_group_pairs(groups)) if not math.isfinite(value)}
+
+
 def as_numbers(metrics: Mapping[str, object]) -> dict[str, float]:
     """The metrics as floats; None is NaN. Raises UsageError for what is no number."""
     return {name: _number(name, value) for name, value in metrics.items()}

@@ -7,10 +7,12 @@ from itertools import chain
 import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
+from msgspec import structs
 
 import art_otel
 from art_otel.batches.pairing import PAIRS, Member, pair_up
 from art_otel.batches.preferences import preference_batches
+from art_otel.calls import TokenIds
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import histories
@@ -155,6 +157,39 @@ def test_the_main_conversation_is_compared():
     # The shared answer is trained in another history, but in a pair it counts all the same.
     assert pair.chosen_train == (True, False, True)
     assert report.other_histories == 3
+
+
+def thinking(rollout_id: str, reward: float, *, ids: bool) -> art_otel.Trajectory:
+    """Three answers, each to a prompt whose template dropped the earlier thinking, so that its ids are new."""
+    calls, prompt = [], []
+    for number in range(3):
+        prompt = [*prompt, user(f"question {number}")]
+        sampled = assistant(f"{rollout_id} says {number}", reasoning=f"{rollout_id} thinks {number}")
+        one = call(number, prompt, sampled)
+        if ids:
+            choice = structs.replace(one.choices[0], token_ids=TokenIds.of([10 + number, 0]))
+            one = structs.replace(one, choices=(choice,), prompt_token_ids=TokenIds.of([number] * (number + 1)))
+        calls.append(one)
+        prompt = [*prompt, assistant(sampled.content)]
+    return rollout(calls, rollout_id, group_id="g", reward=reward)
+
+
+def test_recorded_ids_do_not_part_a_conversation(tmp_path):
+    with_ids, without = ([thinking("r-0", 1.0, ids=ids), thinking("r-1", 0.0, ids=ids)] for ids in (True, False))
+    assert [len(histories(one)) for one in with_ids] == [3, 3]
+    (pair,), report = pairs_of(with_ids)
+    assert pair.prompt == ({"role": "user", "content": "question 0"},)
+    assert [message["content"] for message in pair.chosen] == [
+        "r-0 says 0",
+        "question 1",
+        "r-0 says 1",
+        "question 2",
+        "r-0 says 2",
+    ]
+    assert pair.chosen_train == pair.rejected_train == (True, False, True, False, True)
+    assert (report.trajectories_used, report.other_histories) == (2, 0)
+    write_trajectories(with_ids, tmp_path)
+    assert [pair] == pairs_of(tmp_path)[0] == pairs_of(without)[0]
 
 
 def test_what_has_no_conversation_is_counted():

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from art_otel.errors import StoreError, UsageError
-from art_otel.exporting import Exporter, JsonLines, Kind, ParquetFile, export, options_of
+from art_otel.exporting import Exporter, Folder, JsonLines, Kind, ParquetFile, export, options_of
 from art_otel.store import write_trajectories
 from tests.exporting.samples import group
 
@@ -156,6 +156,31 @@ def test_the_dataset_is_never_written_into(tmp_path):
     export(dataset, exporter(**PARQUET), dataset / "below")
     export(dataset, exporter(), dataset / "lines.jsonl")
     export(group()[0], exporter(**PARQUET), dataset / "other.parquet")
+
+
+def test_no_file_that_is_read_is_replaced_however_it_is_named(tmp_path):
+    part = tmp_path / "dataset" / "run-1" / "part-0.parquet"
+    write_trajectories(group(), part)
+    (tmp_path / "link").symlink_to(tmp_path / "dataset")
+    before = part.read_bytes()
+    stars = f"{tmp_path}/dataset/*/part-0.parquet"
+    for source, out in (
+        (stars, part),
+        (stars, part.parent),
+        (f"{tmp_path}/**/*.parquet", tmp_path / "link" / "run-1" / "other.parquet"),
+        ([group()[0], part], tmp_path / "link" / "run-1" / "part-0.parquet"),
+    ):
+        with pytest.raises(UsageError, match="lies in the dataset"):
+            export(source, exporter(**PARQUET), out)
+    folder = kind(sink=lambda _: Folder(), encode=lambda *_: iter([("part-0.parquet", b"mine")]))
+    for source in (part, part.parent):
+        with pytest.raises(UsageError, match="lies in the dataset"):
+            export(source, Exporter(name="mine", summary="", kinds=(folder,)), part.parent)
+    assert [path.name for path in part.parent.iterdir()] == ["part-0.parquet"]
+    assert part.read_bytes() == before
+    export(part, exporter(**PARQUET), part.with_name("other.parquet"))
+    export(group(), Exporter(name="mine", summary="", kinds=(folder,)), part.parent)
+    assert part.read_bytes() == b"mine"
 
 
 def test_a_dataset_that_is_none_is_an_error_and_nothing_is_written(tmp_path):

@@ -1,7 +1,11 @@
 """Sinks: whole files or none, whatever happens on the way."""
 
 import json
+import os
+import subprocess
+import sys
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -95,3 +99,44 @@ def test_a_whole_file_replaces_the_one_before(tmp_path):
         with whole_file(tmp_path / "new" / "a") as file:
             file.write(text)
     assert files(tmp_path) == {"new/a": b"1"}
+
+
+def test_large_rows_wait_in_small_groups(tmp_path):
+    sink = ParquetFile(pa.schema({"ids": pa.list_(pa.int32()), "said": pa.list_(pa.struct({"text": pa.string()}))}))
+    long = {"ids": [1] * 400_000, "said": []}
+    packed = {"ids": np.ones(4_000_000, np.int32), "said": [{"text": "a" * 4_000_000}] * 4}
+    rows = [long] * 4 + [packed] * 2 + [{"ids": [], "said": []}] * 1025
+    _, (file,) = sink.write(iter(rows), tmp_path / "a.parquet")
+    metadata = pq.read_metadata(file)
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    assert sizes == [3, 2, 1024, 2]
+    found = pq.read_table(file)["ids"].to_pylist()
+    assert list(map(len, found)) == [len(row["ids"]) for row in rows]
+
+
+def test_who_writes_to_one_name_is_not_in_the_way_of_others(tmp_path):
+    path = tmp_path / "a"
+    with whole_file(path) as first:
+        first.write(b"1")
+        with whole_file(path) as second:
+            second.write(b"2")
+        assert path.read_bytes() == b"2"
+    assert files(tmp_path) == {"a": b"1"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there it is known which process is alive")
+@pytest.mark.parametrize("sink", ["whole_file", "folder"])
+def test_what_killed_processes_left_is_removed(tmp_path, sink):
+    code = (
+        "import os, pathlib, sys; from art_otel.exporting import whole_file; folder = pathlib.Path(sys.argv[1])\n"
+        "with whole_file(folder / 'a'), whole_file(folder / 'b'): os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert len(files(tmp_path)) == 2
+    (tmp_path / ".mine.tmp").write_bytes(b"mine")
+    if sink == "whole_file":
+        with whole_file(tmp_path / "a") as file:
+            file.write(b"1")
+    else:
+        Folder().write(iter([("a", b"1")]), tmp_path)
+    assert files(tmp_path) == {"a": b"1", ".mine.tmp": b"mine"}

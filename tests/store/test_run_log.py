@@ -104,6 +104,19 @@ def test_what_is_unknown_is_absent_and_counted(run_log):
     assert metrics(run_log.log([], "val", 1)) == {}
 
 
+def test_a_metric_of_a_trajectory_that_is_no_finite_number_is_left_out_and_named(run_log):
+    odd = one("b", metrics={"acc": math.nan, "kl": math.inf, "turns": 2.0})
+    group = TrajectoryGroup(
+        group_id="g", trajectories=[one("a", metrics={"acc": 1.0}), odd], metrics={"agree": math.nan}
+    )
+    entry = run_log.log([group], "train", 0)
+    assert metrics(entry) == {"train/acc": 1.0, "train/turns": 2.0, "train/exception_rate": 0.0}
+    assert entry.left_out == ("train/acc", "train/kl", "train/group_agree")
+    # ART's reader refuses a file in which a metric is null.
+    assert pl.read_parquet(entry.file)["metrics"].to_list() == ['{"acc":1.0}', '{"turns":2.0}']
+    assert [trajectory.metrics for trajectory in read_trajectories(entry.file)] == [{"acc": 1.0}, {"turns": 2.0}]
+
+
 def test_what_is_no_finite_number_is_left_out_and_named(run_log):
     entry = run_log.log(metrics={"loss": math.nan, "kl": math.inf, "later": None, "lr": 1e-5}, split="train", step=0)
     assert entry.metrics == {"train/lr": 1e-5}

@@ -14,13 +14,14 @@ from typing import Any, Final, TypeAlias
 from art_otel import attributes as names
 from art_otel.batches.gathering import Gatherer, Lengths
 from art_otel.batches.report import BatchReport
-from art_otel.exporting import Credited, Notes
+from art_otel.exporting import Credited, Notes, unrewarded
 from art_otel.trajectories import CompletionSpan, Trajectory
 from art_otel_agentlightning.config import TripletsConfig
 from art_otel_agentlightning.triplet import Sampled, triplet
 
 JsonObject: TypeAlias = dict[str, Any]
 
+NULL: Final = "final rewards that are null, for which Agent Lightning's trainer takes 0: {}"
 EARLIER: Final = "rollouts whose calls have different rewards, written with the last (reward=each keeps them)"
 _ANY_LENGTH: Final = Lengths(max_tokens=None, too_long="leave_out")
 
@@ -72,6 +73,8 @@ def _sampled(trajectory: Trajectory, span: CompletionSpan, ids: list[int], logpr
 
 def _rollout(trajectory: Trajectory, found: Sequence[_Rewarded], config: TripletsConfig, notes: Notes) -> JsonObject:
     final = next((one.reward for one in reversed(found) if one.reward is not None), None)
+    if final is None:
+        notes.changed[NULL.format(unrewarded(trajectory) or "no reward")] += 1
     given = [one.reward for one in found]
     if config.reward == "last":
         notes.changed[EARLIER] += len(set(given)) > 1

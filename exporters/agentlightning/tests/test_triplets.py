@@ -18,7 +18,8 @@ from art_otel.testing import trajectories
 from art_otel.trajectories import Reward, token_histories
 from art_otel_agentlightning import EXPORTER
 from art_otel_agentlightning.config import TripletsConfig
-from art_otel_agentlightning.encode import EARLIER, encode_triplets
+from art_otel_agentlightning.encode import EARLIER, NULL, encode_triplets
+from art_otel_agentlightning.triplet import NO_LOGPROBS
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import (
     LOOK_UP,
@@ -27,6 +28,7 @@ from tests.exporting.samples import (
     asked,
     branching,
     completion_ids,
+    conversation,
     failed,
     found,
     group,
@@ -145,7 +147,7 @@ def test_unknown_logprobs_are_absent(value):
     notes = Notes()
     (record,) = records([trajectory], notes=notes)
     assert "logprobs" not in record["triplets"][0]["response"]
-    assert sum(notes.changed.values()) == 1
+    assert +notes.changed == Counter({NO_LOGPROBS: 1, NULL.format("no reward"): 1})
 
 
 def test_rewards_of_steps():
@@ -193,6 +195,22 @@ def test_messages_that_nobody_recorded():
     (record,) = records([replace(trajectory, turns=(turn,))])
     (one,) = record["triplets"]
     assert (one["prompt"]["raw_content"], one["response"]["raw_content"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        (None, "no reward"),
+        (float("nan"), "unusable reward"),
+        (float("-inf"), "unusable reward"),
+        (1e300, "unusable reward"),
+    ],
+)
+def test_a_reward_that_their_trainer_would_take_for_0_is_told(reward, reason):
+    notes = Notes()
+    (record,) = records([conversation("r", "Rain.", reward)], notes=notes)
+    assert record["final_reward"] is None
+    assert notes.changed == Counter({NULL.format(reason): 1})
 
 
 def test_golden(tmp_path):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from art_otel.batches.shelf import Shelf
 from art_otel.errors import UsageError
-from art_otel.exporting import Credited, Notes
+from art_otel.exporting import Credited, Notes, check_place, unrewarded
 from art_otel.store import write_trajectories
 from art_otel.store.run_folder import checked_name
 from art_otel.trajectories import Trajectory
@@ -29,7 +29,7 @@ class Logged(NamedTuple):
 
 
 def encode_log(items: Iterator[Credited], config: LogConfig, notes: Notes) -> Iterator[Logged]:
-    """Every trajectory that has a reward, and whose split can be a folder."""
+    """Every trajectory that has a usable reward, and whose split can be a folder."""
     for item in items:
         trajectory = item.trajectory
         split, step = trajectory.split, trajectory.training_step
@@ -45,8 +45,9 @@ def encode_log(items: Iterator[Credited], config: LogConfig, notes: Notes) -> It
 
 
 def _reason_against(trajectory: Trajectory) -> str | None:
-    if trajectory.reward is None:
-        return "no reward"
+    reason = unrewarded(trajectory)
+    if reason is not None:
+        return reason
     if trajectory.training_step is not None and trajectory.training_step < 0:
         return "a training step below 0"
     try:
@@ -63,7 +64,7 @@ class LogFolder:
     suffix: str = ""
 
     def write(self, records: Iterator[Logged], out: Path) -> tuple[int, tuple[Path, ...]]:
-        """Write the files, replacing those of the same split and step."""
+        """Write the files, replacing those of the same split and step. Raises UsageError before it replaces any."""
         files: dict[Path, list[tuple[tuple[str, int, str], int]]] = {}
         count = 0
         with Shelf[Trajectory]() as shelf:
@@ -72,6 +73,8 @@ class LogFolder:
                 path = out / "trajectories" / checked_name("split", record.split) / f"{record.step:04d}.parquet"
                 files.setdefault(path, []).append((record.trajectory.order, count))
                 count += 1
+            for path in files:
+                check_place(path)
             for path, members in files.items():
                 write_trajectories((shelf[number] for _, number in sorted(members)), path)
         return count, tuple(files)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, cast
 from art_otel import attributes as names
 from art_otel.batches.chat_message import chat_message
 from art_otel.batches.plan import Worth
-from art_otel.exporting import Notes
+from art_otel.exporting import Notes, policy_number, unrewarded
 from art_otel.spans import Value
 from art_otel.store.art import art_metadata
 from art_otel.trajectories import History, Trajectory, histories
@@ -40,7 +40,7 @@ def art_trajectory(
     paths = histories(trajectory)
     if not paths:
         raise RefusedError("nothing sampled")
-    reward = _reward(worth)
+    reward = _reward(trajectory, worth)
     known = [path for path in paths if path.messages is not None]
     notes.left_out[UNKNOWN] += len(paths) - len(known)
     if not known:
@@ -59,14 +59,14 @@ def art_trajectory(
     }
 
 
-def _reward(worth: Sequence[Worth]) -> float:
+def _reward(trajectory: Trajectory, worth: Sequence[Worth]) -> float:
     """The one reward that all turns have."""
     rewards = {one.reward for one in worth}
     if len(rewards) > 1:
         raise RefusedError("turns of different rewards, where ART has one a trajectory")
     reward = next(iter(rewards), None)
     if reward is None:
-        raise RefusedError("no reward")
+        raise RefusedError(unrewarded(trajectory) or "no reward")
     return reward
 
 
@@ -112,14 +112,10 @@ def _is_function(tool: object) -> bool:
 def _versions(trajectory: Trajectory, notes: Notes) -> JsonObject:
     given = trajectory.policy_version
     texts = () if given is None else (given.first, given.last)
-    numbers = [_number(text) for text in texts]
+    numbers = [policy_number(text) for text in texts]
     notes.changed[NO_VERSION] += numbers.count(None)
     first, last = numbers or (None, None)
     return {"initial_policy_version": first, "final_policy_version": last}
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _metrics(metrics: Mapping[str, float], notes: Notes) -> dict[str, float]:

@@ -6,7 +6,7 @@ import pytest
 
 from art_otel.errors import UsageError
 from art_otel.exporting import Choice, export
-from art_otel.store import read_trajectories
+from art_otel.store import RunLog, read_trajectories
 from art_otel_art import EXPORTER
 from tests.exporting.samples import conversation, samples
 
@@ -50,11 +50,17 @@ def test_what_is_read_back_is_whole(tmp_path):
     [
         ({"split": "../up"}, "a split that cannot be a folder"),
         ({"split": ""}, "a split that cannot be a folder"),
+        ({"split": "s" * 256}, "a split that cannot be a folder"),
+        ({"split": "é" * 128}, "a split that cannot be a folder"),
         ({"training_step": -1}, "a training step below 0"),
+        ({"reward": float("nan")}, "unusable reward"),
+        ({"reward": 1e300}, "unusable reward"),
     ],
 )
 def test_what_has_no_place_is_left_out_with_the_reason(tmp_path, fields, reason):
-    report = logged([conversation("a", "1", 1.0, **fields), conversation("b", "2", None)], tmp_path / "out")
+    report = logged(
+        [conversation("a", "1", **({"reward": 1.0} | fields)), conversation("b", "2", None)], tmp_path / "out"
+    )
     assert report.trajectories_left_out == {reason: 1, "no reward": 1}
     assert (report.records, report.files) == (0, ())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -66,3 +72,17 @@ def test_options_that_are_no_place_are_refused(tmp_path, config):
     with pytest.raises(UsageError):
         logged(rollouts, tmp_path / "out", config=config)
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_the_run_folder_that_is_read_is_not_written_to(tmp_path):
+    log = RunLog("project", "name", tmp_path / "art", report_metrics=[])
+    log.log([conversation("a", "1", 1.0), conversation("b", "2", None), conversation("c", "3", 0.0)], "train", step=3)
+    folder, file = log.folder.path, log.folder.trajectories("train", 3)
+    before = file.read_bytes()
+    for source in (file, file.parent, f"{folder}/trajectories/*/*.parquet"):
+        with pytest.raises(UsageError, match="lies in the dataset"):
+            logged(source, folder)
+    assert file.read_bytes() == before
+    report = logged(file.parent, tmp_path / "other")
+    logged(report.files[0], folder)
+    assert [one.rollout_id for one in read_trajectories(file)] == ["a", "c"]

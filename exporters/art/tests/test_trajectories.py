@@ -202,6 +202,14 @@ def test_numbers_that_art_cannot_hold_are_left_out_and_told():
     assert trajectory["initial_policy_version"] is None
 
 
+@pytest.mark.parametrize("version", [str(2**63), "9" * 5000])
+def test_policy_versions_that_no_number_holds_are_left_out_and_told(version):
+    versions = PolicyVersions(first="7", last=version)
+    trajectory, notes = only(conversation("a", "1", 1.0, policy_version=versions))
+    assert (trajectory["initial_policy_version"], trajectory["final_policy_version"]) == (7, None)
+    assert notes.changed["policy versions that are no whole number left out"] == 1
+
+
 def test_per_step_credit_leaves_out_what_has_no_single_reward(tmp_path):
     report = export(samples(), EXPORTER, tmp_path, choice=Choice(advantage="grpo"))
     assert report.trajectories_used == 5

@@ -106,12 +106,16 @@ def _content_part(part: JsonObject, media: Media) -> JsonObject | None:
 
 def _media_type(told: object, url: object) -> str | None:
     """A MIME type that ATIF has; where none was recorded, as the URL ends."""
-    if isinstance(told, str):
-        name = told.strip().lower()
-    else:
-        name = mimetypes.guess_type(urlsplit(url).path)[0] or "" if isinstance(url, str) else ""
+    name = told.strip().lower() if isinstance(told, str) else _guessed(url) if isinstance(url, str) else ""
     name = _OTHER_NAMES.get(name, name)
     return name if name in _SUFFIXES else None
+
+
+def _guessed(url: str) -> str:
+    try:
+        return mimetypes.guess_type(urlsplit(url).path)[0] or ""
+    except ValueError:  # no URL, such as http://[x/a.png
+        return ""
 
 
 def _file(data: str, suffix: str, media: Media) -> str | None:

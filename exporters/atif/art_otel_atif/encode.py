@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from art_otel.exporting import Credited, Notes
+from art_otel.batches.message_paths import message_paths
+from art_otel.exporting import NULL_REWARD, Credited, Notes, unrewarded
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media
 from art_otel_atif.document import document
 from art_otel_atif.names import Stems
-from art_otel_atif.paths import message_paths
 from art_otel_atif.steps import Subject
 
 NOTHING_SAMPLED: Final = "nothing sampled"
@@ -40,5 +40,7 @@ def encode_trajectories(
         if found is None:
             notes.trajectories_left_out[NOTHING_SAMPLED] += 1
             continue
+        if unrewarded(item.trajectory) == "unusable reward":
+            notes.changed[NULL_REWARD] += 1
         yield from media.files.items()
         yield f"{stem}.json", msgspec.json.encode(found) + b"\n"

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel.calls import InferenceCall
+from art_otel.exporting import unrewarded
 from art_otel.trajectories import Reward, Trajectory
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -19,8 +20,13 @@ _EMPTY: Final[tuple[object, ...]] = (None, (), {})
 
 
 def trajectory_facts(trajectory: Trajectory) -> JsonObject:
-    """Of the document: who, when, how it went and every reward. Times are ns since the epoch."""
+    """Of the document: who, when, how it went and every reward. Times are ns since the epoch.
+
+    A final reward that is no usable number is unknown here; `rewards` tell what was given.
+    """
     found = _known({field.name: getattr(trajectory, field.name) for field in fields(Trajectory)}, _IN_DOCUMENT)
+    if unrewarded(trajectory):
+        found.pop("reward", None)
     answered = {turn.call for turn in trajectory.turns if turn.message is not None}
     silent = [call for place, call in enumerate(trajectory.calls) if place not in answered]
     lists = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
+from art_otel.batches.message_paths import MessagePaths
 from art_otel.batches.plan import Worth
 from art_otel.calls import InferenceCall, Message
 from art_otel.exporting import Notes
@@ -20,7 +21,6 @@ from art_otel_atif.content import Media
 from art_otel_atif.facts import call_facts
 from art_otel_atif.messages import Said, say
 from art_otel_atif.metrics import known, step_metrics
-from art_otel_atif.paths import Paths
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -39,7 +39,7 @@ class Subject:
     """What the steps of a document are made of. `worth` has shape (turns,)."""
 
     trajectory: Trajectory
-    paths: Paths
+    paths: MessagePaths
     worth: tuple[Worth, ...]
     config: TrajectoriesConfig
     notes: Notes

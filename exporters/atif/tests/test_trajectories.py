@@ -14,7 +14,7 @@ from msgspec import structs
 from art_otel.batches.plan import Worth
 from art_otel.calls import Choice as Sampled
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.exporting import Choice, Credited, Notes, export
+from art_otel.exporting import NULL_REWARD, Choice, Credited, Notes, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig
@@ -319,6 +319,7 @@ UNSAID = {
     "a path": {"type": "image", "url": "a/b.png"},
     "another kind": {"type": "image", "url": "https://example.org/a.mp3"},
     "another MIME type": {"type": "image", "url": "https://example.org/a", "mime_type": "image/tiff"},
+    "no URL": {"type": "image", "url": "http://[x/a.png"},
     "nothing": {"type": "audio"},
     "a file": {"type": "file", "id": "f"},
 }
@@ -355,6 +356,13 @@ def test_parts_that_are_no_strict_json_stay_as_text():
     document, changed = one_document(rollout(chat(Message(role="user", content="x", parts=parts), assistant("a"))))
     assert document["steps"][0]["extra"] == {"parts": [parts]}
     assert changed == {"content that ATIF has no words for put into extra": 1}
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("-inf"), 1e300])
+def test_an_unusable_reward_is_left_out_and_told(reward):
+    document, changed = one_document(rollout(chat(user("q"), assistant("a")), reward=reward))
+    assert "reward" not in document["extra"]
+    assert changed == {NULL_REWARD: 1}
 
 
 def test_files_have_safe_names_of_their_own():

@@ -7,7 +7,6 @@ and final_reward what of it the steps do not have. What is unknown is null, or a
 Source: `tinker_cookbook.rl.rollout_logging` (schema_version 1) and `stores.training_store` of tinker-cookbook 0.6.1.
 """
 
-import json
 import math
 import re
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from art_otel.batches.shelf import Shelf
-from art_otel.exporting import Credited, Folder, Notes
+from art_otel.exporting import NULL_REWARD, Credited, Folder, Notes, policy_number, unrewarded
 from art_otel.trajectories import Trajectory
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.steps import FINAL_REWARD, step_records
@@ -72,6 +71,8 @@ def encode_rollouts(items: Iterator[Credited], config: RolloutsConfig, notes: No
         label, base_name = _names(split)
         path = f"iteration_{iteration:06d}/{base_name}_rollout_summaries.jsonl"
         group_idx, traj_idx = numbers.of(path, trajectory.group_id)
+        if unrewarded(trajectory) == "unusable reward":
+            notes.changed[NULL_REWARD] += 1
         place = {"split": label, "iteration": iteration, "group_idx": group_idx, "traj_idx": traj_idx}
         yield path, msgspec.json.encode(_record(trajectory, place, traces=config.traces)) + b"\n"
 
@@ -102,7 +103,7 @@ def _names(split: str) -> tuple[str, str]:
 
 def _record(trajectory: Trajectory, place: JsonObject, *, traces: bool) -> JsonObject:
     steps = step_records(trajectory, traces=traces)
-    total = trajectory.reward
+    total = None if unrewarded(trajectory) else trajectory.reward
     return {
         "schema_version": 1,
         **place,
@@ -138,16 +139,15 @@ def _final_reward(trajectory: Trajectory, steps: list[JsonObject], total: float)
 
 def _client_step(trajectory: Trajectory) -> int | None:
     """The policy version, where it is the number of a step."""
-    version = trajectory.policy_version
-    return int(version.first) if version is not None and version.first.isascii() and version.first.isdigit() else None
+    return None if trajectory.policy_version is None else policy_number(trajectory.policy_version.first)
 
 
 def _tags(trajectory: Trajectory) -> list[str]:
     """Those that `art_otel_tinker.trace_builder` recorded, else the name."""
     told = trajectory.metadata.get("tags")
     try:
-        found = json.loads(told) if isinstance(told, str) else told
-    except (ValueError, RecursionError):
+        found = msgspec.json.decode(told) if isinstance(told, str) else told
+    except (msgspec.DecodeError, RecursionError):
         found = None
     if isinstance(found, list):
         return [str(tag) for tag in found]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] # JSON

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import TokenIds
-from art_otel.exporting import Choice, Credited, Notes, export
+from art_otel.exporting import NULL_REWARD, Choice, Credited, Notes, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, rollout_traces
 from art_otel_tinker.config import RolloutsConfig
@@ -197,6 +197,13 @@ def test_metrics_and_logs_of_the_environment_stand_where_tinker_has_them():
     assert (step["metrics"], step["trace"]["env_state"], step["ob_len"]) == ({}, {"metrics": 3}, 0)
 
 
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e300])
+def test_an_unusable_reward_is_null_and_told(reward):
+    ((_, record),), notes = encoded(conversation("r", "Rain.", reward))
+    assert (record["total_reward"], record["final_reward"]) == (None, None)
+    assert notes.changed == {NULL_REWARD: 1}
+
+
 def test_traces_can_be_left_out():
     (((_, record),), _) = encoded(branching(), traces=False)
     with_traces = record_of(branching())
@@ -212,6 +219,7 @@ def test_traces_can_be_left_out():
         ({"tags": ["sums", 3]}, ["sums", "3"]),
         ({"tags": "no list"}, ["weather"]),
         ({"tags": "3"}, ["weather"]),
+        ({"tags": '["\\ud83d"]'}, ["weather"]),
         ({}, ["weather"]),
     ],
 )
@@ -219,7 +227,10 @@ def test_tags(metadata, tags):
     assert record_of(conversation("r", "Rain.", 1.0, metadata=metadata))["tags"] == tags
 
 
-@pytest.mark.parametrize(("version", "step"), [("7", 7), ("v7", None), ("²", None), ("", None)])
+@pytest.mark.parametrize(
+    ("version", "step"),
+    [("7", 7), ("v7", None), ("²", None), ("", None), ("9" * 20, None), ("9" * 5000, None)],
+)
 def test_the_step_of_the_sampling_client(version, step):
     versions = PolicyVersions(first=version, last="9")
     assert record_of(conversation("r", "Rain.", 1.0, policy_version=versions))["sampling_client_step"] == step

@@ -45,5 +45,8 @@ class DatabaseConfig(ExperiencesConfig):
 
     table: Annotated[
         str,
-        Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$", description="name of the table, Trinity's name of the buffer"),
+        Meta(
+            pattern=r"^(?![Ss][Qq][Ll][Ii][Tt][Ee]_)[A-Za-z_][A-Za-z0-9_]*\Z",
+            description="name of the table, Trinity's name of the buffer",
+        ),
     ] = "experience_buffer"

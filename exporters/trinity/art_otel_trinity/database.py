@@ -17,7 +17,7 @@ from art_otel_trinity.experience import Experience
 from art_otel_trinity.wire import to_bytes
 
 _TABLES: Final = """
-CREATE TABLE {table} (
+CREATE TABLE "{table}" (
     id INTEGER NOT NULL,
     timestamp DATETIME DEFAULT CURRENT_TIMESTAMP,
     task_id VARCHAR(64),
@@ -28,7 +28,7 @@ CREATE TABLE {table} (
     consumed INTEGER,
     PRIMARY KEY (id)
 );
-CREATE TABLE {table}_blob (
+CREATE TABLE "{table}_blob" (
     id INTEGER NOT NULL,
     experience_bytes BLOB NOT NULL,
     PRIMARY KEY (id)
@@ -54,13 +54,13 @@ class DatabaseFile:
             count = self._insert(database, records)
             database.execute("COMMIT")
             for column in _INDEXED:
-                database.execute(f"CREATE INDEX ix_{self.table}_{column} ON {self.table} ({column})")
+                database.execute(f'CREATE INDEX "ix_{self.table}_{column}" ON "{self.table}" ({column})')
         return count, (out,)
 
     def _insert(self, database: sqlite3.Connection, records: Iterator[Experience]) -> int:
         # Nobody reads the time; that of the export would make equal exports differ.
-        row = f"INSERT INTO {self.table} VALUES (?, NULL, ?, ?, ?, ?, ?, 0)"  # noqa: S608 # a plain name
-        blob = f"INSERT INTO {self.table}_blob VALUES (?, ?)"  # noqa: S608 # as above
+        row = f'INSERT INTO "{self.table}" VALUES (?, NULL, ?, ?, ?, ?, ?, 0)'  # noqa: S608 # a plain name
+        blob = f'INSERT INTO "{self.table}_blob" VALUES (?, ?)'  # noqa: S608 # as above
         number = 0
         for number, record in enumerate(records, start=1):
             eid, version = record.eid, record.model_version

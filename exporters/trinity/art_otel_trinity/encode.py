@@ -41,14 +41,21 @@ def encode_payloads(items: Iterator[Credited], config: ExperiencesConfig, notes:
 def _numbered(items: Iterator[Credited]) -> Iterator[tuple[Credited, Run]]:
     """The trajectories, numbered within their tasks."""
     runs = Counter[tuple[int | str, str]]()
+    traces: dict[tuple[int | str, str], str] = {}
     for item in items:
-        batch, task = _task(item.trajectory)
+        batch, task = _task(item.trajectory, traces)
         yield item, Run(batch, task, runs[batch, task])
         runs[batch, task] += 1
 
 
-def _task(trajectory: Trajectory) -> tuple[int | str, str]:
-    """Batch and task. Without a group each attempt is a task of its own; Trinity's own word for no batch is ""."""
+def _task(trajectory: Trajectory, traces: dict[tuple[int | str, str], str]) -> tuple[int | str, str]:
+    """Batch and task. Without a group each attempt is a task of its own; Trinity's own word for no batch is "".
+
+    `traces` are those of the attempts met so far: another trace is another run of the same id, not compared with it.
+    """
     batch = "" if trajectory.training_step is None else trajectory.training_step
-    attempt = f".attempt-{trajectory.attempt}" if trajectory.attempt else ""
-    return batch, f"{trajectory.rollout_id}{attempt}" if trajectory.group_id is None else trajectory.group_id
+    if trajectory.group_id is not None:
+        return batch, trajectory.group_id
+    alone = trajectory.rollout_id + (f".attempt-{trajectory.attempt}" if trajectory.attempt else "")
+    trace = trajectory.trace_id
+    return batch, alone if traces.setdefault((batch, alone), trace) == trace else f"{alone}.{trace}"

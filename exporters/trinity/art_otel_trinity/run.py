@@ -15,7 +15,7 @@ from art_otel.batches.chat_message import chat_message
 from art_otel.batches.gathering import Gatherer, Lengths
 from art_otel.batches.report import BatchReport
 from art_otel.batches.sequences import Sequence as TokenSequence
-from art_otel.exporting import Credited, Notes
+from art_otel.exporting import Credited, Notes, policy_number
 from art_otel.trajectories import CompletionSpan, Trajectory
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
@@ -142,7 +142,7 @@ def _token_level_reward(piece: _Piece) -> NDArray[np.float32] | None:
 
 def _info(trajectory: Trajectory, piece: _Piece, notes: Notes) -> dict[str, Any]:
     told = _version(trajectory, piece)
-    version = _number(told)
+    version = policy_number(told, largest=_LARGEST)
     notes.changed[NO_VERSION] += told is not None and version is None
     known = {
         "rollout_id": trajectory.rollout_id,
@@ -162,9 +162,3 @@ def _version(trajectory: Trajectory, piece: _Piece) -> str | None:
     if version is not None or trajectory.policy_version is None:
         return version
     return trajectory.policy_version.first
-
-
-def _number(text: str | None) -> int | None:
-    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > len(str(_LARGEST)):
-        return None
-    return int(text) if int(text) <= _LARGEST else None

@@ -232,6 +232,30 @@ def test_attempts_without_a_group_are_tasks_of_their_own():
     assert [(one.eid.task, one.eid.run) for one in told] == [("r", 0), ("r", 1), ("r.attempt-1", 0)]
 
 
+def test_runs_without_a_group_that_share_an_id_are_tasks_of_their_own():
+    alone = conversation("r", "Rain.", 1.0, group_id=None)
+    other = replace(alone, trace_id="cd" * 16, reward=0.0)
+    told = experiences([alone, other])
+    assert [(one.eid.task, one.eid.run) for one in told] == [("r", 0), (f"r.{'cd' * 16}", 0)]
+    assert [one.advantages.tolist() for one in told] == [[0.0] * len(one.action_mask) for one in told]
+
+
+@pytest.mark.parametrize("table", ["select", "order", "a"])
+def test_any_plain_name_can_be_that_of_the_table(tmp_path, table):
+    export(group(), EXPORTER, tmp_path / "x.db", config={"table": table})
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        assert database.execute(f'SELECT count(*) FROM "{table}"').fetchone() == (3,)
+        indexes = database.execute("SELECT name FROM sqlite_master WHERE type = 'index'").fetchall()
+    assert (f"ix_{table}_task_id",) in indexes
+
+
+@pytest.mark.parametrize("table", ["sqlite_x", "SQLite_x", "experience_buffer\n", "a b", "", "1a", 'a"b', "é"])
+def test_names_that_no_table_can_have_are_refused(tmp_path, table):
+    with pytest.raises(UsageError, match="table"):
+        export(group(), EXPORTER, tmp_path / "x.db", config={"table": table})
+    assert not list(tmp_path.iterdir())
+
+
 def rows(path: Path, table="experience_buffer"):
     with closing(sqlite3.connect(path)) as database:
         return list(database.execute(f"SELECT * FROM {table}"))

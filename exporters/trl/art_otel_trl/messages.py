@@ -4,9 +4,10 @@ Invariant: content is text. What a template cannot be told raises FormatError, w
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
 
 from art_otel.exporting import Notes
 from art_otel.spans import Value
@@ -61,9 +62,9 @@ def _object(arguments: str) -> Message | None:
     if not arguments.strip():
         return {}
     try:
-        found: object = json.loads(arguments)
+        found: object = msgspec.json.decode(arguments)
         return cast(Message, found) if isinstance(found, dict) and _is_plain(cast(object, found)) else None
-    except (ValueError, RecursionError):
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 
@@ -72,4 +73,4 @@ def _is_plain(value: object) -> bool:
         return all(map(_is_plain, cast(dict[str, object], value).values()))
     if isinstance(value, list):
         return all(map(_is_plain, cast(list[object], value)))
-    return value in _INT64 if isinstance(value, int) else not isinstance(value, float) or math.isfinite(value)
+    return not isinstance(value, int) or value in _INT64

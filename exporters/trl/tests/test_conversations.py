@@ -92,12 +92,31 @@ def test_arguments_are_the_object_or_the_text(arguments):
 
 
 @pytest.mark.parametrize(
-    "text", ["[1]", "no json", '{"a": NaN}', '{"a": [1e999]}', f'{{"a": {2**63}}}', '{"a":' * 2000 + "1" + "}" * 2000]
+    "text",
+    [
+        "[1]",
+        "no json",
+        '{"a": NaN}',
+        '{"a": [1e999]}',
+        f'{{"a": {2**63}}}',
+        '{"a":' * 2000 + "1" + "}" * 2000,
+        '{"a": ["\\ud83d"]}',
+        '{"\\udc00": 1}',
+    ],
 )
 def test_arguments_that_datasets_would_not_read_stay_text(text):
     (row,), notes = chats(rollout(chat(user("q"), looking(text), answer("rain"), assistant("Rain."))))
     assert messages_of(row)[1]["tool_calls"][0]["function"]["arguments"] == text
     assert notes.changed == Counter({NO_OBJECT: 1})
+
+
+def test_half_a_character_in_arguments_costs_no_file(tmp_path):
+    good = [user("q"), looking('{"a": "\\ud83d\\ude00"}'), answer("rain"), assistant("Rain.")]
+    bad = [user("q"), looking('{"a": "\\ud83d"}'), answer("rain"), assistant("Sun.")]
+    for kind, changed in (("chat", 1), ("dpo", 1)):
+        report = export(two(good, bad), "trl", tmp_path / f"{kind}.parquet", kind=kind)
+        assert report.changed[NO_OBJECT] == changed
+        assert "😀" in str(pq.read_table(tmp_path / f"{kind}.parquet").to_pylist())
 
 
 def test_no_arguments_are_the_empty_object():

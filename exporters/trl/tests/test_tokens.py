@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import art_otel
 from art_otel.calls import Choice, InferenceCall, TokenIds
 from art_otel.errors import UsageError
-from art_otel.exporting import Notes, export
+from art_otel.exporting import NULL_REWARD, Notes, export
 from art_otel.testing import trajectories
 from art_otel_trl.config import GrpoConfig, SftConfig
 from art_otel_trl.live import live_rollouts
@@ -99,6 +99,15 @@ def test_prompt_and_completion_are_the_history_up_to_its_last_trained_token(roll
         known = [np.nan if logprob is None else logprob for logprob in row["logprobs"]]
         np.testing.assert_array_equal(known, sequence.logprobs[len(row["prompt_ids"]) : len(ids)])
         assert row["reward"] == sequence.reward
+
+
+@pytest.mark.parametrize("kind", ["sft", "grpo"])
+def test_unusable_rewards_are_null_and_told(tmp_path, kind):
+    rewards = [1.0, None, float("nan"), float("inf"), 1e300]
+    rollouts = [conversation(f"r-{place}", "Rain.", reward) for place, reward in enumerate(rewards)]
+    report = export(rollouts, "trl", tmp_path / "a.parquet", kind=kind)
+    assert pq.read_table(tmp_path / "a.parquet")["reward"].to_pylist() == [1.0, None, None, None, None]
+    assert report.changed[NULL_REWARD] == 3
 
 
 def test_a_sampled_first_token_is_told():

@@ -1,12 +1,16 @@
 """Decoding: a message of an `sft` row as a chat template takes it, with only what it has."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+import msgspec
+
 
 def template_message(message: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:
-    """The message without the nulls of its columns; arguments that are a JSON object parsed unless `as_text`."""
+    """The message without the nulls of its columns; arguments that are a JSON object parsed unless `as_text`.
+
+    What half a character, NaN and the like make invalid is no JSON and stays text.
+    """
     said = {name: value for name, value in message.items() if value is not None}
     if "tool_calls" in said:
         said["tool_calls"] = [_call(call, as_text=as_text) for call in said["tool_calls"]]
@@ -22,7 +26,7 @@ def _call(call: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:
 
 def _parsed(arguments: str) -> object:
     try:
-        found: object = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
+        found: object = msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError):
         return arguments
     return cast(object, found) if isinstance(found, dict) else arguments

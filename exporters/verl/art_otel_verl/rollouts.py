@@ -27,9 +27,9 @@ END_CUT: Final = "tokens behind the last trained completion cut"
 
 def encode_rollouts(items: Iterator[Credited], config: RolloutsConfig, notes: Notes) -> Iterator[Row]:
     """A row for each token history that trains something."""
-    steps: dict[str, int | None] = {}
+    uids = _Uids()
     for item in items:
-        uid = _uid(item.trajectory, steps)
+        uid = uids.of(item.trajectory)
         sequences = _sequences(item, config, notes)
         kept = [sequence for sequence in sequences if sequence.completions[0].start > 0]
         if len(kept) < len(sequences):
@@ -56,25 +56,35 @@ def _sequences(item: Credited, config: RolloutsConfig, notes: Notes) -> list[Seq
     return found
 
 
-def _uid(trajectory: Trajectory, steps: dict[str, int | None]) -> str:
-    """What verl compares rows by: the group, of one training step. `steps` are those of the groups met so far."""
-    if trajectory.group_id is None:
+class _Uids:
+    """What verl compares rows by: a group's members of one training step. Others are compared with nothing."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int | None] = {}
+        self._traces: dict[str, str] = {}
+
+    def of(self, trajectory: Trajectory) -> str:
+        """The uid of a trajectory's rows."""
+        group, step = trajectory.group_id, trajectory.training_step
+        if group is not None:
+            # The first step that a group is met in needs no mark.
+            return group if self._steps.setdefault(group, step) == step else f"{group} of step {step}"
         attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
-        return f"rollout {trajectory.rollout_id}{attempt}"  # compared with nothing but itself
-    same = steps.setdefault(trajectory.group_id, trajectory.training_step) == trajectory.training_step
-    return trajectory.group_id if same else f"{trajectory.group_id} of step {trajectory.training_step}"
+        uid = f"rollout {trajectory.rollout_id}{attempt}"
+        trace = trajectory.trace_id
+        return uid if self._traces.setdefault(uid, trace) == trace else f"{uid} of trace {trace}"
 
 
 def _row(sequence: Sequence, config: RolloutsConfig, uid: str) -> Row:
     start, end = sequence.completions[0].start, sequence.completions[-1].end
     logprobs, scores = sequence.logprobs[start:end], _scores(sequence, config)
     return {
-        "prompts": sequence.input_ids[:start].tolist(),
-        "responses": sequence.input_ids[start:end].tolist(),
-        "response_mask": sequence.loss_mask[start:end].astype(int).tolist(),
-        "rollout_log_probs": None if np.isnan(logprobs).any() else logprobs.tolist(),
-        "rm_scores": None if scores is None else scores[start:end].tolist(),
-        "advantages": None if sequence.advantages is None else sequence.advantages[start:end].tolist(),
+        "prompts": sequence.input_ids[:start],
+        "responses": sequence.input_ids[start:end],
+        "response_mask": sequence.loss_mask[start:end].astype(np.int8),
+        "rollout_log_probs": None if np.isnan(logprobs).any() else logprobs,
+        "rm_scores": None if scores is None else scores[start:end],
+        "advantages": None if sequence.advantages is None else sequence.advantages[start:end],
         "uid": uid,
         "rollout_id": sequence.rollout_id,
         "policy_version": sequence.policy_version,

@@ -92,7 +92,7 @@ def test_messages_come_back_with_only_what_they_had(tmp_path):
     assert [one["function"]["arguments"] for one in as_text["tool_calls"]] == ['{"c":9}', '{"a":null}']
 
 
-@pytest.mark.parametrize("text", ["[1]", "no json", '{"a":' * 100_000])
+@pytest.mark.parametrize("text", ["[1]", "no json", '{"a":' * 100_000, '{"a": "\\ud83d"}', '{"a": NaN}'])
 def test_arguments_that_are_no_object_stay_text(text):
     message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": text}}]}
     (found,) = template_message(message, as_text=False)["tool_calls"]

@@ -117,6 +117,13 @@ def test_what_has_no_group_is_compared_with_nothing_else():
     assert [row["uid"] for row in rows] == ["g", "g", "g", "rollout g", "rollout g attempt 1"]
 
 
+def test_runs_that_share_an_id_and_have_no_group_are_not_compared():
+    alone = conversation("r", "Rain.", 1.0, group_id=None)
+    other = replace(alone, trace_id="cd" * 16, reward=0.0)
+    rows, _ = rows_of([alone, other])
+    assert [row["uid"] for row in rows] == ["rollout r", f"rollout r of trace {'cd' * 16}"]
+
+
 def test_a_group_id_of_two_training_steps_is_compared_within_each():
     told = [("a", 0), ("b", 1), ("c", 0), ("d", None)]
     rows, _ = rows_of([conversation(name, "Rain.", 1.0, training_step=step) for name, step in told])
