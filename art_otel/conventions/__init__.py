@@ -10,7 +10,7 @@ from art_otel.conventions.claims import is_foreign
 from art_otel.conventions.failure import ERROR_TYPE, failure_of
 from art_otel.conventions.genai_messages import tells_completion
 from art_otel.conventions.own import env_state_of, extra_of
-from art_otel.conventions.recordings import merge_calls, same_call
+from art_otel.conventions.recordings import content_of, merge_calls, model_of, same_call
 from art_otel.conventions.rewards import (
     EVALUATION,
     BadReward,
@@ -19,7 +19,7 @@ from art_otel.conventions.rewards import (
     rewards_of,
     rewards_of_log,
 )
-from art_otel.conventions.roles import Role, agent_name, may_be_call, role_of
+from art_otel.conventions.roles import Role, agent_name, may_be_call, may_tell_role, role_of
 from art_otel.conventions.values import integer, number
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Role",
     "agent_name",
     "capture_switch",
+    "content_of",
     "env_state_of",
     "evaluation_attributes",
     "extra_of",
@@ -37,7 +38,9 @@ __all__ = [
     "integer",
     "is_foreign",
     "may_be_call",
+    "may_tell_role",
     "merge_calls",
+    "model_of",
     "number",
     "parse_call",
     "rewards_of",

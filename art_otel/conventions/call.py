@@ -14,7 +14,7 @@ from art_otel.conventions import agentlightning, genai, genai_messages, litellm,
 from art_otel.conventions.attribute_names import AttributeNames, names_of
 from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
 from art_otel.conventions.failure import failure_of
-from art_otel.conventions.finish import BROKEN
+from art_otel.conventions.finish import BROKEN, completed_reason, is_response
 from art_otel.conventions.operations import TEXT_COMPLETION, operation_of_name
 from art_otel.conventions.recorded import Recorded
 from art_otel.spans import LogRecord, Span
@@ -64,6 +64,9 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     broke = _broke(known.choices, reasons)
     if broke and error_type is None and error is None:
         error_type = BROKEN
+    choices = _finished(known.choices, reasons) if known.choices and (reasons or broke) else known.choices
+    if choices and is_response(known.response_id):
+        choices = tuple(map(_completed, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
@@ -76,7 +79,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         response_model=known.response_model,
         parameters=known.parameters,
         input_messages=known.input_messages,
-        choices=_finished(known.choices, reasons) if known.choices and (reasons or broke) else known.choices,
+        choices=choices,
         prompt_token_ids=known.prompt_token_ids,
         conventions=known.conventions,
     )
@@ -137,6 +140,13 @@ def _finished(choices: Sequence[Choice], reasons: Sequence[str | None]) -> tuple
         choice if reason == choice.finish_reason else msgspec.structs.replace(choice, finish_reason=reason)
         for choice, reason in zip(choices, kept, strict=True)
     )
+
+
+def _completed(choice: Choice) -> Choice:
+    """A choice of a response, which has a status that some recorders call `stop` whatever was said."""
+    if choice.finish_reason != "stop" or not choice.message.tool_calls:
+        return choice
+    return msgspec.structs.replace(choice, finish_reason=completed_reason(tool_calls=True))
 
 
 def _reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:

@@ -67,6 +67,7 @@ def read_flattened(recorded: Recorded, known: CallFacts) -> CallFacts | None:
     parameters = values.mapping(reading.structured(_PARAMETERS)) or {}
     responses = recorded.span.name == RESPONSES_SPAN
     facts = CallFacts(
+        response_id=_langchain_response_id(reading) if known.response_id is None else None,
         previous_response_id=values.text(parameters.get("previous_response_id")),
         provider=reading.text("llm.system", "llm.provider"),
         request_model=values.text(parameters.get("model")),
@@ -80,6 +81,23 @@ def read_flattened(recorded: Recorded, known: CallFacts) -> CallFacts | None:
         cut=reading.cut,
     )
     return None if facts == CallFacts() else msgspec.structs.replace(facts, conventions=(FLATTENED,), cut=reading.cut)
+
+
+def _langchain_response_id(reading: Reading) -> str | None:
+    """The id in the LLMResult that stands in `output.value` where LangChain was asked, not an API.
+
+    One of several prompts names no one response.
+    """
+    body = reading.text(OUTPUT_VALUE)
+    if body is None or '"generations"' not in body:
+        return None
+    result = values.mapping(reading.structured(OUTPUT_VALUE)) or {}
+    prompts = values.items(result.get("generations")) or ()
+    if len(prompts) != 1:
+        return None
+    sampled = [_inside(_inside(entry, "message"), "kwargs") for entry in values.items(prompts[0]) or ()]
+    places = (_inside(result, "llm_output"), *(_inside(message, "response_metadata") for message in sampled))
+    return next(filter(None, (values.text(place.get("id")) for place in places)), None)
 
 
 def _messages(reading: Reading, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:

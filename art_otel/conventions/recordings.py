@@ -1,17 +1,17 @@
-"""Recordings of one call: two instrumentors describe the same request in two nested spans.
+"""Recordings of one call: two instrumentors describe the same request in two spans.
 
-Invariant: a call is trained once. Two spans are one call only when they are nested, come from different instrumentation
-scopes, and nothing that both know contradicts it. Equal response ids alone prove nothing: servers repeat them.
+Invariant: a call is trained once. Two spans are one call only when they come from different instrumentation scopes and
+nothing that both know contradicts it. Equal response ids alone prove nothing: servers repeat them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import reduce
 from itertools import zip_longest
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import InferenceCall, Message
+from art_otel.calls import Choice, InferenceCall, Message, canonical_arguments
 from art_otel.conventions.call import CONVENTIONS
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.litellm import RAW_SPAN
@@ -61,6 +61,29 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
         env_state={name: value for call in reversed(calls) for name, value in call.env_state.items()},
         extra={name: value for call in reversed(calls) for name, value in call.extra.items()},
     )
+
+
+def content_of(call: InferenceCall) -> Hashable | None:
+    """What was asked and answered, by which recordings of one request are alike; None where either is unknown.
+
+    Texts and tool calls only, because recorders lose names, reasoning and images.
+    """
+    asked = tuple(message.content or "" for message in call.input_messages or ())
+    if not any(asked) or (call.choices is None and not call.failed):
+        return None
+    return asked, call.failed, tuple(map(_answer, call.choices or ()))
+
+
+def _answer(choice: Choice) -> Hashable:
+    said = choice.message
+    calls = tuple((called.name, canonical_arguments(called.arguments)) for called in said.tool_calls)
+    return choice.index, said.content or said.refusal or "", calls
+
+
+def model_of(call: InferenceCall) -> str | None:
+    """The model without the provider or organisation that some recorders add or drop."""
+    model = call.request_model or call.response_model
+    return None if model is None else model.rpartition("/")[2]
 
 
 def _facts(call: InferenceCall) -> CallFacts:

@@ -6,6 +6,7 @@ which are the ones that name its role; then what is left has to tell.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from art_otel.conventions import genai, litellm, openinference, openllmetry, values
@@ -85,10 +86,15 @@ def _is_unmarked(span: Span) -> bool:
     """Whether nothing on the span can tell a role: so are most spans of an application."""
     if span.dropped_attributes_count or span.name.startswith(_AGENT_SPAN_PREFIX):
         return False
-    for name in span.attributes:  # noqa: SIM110 # any() costs twice as much, and this is asked of every span
+    return not may_tell_role(span.attributes)
+
+
+def may_tell_role(names: Iterable[str]) -> bool:
+    """Whether any of the attributes' names is one that a role can be told by."""
+    for name in names:  # noqa: SIM110 # any() costs twice as much, and this is asked of every span
         if name.startswith(_MARKS):
-            return False
-    return True
+            return True
+    return False
 
 
 def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool:

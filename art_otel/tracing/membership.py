@@ -17,7 +17,6 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.util.types import Attributes
 
 from art_otel import attributes
-from art_otel.conventions import may_be_call
 from art_otel.tracing.context import current_rollout_id
 from art_otel.tracing.tracer import SCOPE
 
@@ -89,6 +88,20 @@ class Membership:
             path.append(self._running[above])
         return path[::-1]
 
+    def rollout_around(self, known: Running) -> str | None:
+        """The rollout of the nearest running span above that is in one, which may have begun after this span did."""
+        above = known.above
+        while above is not None and (found := self._running.get(above)) is not None:
+            if found.rollout is not None:
+                return found.rollout
+            above = found.above
+        return None
+
+    def still_running(self) -> list[Span]:
+        """The spans of rollouts that have not ended, one of each name."""
+        spans = (known.span for known in list(self._running.values()) if known.rollout is not None)
+        return list({span.name: span for span in spans}.values())
+
     def start_anew(self) -> None:
         """After a fork: what runs is the parent's to end, but new children still find their rollout."""
         for key, known in self._running.items():
@@ -116,12 +129,6 @@ class Membership:
             return None
         running = self._running.get(above)
         return self._ended.get(above) if running is None else running.rollout
-
-
-def is_call(span: Span) -> bool:
-    """Whether a span that has just started will be an LLM call."""
-    scope = span.instrumentation_scope
-    return may_be_call("" if scope is None else scope.name, span.name, span.attributes or {})
 
 
 def key_of(span: ReadableSpan) -> Key:

@@ -7,6 +7,7 @@ process that began it. A forked child's calls carry its id; the child does not e
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class OwnRollout:
         self._lock = threading.RLock()
         self._span: Span | None = None
         self._id: str | None = None
+        self._joined_ns = 0
         self._pid = os.getpid()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -41,6 +43,7 @@ class OwnRollout:
     def join(self) -> str:
         """Its id; begins it where it has not begun."""
         with self._lock:
+            self._joined_ns = time.time_ns()
             if self._id is None:
                 self._id = os.urandom(16).hex()
                 named = {attributes.ROLLOUT_ID: self._id, attributes.ROLLOUT_NAME: self._name}
@@ -49,6 +52,10 @@ class OwnRollout:
                 )
                 self._pid = os.getpid()
             return self._id
+
+    def was_joined_since(self, time_ns: int) -> bool:
+        """Whether a call joined it at that time or later."""
+        return self._id is not None and self._joined_ns >= time_ns
 
     def end(self) -> None:
         """End it, with its certificate; a call that comes later begins another."""

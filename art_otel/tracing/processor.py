@@ -6,22 +6,26 @@ logged. What `on_end` took is in the spool when it returns. Spans outside rollou
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from art_otel import attributes
+from art_otel.tracing.call_spans import is_call, was_call
 from art_otel.tracing.context import current_rollout_id
-from art_otel.tracing.guest import Guest
-from art_otel.tracing.membership import Membership, Running, is_call, key_of
+from art_otel.tracing.guest import Guest, say_once
+from art_otel.tracing.membership import Membership, Running, key_of
 from art_otel.tracing.open_rollouts import OpenRollouts
 from art_otel.tracing.own_rollout import OwnRollout
 from art_otel.tracing.queued_spool import QueuedSpool
 from art_otel.tracing.span_lines import SpanLines, start_of
+from art_otel.tracing.span_parts import with_attributes
 from art_otel.tracing.spool import Spool
 from art_otel.tracing.waiting import Waiting
 
+_NAMED: Final = 5
 _PROBLEM: Final = "a fault while recording spans; the app is not affected, but its trace may miss something"
 
 Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
@@ -113,19 +117,51 @@ class RolloutSpanProcessor(SpanProcessor):
             return
         if not calls:
             return
-        path = self.membership.outermost(known)
-        if path[0] is known and self._own is not None:
-            known.rollout = self._own.join()
-            return
-        _make_root(path[0])
-        for below in path[:-1]:
-            below.rollout = path[0].rollout
-            self._record_start(below, calls=False)
-        known.rollout = path[0].rollout
+        if not self._join(known):
+            _make_root(known)
+
+    def _join_ended(self, known: Running, span: ReadableSpan) -> ReadableSpan:
+        """Put a span that ended in no rollout into one, if one began around it or its end shows it to be a call.
+
+        Gives it with the rollout's id, as what may be written.
+        """
+        if self.membership.rollout_around(known) is None and not was_call(span):
+            return span
+        mark: dict[str, str] = {}
+        if not self._join(known, since_ns=span.start_time):
+            mark = {**self._about, attributes.ROLLOUT_NAME: span.name}
+            known.rollout, known.is_root = os.urandom(16).hex(), True
+        rollout = known.rollout or ""
+        self.rollouts.started(rollout, is_root=known.is_root)
+        known.counted = True
+        return self._rewritten(with_attributes(span, {**mark, attributes.ROLLOUT_ID: rollout}))
+
+    def _join(self, known: Running, *, since_ns: int | None = None) -> bool:
+        """Put a span into the rollout that is around it by now, or into one that begins; False where nothing is around.
+
+        `since_ns` is when a call started that only its end shows to be one. A call that nothing is around and that
+        began meanwhile may be a recording of the same request by another instrumentor. Recordings in two rollouts are
+        never compared, so then both are the process's.
+        """
+        around = self.membership.outermost(known)[:-1]
+        rollout = self.membership.rollout_around(known)
+        own = self._own
+        if rollout is not None:
+            around = list(takewhile(lambda above: above.rollout is None, reversed(around)))
+        elif own is not None and (not around or (since_ns is not None and own.was_joined_since(since_ns))):
+            rollout = own.join()
+        elif around:
+            rollout = _make_root(around[0])
+        else:
+            return False
+        known.rollout = rollout
+        for above in around:
+            above.rollout = rollout
+            self._record_start(above, calls=False)
         for ended in self._waiting.pop(key_of(known.span)[0]):
-            late = Running(span=known.span, above=known.above, rollout=known.rollout)
-            self._record_start(late, calls=False)
-            self._record_end(self._line(ended), late)
+            self.rollouts.started(rollout, is_root=False)
+            self.rollouts.ended(rollout, self._write(self._line(ended)), is_root=False)
+        return True
 
     def _record_start(self, known: Running, *, calls: bool) -> None:
         """Mark and count a start; that of a root, step and call is written, so that a crash leaves them unfinished."""
@@ -150,9 +186,12 @@ class RolloutSpanProcessor(SpanProcessor):
     def _end(self, span: ReadableSpan) -> None:
         if attributes.ROLLOUT_ID in (span.attributes or {}):
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
-        known = self.membership.end(span)
+        known = self.membership.of(span)
         if known is None:
             return
+        if known.rollout is None and not known.is_aside:
+            span = self._join_ended(known, span)
+        self.membership.end(span)
         if known.is_aside:
             self.rollouts.add(known.rollout or "", self._write(self._lines.line(span)))
             return
@@ -184,8 +223,16 @@ class RolloutSpanProcessor(SpanProcessor):
     def _shut_down(self) -> None:
         if self._own is not None:
             self._own.end()
+        self._tell_running()
         if self.spool is not None:
             self.spool.close()
+
+    def _tell_running(self) -> None:
+        """Say which spans never ended: their rollouts count them as missing, and only we know their names."""
+        names = sorted({self._rewritten(start_of(span)).name for span in self.membership.still_running()})
+        if names:
+            said = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+            say_once("spans of rollouts have not ended, so that their trajectories are incomplete: %s", said)
 
     def _after_fork(self) -> None:
         self.membership.start_anew()
@@ -193,8 +240,9 @@ class RolloutSpanProcessor(SpanProcessor):
         self._guest.faults = 0
 
 
-def _make_root(known: Running) -> None:
+def _make_root(known: Running) -> str:
     """Make a span of the app a rollout's own: its name marks it as such, also where its parent is not recorded."""
     known.rollout, known.is_root = os.urandom(16).hex(), True
     known.span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
     known.span.set_attribute(attributes.ROLLOUT_NAME, known.span.name)
+    return known.rollout

@@ -110,6 +110,16 @@ def can_put() -> bool:
     return said == (parts.name, parts.attributes, parts.resource, parts.scope)
 
 
+def with_attributes(span: ReadableSpan, given: Attributes) -> ReadableSpan:
+    """A finished span with more attributes: changed itself where the SDK lets one, else a copy of it."""
+    parts = SpanParts.of(span)
+    parts.attributes.update(given)
+    if not can_put():
+        return parts.copy(span)
+    parts.put(span)
+    return span
+
+
 def as_dict(attributes: Attributes | None) -> dict[str, Value]:
     """A copy of attributes. The SDK's own `copy` is many times as fast as reading them one by one."""
     if not attributes:

@@ -80,7 +80,7 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) 
     logs = join_logs(group.logs, tree, roles, account)
     set_aside_logs(account, group.logs, tree, group.damages)
     division = find_rollouts(tree, roles, rollout_spans)
-    recorded = {rollout: record_calls(rollout, tree, roles, logs) for rollout in division.rollouts}
+    recorded = record_calls(division.rollouts, tree, roles, logs)
     scene = RewardScene(tree=tree, division=division, roles=roles, logs=logs, recorded=recorded, heard=group.heard)
     rewards = find_rewards(scene)
     group.heard.update(lead_judges(group.judges, scene, rewards))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from art_otel.calls import Message, Usage
-from tests.conventions.builders import call, openinference
+from tests.conventions.builders import call, genai, openinference
 
 ANTHROPIC_REQUEST = {
     "model": "claude",
@@ -64,6 +64,22 @@ def test_langchains_own_serialisation_falls_back_on_the_flattened_messages():
     assert (found.request_model, found.provider, found.parameters) == ("m", "openai", {"seed": 1})
     assert found.tools[0]["function"]["name"] == "f"
     assert found.cut == ()
+
+
+@pytest.mark.parametrize(
+    ("result", "response_id"),
+    [
+        ({"generations": [[{"message": {"kwargs": {"response_metadata": {"id": "r1"}}}}]], "llm_output": None}, "r1"),
+        ({"generations": [[{"text": "a"}]], "llm_output": {"id": "r1"}}, "r1"),
+        ({"generations": [[{"message": {"kwargs": {"id": "lc_run--1", "response_metadata": {}}}}]]}, None),
+        ({"generations": [[{"text": "a"}], [{"text": "b"}]], "llm_output": {"id": "the last one's"}}, None),
+        ({"generations": "none", "llm_output": 1}, None),
+    ],
+)
+def test_the_response_id_in_langchains_result(result, response_id):
+    known = {"openinference.span.kind": "LLM", "llm.model_name": "m", "output.value": json.dumps(result)}
+    found = call(known, kind="internal")
+    assert (found.response_id, found.cut) == (response_id, ())
 
 
 def test_flattened_function_calls_and_tool_calls():
@@ -191,6 +207,18 @@ def test_finish_reasons_of_responses(response, reason):
     output = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}]
     found = openinference({"model": "m", "input": "q"}, {"id": "r", "output": output, **response})
     assert found.choices[0].finish_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("response_id", "recorded", "reason"),
+    [("resp_1", "stop", "tool_calls"), ("resp_1", "length", "length"), ("chatcmpl-1", "stop", "stop")],
+)
+def test_tool_calls_decide_what_a_recorder_made_of_a_response_s_status(response_id, recorded, reason):
+    called = {"type": "tool_call", "id": "c", "name": "f", "arguments": "{}"}
+    for parts, expected in (([called], reason), ([{"type": "text", "content": "a"}], recorded)):
+        message = {"role": "assistant", "parts": parts, "finish_reason": recorded}
+        found = genai(None, [message], {"gen_ai.response.id": response_id})
+        assert [choice.finish_reason for choice in found.choices] == [expected]
 
 
 def test_a_response_without_items_has_no_choice():

@@ -109,6 +109,17 @@ def test_what_never_ended_is_unfinished(tmp_path):
     assert [(one.status, one.incomplete_reasons["not ended"]) for one in trajectories] == [("unfinished", 2)]
 
 
+def test_what_never_ended_is_named(tmp_path, caplog):
+    app = Traced(tmp_path)
+    with app.rollout("agent", "r1"):
+        app.app.start_span("Crew Created")
+    app.app.start_span("of no rollout")
+    (found,), _ = app.convert()
+    assert found.complete, "nobody certified it"
+    assert "spans of rollouts have not ended, so that their trajectories are incomplete: Crew Created\n" in caplog.text
+    assert "of no rollout" not in caplog.text
+
+
 def test_a_call_keeps_its_step_though_the_step_never_ended(tmp_path):
     app = Traced(tmp_path)
     with (

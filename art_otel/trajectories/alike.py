@@ -1,0 +1,144 @@
+"""Alike: recordings of one request that neither nesting nor an id joins.
+
+LangChain's instrumentors do not make their spans current, so that the client's span is beside them or further up.
+Invariant: only recordings of different instrumentors are joined that ask and answer the same, of which at most one
+knows the response's id, and of which one is around the other in time and below the other's parent. They are joined one
+to one: n recordings by one instrumentor stay n requests.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from art_otel.calls import InferenceCall
+from art_otel.conventions import content_of, model_of
+from art_otel.spans import Span, SpanKey, SpanTree
+from art_otel.trajectories.surroundings import Surroundings
+
+
+class _Recording(msgspec.Struct, kw_only=True, eq=False):
+    """The spans of one request so far, the outermost first, and when the innermost of them ran.
+
+    `joined` says that it is part of another by now.
+    """
+
+    spans: list[Span]
+    scopes: frozenset[str]
+    has_id: bool
+    model: str | None
+    start: int
+    end: int
+    joined: bool = False
+
+
+def join_alike(
+    groups: list[list[Span]],
+    parsed: Mapping[SpanKey, InferenceCall],
+    tree: SpanTree,
+    surroundings: Surroundings,
+) -> list[list[Span]]:
+    """The groups, of which those that are alike became one."""
+    if len({span.scope.name for group in groups for span in group}) < 2:
+        return groups
+    if all(_has_id(group, parsed) for group in groups):
+        return groups
+    alike: dict[Hashable, list[_Recording]] = {}
+    apart: list[list[Span]] = []
+    for group in groups:
+        content = next(filter(None, (content_of(parsed[span.key]) for span in group)), None)
+        if content is None or group[0].end_ns is None:
+            apart.append(group)
+        else:
+            alike.setdefault(content, []).append(_recording(group, parsed, tree))
+    for found in alike.values():
+        for same in _by_model(found):
+            apart.extend(recording.spans for recording in _join(same, tree, surroundings))
+    return apart
+
+
+def _has_id(group: Iterable[Span], parsed: Mapping[SpanKey, InferenceCall]) -> bool:
+    return any(parsed[span.key].response_id is not None for span in group)
+
+
+def _recording(group: list[Span], parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree) -> _Recording:
+    outermost = group[0]
+    start = tree.starts[outermost.key]
+    return _Recording(
+        spans=group,
+        scopes=frozenset(span.scope.name for span in group),
+        has_id=_has_id(group, parsed),
+        model=next(filter(None, (model_of(parsed[span.key]) for span in group)), None),
+        start=start,
+        end=start + (outermost.end_ns or 0) - outermost.start_ns,
+    )
+
+
+def _by_model(recordings: Sequence[_Recording]) -> Iterable[list[_Recording]]:
+    """Those of one model; who knows none belongs to the others where they have but one."""
+    models = {recording.model for recording in recordings if recording.model is not None}
+    only = models.pop() if len(models) == 1 else None
+    found: dict[str | None, list[_Recording]] = {}
+    for recording in recordings:
+        found.setdefault(recording.model or only, []).append(recording)
+    return found.values()
+
+
+def _join(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundings) -> Iterator[_Recording]:
+    """Give each to the shortest around it. By their start, this joins as many as can be."""
+    if len(recordings) == 1:
+        return iter(recordings)
+    around = _Around({tree.parents.get(recording.spans[0].key) for recording in recordings}, surroundings)
+    found: list[_Recording] = []
+    for recording in sorted(recordings, key=lambda one: (one.start, -one.end, one.spans[0].key)):
+        outer = around.take(recording, tree.parents.get(recording.spans[0].key))
+        united = recording if outer is None else _united(outer, recording)
+        around.add(united)
+        found.append(united)
+    return (recording for recording in found if not recording.joined)
+
+
+def _united(outer: _Recording, inner: _Recording) -> _Recording:
+    return msgspec.structs.replace(
+        inner,
+        spans=[*outer.spans, *inner.spans],
+        scopes=outer.scopes | inner.scopes,
+        has_id=outer.has_id or inner.has_id,
+    )
+
+
+class _Around:
+    """Recordings that have started, by who made them and by the spans that they are below, each list by their end.
+
+    `places` are the spans that are asked for; None is asked for by what has no parent.
+    """
+
+    def __init__(self, places: Collection[SpanKey | None], surroundings: Surroundings) -> None:
+        self._places = places
+        self._surroundings = surroundings
+        self._lists: dict[tuple[frozenset[str], bool], dict[SpanKey | None, list[_Recording]]] = {}
+
+    def add(self, recording: _Recording) -> None:
+        lists = self._lists.setdefault((recording.scopes, recording.has_id), {})
+        insort(lists.setdefault(None, []), recording, key=_end)
+        for above in self._surroundings.inside(recording.spans[0].key):
+            if above in self._places:
+                insort(lists.setdefault(above, []), recording, key=_end)
+
+    def take(self, inner: _Recording, place: SpanKey | None) -> _Recording | None:
+        """The shortest around the inner one that can be of its request."""
+        for (scopes, has_id), lists in self._lists.items():
+            if (has_id and inner.has_id) or not scopes.isdisjoint(inner.scopes):
+                continue
+            listed = lists.get(place, [])
+            first = bisect_left(listed, inner.end, key=_end)
+            while first < len(listed):
+                outer = listed.pop(first)
+                if not outer.joined:
+                    outer.joined = True
+                    return outer
+        return None
+
+
+def _end(recording: _Recording) -> int:
+    return recording.end
