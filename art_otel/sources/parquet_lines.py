@@ -48,7 +48,7 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | Problem]:
         opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
         groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
     except Exception as error:  # noqa: BLE001 # whatever pyarrow raises over foreign bytes, the parent is told
-        yield UNREADABLE, "", _told(error)
+        yield "over a limit" if isinstance(error, MemoryError) else UNREADABLE, "", _told(error)
         return
     for number, group in enumerate(groups):
         yield from _group(opened, number, _batch_rows(group.num_rows, group.total_byte_size))
