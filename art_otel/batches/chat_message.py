@@ -4,9 +4,10 @@ Invariant: nothing a message says is lost on the way, but for the exact spelling
 Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and Hugging Face's templates name it.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, cast
+
+import msgspec
 
 from art_otel.calls import Message
 from art_otel.trajectories import message_json
@@ -61,9 +62,9 @@ def _is_object(value: object) -> bool:
 
 
 def _decoded(text: str) -> Any:  # noqa: ANN401 # any JSON value
-    """The JSON value, None for text that is none."""
+    """The JSON value, None for text that is none or holds half a character, which no tokenizer takes."""
     try:
-        return json.loads(text)
+        return msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return None
 

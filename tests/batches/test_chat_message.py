@@ -66,6 +66,7 @@ def test_an_image_that_is_nowhere_stays_as_it_was():
         (" ", {}),
         ("[1]", "[1]"),
         ("{cut", "{cut"),
+        (r'{"q": "\ud83d"}', r'{"q": "\ud83d"}'),
         ("[" * 100_000, "[" * 100_000),
     ],
 )

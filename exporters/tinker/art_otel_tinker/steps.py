@@ -1,14 +1,15 @@
 """Steps: the calls of a trajectory as the steps of a rollout summary, each with its trace.
 
 Invariant: a step is a call, in their order. Its reward is the call's own; a step of the app gives its reward to its
-last call, so that their sum is that of all rewards given.
+last call, so that their sum is that of both. What an agent or tool in a step was given is neither's.
 """
 
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel.calls import InferenceCall
 from art_otel.spans import Value
-from art_otel.trajectories import RolloutTrace, Trajectory, rollout_traces
+from art_otel.trajectories import Reward, RolloutTrace, Trajectory, rollout_traces
+from art_otel.trajectories.standing import worth
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -36,21 +37,22 @@ def step_records(trajectory: Trajectory, *, traces: bool) -> list[JsonObject]:
 
 
 def call_rewards(trajectory: Trajectory) -> list[float | None]:
-    """What each call was given under the name `reward`, the last of several. Shape: (calls,)."""
-    of_call: dict[str, float] = {}
-    of_step: dict[int, float] = {}
+    """What each call was given under the name `reward`, what counts of several. Shape: (calls,)."""
+    of_call: dict[str, list[Reward]] = {}
+    of_step: dict[int, list[Reward]] = {}
     calls = {call.span_id: number for number, call in enumerate(trajectory.calls)}
     ends = {call.step: number for number, call in enumerate(trajectory.calls) if call.step is not None}
     for one in trajectory.rewards:
-        if one.name != REWARD or one.value is None or one.token_start is not None or one.choice is not None:
+        if one.name != REWARD or one.token_start is not None or one.choice is not None:
             continue
         if one.target in calls:
-            of_call[one.target] = one.value
-        elif one.step is not None:
-            of_step[one.step] = one.value
-    found = [of_call.get(call.span_id) for call in trajectory.calls]
-    for step, value in of_step.items():
-        if step in ends:
+            of_call.setdefault(one.target, []).append(one)
+        elif one.step is not None and one.target_kind is None:
+            of_step.setdefault(one.step, []).append(one)
+    found = [worth(of_call.get(call.span_id, ())) for call in trajectory.calls]
+    for step, given in of_step.items():
+        value = worth(given)
+        if step in ends and value is not None:
             found[ends[step]] = value + (found[ends[step]] or 0.0)
     return found
 

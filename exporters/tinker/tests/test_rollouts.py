@@ -130,6 +130,18 @@ def test_what_has_no_place_goes_where_the_options_say():
     assert notes.changed == {NO_SPLIT: 1, NO_STEP: 2}
 
 
+def test_what_a_call_was_given_in_several_comparisons_is_averaged():
+    calls = conversation("r", "Rain.", None).calls
+    rewards = (
+        given_reward(1.0, target=calls[0].span_id, comparison="a"),
+        given_reward(-1.0, target=calls[0].span_id, comparison="b"),
+        given_reward(1.0, target=calls[0].span_id, comparison="c"),
+        given_reward(-1.0, target=calls[0].span_id, comparison="c"),
+    )
+    trajectory = type(group()[0])(rollout_id="r", trace_id="ab" * 16, calls=calls, rewards=rewards)
+    assert call_rewards(trajectory) == [pytest.approx(-1 / 3), *[None] * (len(calls) - 1)]
+
+
 def test_a_step_has_the_reward_of_its_call_and_its_last_call_that_of_the_step():
     calls = [structs.replace(call, step=0) for call in conversation("r", "Rain.", None).calls]
     rewards = (
@@ -137,6 +149,7 @@ def test_a_step_has_the_reward_of_its_call_and_its_last_call_that_of_the_step():
         given_reward(0.1, target=calls[0].span_id, step=0),
         given_reward(0.2, target=calls[1].span_id, step=0),
         given_reward(0.5, step=0, target="feed" * 4),
+        given_reward(7.0, step=0, target="beef" * 4, target_kind="tool"),
         given_reward(7.0, step=4),
         given_reward(7.0, target=calls[0].span_id, choice=0),
         given_reward(7.0, target=calls[0].span_id, token_start=0, token_end=1),
