@@ -15,7 +15,7 @@ from art_otel.engines.partition import join_partitions, partition_spans
 from art_otel.sources import Limits, find_inputs
 from art_otel.trajectories import Account
 from tests.conversions import convert_files
-from tests.dumps import chat_span, make_span, request_of, write_lines
+from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import evaluation, link_to
 
 
@@ -111,6 +111,32 @@ def test_whoever_only_judges_is_assembled_apart(tmp_path, judging):
         assert convert_files(tmp_path / "apart", dump) == known
     rewards = {one.rollout_id: [reward.value for reward in one.rewards] for one in known[0]}
     assert [rewards[name] for name in ("r1", "r2", "r3", "r4")] == [[0.1], [0.2], [0.3], [0.4]]
+
+
+def log_of(trace, number, response_id):
+    """A log record that gives a reward to a response."""
+    known = {
+        "gen_ai.evaluation.name": "log",
+        "gen_ai.evaluation.score.value": 0.75,
+        "gen_ai.response.id": response_id,
+    }
+    record = {
+        "timeUnixNano": "5",
+        "eventName": "gen_ai.evaluation.result",
+        "traceId": f"{trace:032x}",
+        "spanId": f"{number:016x}",
+        "attributes": [{"key": name, "value": attribute(value)} for name, value in known.items()],
+    }
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+
+
+def test_a_log_record_of_a_judge_may_name_a_response(tmp_path):
+    requests = [*map(request_of, [*judged(2), *GRADER, *by_link(2)]), log_of(900, 1, "response-1-2")]
+    dump = write_lines(tmp_path / "in.jsonl", requests)
+    known = convert_files(tmp_path / "whole", dump)
+    assert {reward.name for reward in known[0][0].rewards} == {"reward", "log"}
+    with at_once(10):
+        assert convert_files(tmp_path / "apart", dump) == known
 
 
 class World:

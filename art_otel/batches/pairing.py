@@ -68,7 +68,14 @@ def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:
         found.extend(_judged(same_prompt))
         found.extend(_pairs([member for member in same_prompt if not member.judgements], pairs))
     paired = {member.number for pair in found for member in pair}
-    left_out = Counter(_reason(member, members, paired) for member in members if member.number not in paired)
+    rivals = [member for member in members if not member.judgements]
+    compared = {member.prompt for member in rivals if member.number in paired}
+    are_equal = len(rivals) > 1 and len({member.reward for member in rivals}) == 1
+    left_out = Counter(
+        _reason(member, compared, is_alone=len(members) == 1, are_equal=are_equal)
+        for member in members
+        if member.number not in paired
+    )
     return Pairing(tuple(found), left_out)
 
 
@@ -104,13 +111,12 @@ def _pairs_of(compared: Iterable[tuple[Member, Member]]) -> Iterator[Pair]:
             yield Pair(one, other) if one.reward > other.reward else Pair(other, one)
 
 
-def _reason(member: Member, members: Sequence[Member], paired: Container[int]) -> str:
-    if len(members) == 1:
+def _reason(member: Member, compared: Container[bytes], *, is_alone: bool, are_equal: bool) -> str:
+    """Why a member is in no pair. `compared` are the prompts of those that are in one by their rewards."""
+    if is_alone:
         return "alone in its group"
     if member.judgements:
         return "judged beside none of its group"
-    rivals = [other for other in members if not other.judgements]
-    if len(rivals) > 1 and len({other.reward for other in rivals}) == 1:
+    if are_equal:
         return "equal rewards in its group"
-    compared = any(other.number in paired and other.prompt == member.prompt for other in rivals)
-    return "neither best nor worst" if compared else "no equal prompt with another reward"
+    return "neither best nor worst" if member.prompt in compared else "no equal prompt with another reward"

@@ -16,10 +16,11 @@ _CONTROLS: Final = {
     0x7F: "\u2421",
     **dict.fromkeys(range(128, 160), "�"),
     0x061C: "�",
-    **dict.fromkeys([*range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A)], "�"),
+    **dict.fromkeys([0xAD, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2060, 0x206A), 0xFEFF], "�"),
+    **dict.fromkeys(range(0xE0000, 0xE0080), "�"),
 }
 """Unicode's control pictures; one character for one, so that styles keep their place. What has no picture ends lines,
-has no width, or changes the direction of text."""
+has no width, or changes the direction of text. What joins letters and emoji stays: texts need it."""
 
 
 def printable(text: str) -> str:

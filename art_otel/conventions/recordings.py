@@ -66,12 +66,12 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
 def content_of(call: InferenceCall) -> Hashable | None:
     """What was asked and answered, by which recordings of one request are alike; None where either is unknown.
 
-    Texts and tool calls only, because recorders lose names, reasoning and images.
+    Texts and tool calls only, because recorders lose names, reasoning and images, and how a stream ended.
     """
     asked = tuple(message.content or "" for message in call.input_messages or ())
     if not any(asked) or (call.choices is None and not call.failed):
         return None
-    return asked, call.failed, tuple(map(_answer, call.choices or ()))
+    return asked, tuple(map(_answer, call.choices or ()))
 
 
 def _answer(choice: Choice) -> Hashable:

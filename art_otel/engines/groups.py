@@ -20,6 +20,7 @@ from art_otel.engines.buckets import Bucket, Held, Record, Weight, read_bucket, 
 from art_otel.engines.judging import Judging, find_judging
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey
+from art_otel.spans.tree import is_same
 from art_otel.trajectories import Account, SpanGroup
 
 if TYPE_CHECKING:
@@ -180,4 +181,4 @@ def _shared(records: Iterable[Record]) -> Iterator[Record]:
     first: dict[SpanKey, Span] = {}
     for record in records:
         known = first.setdefault(record.key, record) if isinstance(record, Span) else record
-        yield known if known == record else record
+        yield known if isinstance(record, Span) and isinstance(known, Span) and is_same(known, record) else record

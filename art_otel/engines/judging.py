@@ -11,10 +11,10 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from art_otel.conventions import BadReward, GivenReward, parse_call, rewards_of, role_of
+from art_otel.conventions import BadReward, GivenReward, parse_call, rewards_of, rewards_of_log, role_of
 from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.engines.buckets import Record
-from art_otel.spans import Span, SpanKey
+from art_otel.spans import Damage, LogRecord, Span, SpanKey
 from art_otel.spans.tree import UniqueSpans, unite_deliveries
 from art_otel.trajectories import SpanGroup, judged_by
 from art_otel.trajectories.rollouts import declared_id, is_named_rollout, is_reward_span
@@ -40,14 +40,13 @@ def find_judging(
     places = _Places.find(records, heads)
     if places is None:
         return None
-    rollouts: set[str] = set()
-    for span in _spans(records):
-        if not places.is_certain(span):
-            return None
-        if places.judged_elsewhere(span):
-            rollouts.add(heads[span.trace_id])
+    if not all(map(places.is_certain, records())):
+        return None
+    rollouts = {heads[span.trace_id] for span in _spans(records) if places.judged_elsewhere(span)}
     judges: dict[str, list[Span]] = defaultdict(list)
     for _, group in groups(rollouts):
+        if not all(damage.partial for damage in group.damages):
+            return None
         trial = _Trial.of(group, rollout_spans)
         for span in trial.united.spans.values():
             others = places.judged_elsewhere(span)
@@ -72,13 +71,11 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
     def find(cls, records: Callable[[], Iterable[Record]], heads: Mapping[str, str]) -> Self | None:
         """The places; None where a reward's is not certain, or it has the rollout's id and belongs to it."""
         naming: dict[str, set[str]] = defaultdict(set)
-        for span in _spans(records):
-            judged = judged_by(span)
-            if judged.traces or judged.responses:
-                for response_id in _named(span):
-                    naming[response_id].add(heads[span.trace_id])
-            if is_reward_span(span) and declared_id(span) is not None:
+        for record in records():
+            if isinstance(record, Span) and is_reward_span(record) and declared_id(record) is not None:
                 return None
+            for response_id in _named(record):
+                naming[response_id].add(heads[str(record.trace_id)])
         answers: dict[str, set[SpanKey]] = defaultdict(set)
         for span in _spans(records) if naming else ():
             if role_of(span) == "inference" and (response_id := parse_call(span).response_id) in naming:
@@ -99,19 +96,30 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
         named = {self.answering[response_id] for response_id in judged.responses if response_id in self.answering}
         return (linked | named) - {own} if linked or named else frozenset()
 
-    def is_certain(self, span: Span) -> bool:
-        """Whether rewards that link to something name no response that is elsewhere."""
-        linked = {self.heads.get(trace_id) for trace_id in judged_by(span).traces}
-        return not linked or all(self.answering.get(name) in {None, *linked} for name in _named(span))
+    def is_certain(self, record: Record) -> bool:
+        """Whether the responses that rewards name are where their links lead, and those of log records in their own."""
+        if isinstance(record, Damage):
+            return True
+        if isinstance(record, LogRecord):
+            expected = {self.heads[record.trace_id]}
+        else:
+            expected = {self.heads.get(trace_id) for trace_id in judged_by(record).traces}
+        return not expected or all(self.answering.get(name) in {None, *expected} for name in _named(record))
 
     def links_here(self, span: Span) -> bool:
         """Whether its rewards link into its own trace, maybe to a span that goes with what that one judges."""
         return span.trace_id in judged_by(span).traces
 
 
-def _named(span: Span) -> list[str]:
-    rewards = (reward for reward in rewards_of(span) if isinstance(reward, GivenReward))
-    return [reward.response_id for reward in rewards if reward.response_id is not None]
+def _named(record: Record) -> list[str]:
+    """The responses that the rewards of a record name, if they may be elsewhere."""
+    if isinstance(record, Span):
+        judged = judged_by(record)
+        rewards = rewards_of(record) if judged.traces or judged.responses else ()
+    else:
+        rewards = rewards_of_log(record) if isinstance(record, LogRecord) else ()
+    given = (reward for reward in rewards if isinstance(reward, GivenReward))
+    return [reward.response_id for reward in given if reward.response_id is not None]
 
 
 class _Trial(msgspec.Struct, frozen=True, kw_only=True):

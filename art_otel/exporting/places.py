@@ -6,25 +6,35 @@ a folder or glob that is read.
 Sinks name their files only while they write, so what is read is kept where `whole_file` and they can ask for it.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from art_otel.batches.chunks import Sources, one_by_one
 from art_otel.errors import UsageError
 from art_otel.store import row_groups
 from art_otel.store.dataset import SUFFIX
 
-_read: Final[ContextVar[frozenset[Path]]] = ContextVar("read", default=frozenset[Path]())
-"""Files, and folders whose files are read, all resolved."""
+
+class _Read(NamedTuple):
+    """Files, and folders whose files are read, all resolved; and the globs that found them."""
+
+    places: frozenset[Path] = frozenset()
+    globs: tuple[Path, ...] = ()
+
+
+_NOTHING: Final = _Read()
+_read: Final[ContextVar[_Read]] = ContextVar("read", default=_NOTHING)
 
 
 @contextmanager
 def reading(sources: Sources) -> Generator[None]:
     """Within it `check_place` keeps the sources safe. Raises StoreError for a path without trajectory files."""
     read: set[Path] = set()
+    globs: list[Path] = []
     for source in one_by_one(sources):
         if isinstance(source, str | Path):
             read.add(Path(source).resolve())
@@ -32,7 +42,9 @@ def reading(sources: Sources) -> Generator[None]:
             read |= found
             if not Path(source).is_file():
                 read |= {file.parent for file in found}
-    before = _read.set(frozenset(read))
+            if not Path(source).exists():
+                globs.append(Path(source).absolute())
+    before = _read.set(_Read(frozenset(read), tuple(globs)))
     try:
         yield
     finally:
@@ -42,5 +54,19 @@ def reading(sources: Sources) -> Generator[None]:
 def check_place(path: Path) -> None:
     """Raise UsageError for a file that would replace one that is read, or become one of a folder's that is read."""
     place, read = path.resolve(), _read.get()
-    if place in read or (path.suffix == SUFFIX and place.parent in read):
+    joins = place.parent in read.places or any(_finds(known, path.absolute()) for known in read.globs)
+    if place in read.places or (path.suffix == SUFFIX and joins):
         raise UsageError(f"{path}: lies in the dataset that is read; choose another folder")
+
+
+def _finds(known: Path, path: Path) -> bool:
+    """Whether a glob would find the file or its folder."""
+    return _matches(known.parts, path.parts) or _matches(known.parts, path.parent.parts)
+
+
+def _matches(known: Sequence[str], parts: Sequence[str]) -> bool:
+    if not known:
+        return not parts
+    if known[0] == "**":
+        return any(_matches(known[1:], parts[start:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], known[0]) and _matches(known[1:], parts[1:])

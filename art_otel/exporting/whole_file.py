@@ -14,7 +14,17 @@ from typing import BinaryIO, Final
 
 from art_otel.exporting.places import check_place
 
-_MACHINE: Final = f"{zlib.crc32(platform.node().encode(errors='replace')):08x}"
+
+def _machine() -> str:
+    """Where a number means one process: containers may have one host name, and numbers of their own."""
+    try:
+        numbers = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:  # not Linux
+        numbers = ""
+    return f"{zlib.crc32((platform.node() + numbers).encode(errors='replace')):08x}"
+
+
+_MACHINE: Final = _machine()
 """Processes of another one that writes to the same file system are nobody's to judge."""
 
 

@@ -111,7 +111,8 @@ def _files(path: Path) -> Iterator[Input]:
 def _visible_files(path: Path) -> Iterator[Path]:
     """All below a folder, through links too, each folder once; folders that cannot be listed as they are."""
     closed: list[Path] = []
-    seen = {os.path.realpath(path)}
+    real = Path(os.path.realpath(path))
+    seen = {os.fspath(real), *map(os.fspath, real.parents)}  # a link out of the folder to one around it is no part
 
     def close(error: OSError) -> None:
         closed.append(Path(os.fsdecode(error.filename or path)))

@@ -5,6 +5,7 @@ copy stays, whatever the order of delivery, with what it lacks and others have: 
 keeps less. Spans that are their own ancestors are taken out as Damage, and what hung below them is an orphan.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -127,17 +128,28 @@ def _deduplicate(spans: Sequence[Span]) -> tuple[dict[SpanKey, Span], dict[SpanK
     unique = {(span.trace_id, span.span_id): span for span in spans}
     if len(unique) == len(spans):
         return unique, dict.fromkeys(unique, 1), {}
-    copies: dict[SpanKey, list[Span]] = {key: [] for key in unique}
-    for span in spans:
-        copies[span.trace_id, span.span_id].append(span)
+    keys = [(span.trace_id, span.span_id) for span in spans]
+    deliveries = Counter(keys)
+    copies: dict[SpanKey, list[Span]] = {}
+    for key, span in zip(keys, spans, strict=True):
+        if deliveries[key] > 1:
+            copies.setdefault(key, []).append(span)
     begun: dict[SpanKey, int] = {}
     for key, found in copies.items():
-        if len(found) > 1:
-            unique[key] = _united(found)
-            started = sum(copy.end_ns is None for copy in found)
-            if started and unique[key].end_ns is not None:
-                begun[key] = started
-    return unique, {key: len(found) for key, found in copies.items()}, begun
+        unique[key] = _united(found)
+        started = sum(copy.end_ns is None for copy in found)
+        if started and unique[key].end_ns is not None:
+            begun[key] = started
+    return unique, deliveries, begun
+
+
+def is_same(one: Span, other: Span) -> bool:
+    """Whether both say the same in the same types: to Python 1, 1.0 and True are equal."""
+    return one is other or (one == other and _encoded(one) == _encoded(other))
+
+
+def _encoded(span: Span) -> bytes:
+    return msgspec.msgpack.encode(span, order="deterministic")
 
 
 def _united(copies: Sequence[Span]) -> Span:
@@ -145,7 +157,7 @@ def _united(copies: Sequence[Span]) -> Span:
 
     The SDK counts what it dropped before anybody exports, so a copy without the count lost it.
     """
-    if all(copy == copies[0] for copy in copies):
+    if all(is_same(copy, copies[0]) for copy in copies):
         return copies[0]
     of_resource = frozenset(name for copy in copies for name in copy.resource.attributes)
     ranked = sorted(copies, key=lambda copy: _richness(copy, of_resource), reverse=True)
@@ -195,7 +207,7 @@ def _richness(span: Span, of_resource: frozenset[str]) -> tuple[bool, int, int, 
         len(span.links) + bool(span.scope.name) + (span.kind != "unspecified") + (span.status != "unset"),
         sum(not isinstance(value, str) for value in attributes.values()),
         (span.start_ns % 1000 > 0) + ((span.end_ns or 0) % 1000 > 0),
-        msgspec.msgpack.encode(span, order="deterministic"),
+        _encoded(span),
     )
 
 

@@ -90,9 +90,11 @@ def prefer(chosen: Target, rejected: Target, name: str = "preference", *, explan
     which comparison they are: of several, each counts, and the same two named in the same way again are judged anew.
     Raises UsageError where both are the same.
     """
-    if chosen == rejected:
-        raise UsageError("prefer(): chosen and rejected are the same; a preference is between two")
+    if chosen is None or rejected is None:  # pyright: ignore[reportUnnecessaryComparison] # not every app is typed
+        raise UsageError("prefer(): say what is chosen and what is rejected; None is neither")
     better, worse = place_of(chosen), place_of(rejected)
+    if chosen == rejected or better.is_same(worse):
+        raise UsageError("prefer(): chosen and rejected are the same; a preference is between two")
     with AS_GUEST:
         now, comparison = time.time_ns(), _comparison(better, worse)
         for value, label, place in ((1.0, "chosen", better), (-1.0, "rejected", worse)):

@@ -89,9 +89,12 @@ class Membership:
         return path[::-1]
 
     def rollout_around(self, known: Running) -> str | None:
-        """The rollout of the nearest running span above that is in one, which may have begun after this span did."""
+        """The rollout of the nearest span above that is in one; begun after this span did, or ended."""
         above = known.above
-        while above is not None and (found := self._running.get(above)) is not None:
+        while above is not None:
+            found = self._running.get(above)
+            if found is None:
+                return self._ended.get(above)
             if found.rollout is not None:
                 return found.rollout
             above = found.above

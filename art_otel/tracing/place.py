@@ -5,7 +5,7 @@ that the same is judged whenever and wherever the reward is given. A forked chil
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from opentelemetry.trace import Span, SpanContext, TraceFlags
 
@@ -17,6 +17,8 @@ from art_otel.tracing.rewarded import Rewarded
 from art_otel.tracing.running import RunningTrajectory
 from art_otel.tracing.step import Step, current_step
 from art_otel.trajectories import Trajectory
+
+_SPAN: Final = "span"
 
 Target: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | InferenceCall | Trajectory
 
@@ -40,7 +42,14 @@ class Place:
             return f"response {self.response_id}"
         if self.rollout_id is not None and self.step is None:
             return f"rollout {self.rollout_id} {self.attempt}"
-        return "span" if self.context is None else f"span {self.context.trace_id:032x} {self.context.span_id:016x}"
+        return _SPAN if self.context is None else f"{_SPAN} {self.context.trace_id:032x} {self.context.span_id:016x}"
+
+    def is_same(self, other: "Place") -> bool:
+        """Whether both are one thing, as far as can be told: without a set-up a span is no different from others."""
+        mine, theirs = self.context, other.context
+        if mine is not None and mine.is_valid and theirs is not None and theirs.is_valid:
+            return mine == theirs
+        return self.key == other.key and not self.key.startswith(_SPAN)
 
     @property
     def is_running(self) -> bool:
@@ -90,7 +99,11 @@ def _around(response_id: str | None, rollout_id: str | None, step: int | None) -
 def _in_running(running: RunningTrajectory, step: int | None) -> Place:
     if step is None:
         return Place(
-            span=running.span, context=running.span.get_span_context(), whole=running, rollout_id=running.rollout_id
+            span=running.span,
+            context=running.span.get_span_context(),
+            whole=running,
+            rollout_id=running.rollout_id,
+            attempt=running.attempt,
         )
     known = running.steps.get(step)
     return Place(rollout_id=running.rollout_id, step=step) if known is None else _of_step(known)

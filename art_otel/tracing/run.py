@@ -115,7 +115,14 @@ def begin(about: About) -> Run:
     gathering = gathering_in(around)
     rollout_id = os.urandom(16).hex()
     span = _start(about, rollout_id, gathering)
-    running = RunningTrajectory(rollout_id=rollout_id, name=about.name, span=span, metadata=about.metadata)
+    attempt = about.attributes.get(attributes.ROLLOUT_ATTEMPT)
+    running = RunningTrajectory(
+        rollout_id=rollout_id,
+        name=about.name,
+        attempt=attempt if isinstance(attempt, int) else None,
+        span=span,
+        metadata=about.metadata,
+    )
     if gathering is not None:
         try:
             gathering.take(running)

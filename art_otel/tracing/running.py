@@ -31,10 +31,13 @@ class RunningTrajectory(Rewarded):
     What was given as metadata when it began is written already: it can be changed and not taken back.
     """
 
-    def __init__(self, *, rollout_id: str, name: str, span: Span, metadata: Mapping[str, object]) -> None:
+    def __init__(
+        self, *, rollout_id: str, name: str, attempt: int | None, span: Span, metadata: Mapping[str, object]
+    ) -> None:
         super().__init__(span)
         self.rollout_id = rollout_id
         self.name = name
+        self.attempt = attempt
         self._metrics: dict[str, float] = {}
         self._metadata: dict[str, object] = dict(metadata)
         self.steps: dict[int, Step] = {}

@@ -94,12 +94,12 @@ def _span(span: ReadableSpan) -> Json:
         "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
         "name": span.name,
         "kind": span.kind.value + 1,
-        "startTimeUnixNano": str(span.start_time or 0),
+        "startTimeUnixNano": str(int(span.start_time or 0)),
         "attributes": _attributes(span.attributes),
         "status": _status(span),
     }
     if span.end_time is not None:
-        written["endTimeUnixNano"] = str(span.end_time)
+        written["endTimeUnixNano"] = str(int(span.end_time))
     if span.events:
         written["events"] = [_event(event) for event in span.events]
     if span.links:

@@ -85,7 +85,7 @@ def _by_model(recordings: Sequence[_Recording]) -> Iterable[list[_Recording]]:
 
 
 def _join(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundings) -> Iterator[_Recording]:
-    """Give each to the shortest around it. By their start, this joins as many as can be."""
+    """Give each to the shortest around it, by their start: below one parent this joins as many as can be."""
     if len(recordings) == 1:
         return iter(recordings)
     around = _Around({tree.parents.get(recording.spans[0].key) for recording in recordings}, surroundings)

@@ -96,6 +96,10 @@ def test_events_are_one_copy_s_so_that_no_reward_is_told_twice():
     assert only([make(1, events=(event,)), *copies, richest]).events == (event,)
 
 
+def test_numbers_that_are_equal_in_other_types_are_other_copies():
+    assert only([make(1, attributes={"a": value}) for value in (1, 1.0, True)]).attributes["a"] == 1
+
+
 def test_a_span_whose_parent_is_missing_is_an_orphan():
     tree = grow_tree([make(2, 1)])
     assert tree.orphans == {key(2)}

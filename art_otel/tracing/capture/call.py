@@ -15,6 +15,7 @@ from opentelemetry.trace import Span, StatusCode
 
 from art_otel import attributes as names
 from art_otel.conventions import may_be_call
+from art_otel.conventions.genai import INPUT_MESSAGES
 from art_otel.conventions.own import lost_input, misreads_input
 from art_otel.spans import Attributes
 from art_otel.tracing.capture.answer import answer_attributes, failure
@@ -76,6 +77,7 @@ class CapturedCall:
         self._policy_version = policy_version
         self._is_chat = options.url.endswith("/chat/completions")
         self._is_responses = asks_responses(options)
+        self.tells_content = False  # until it is known that what was asked may be recorded, which a failure hides
         self._passing = Passing(response, responses=self._is_responses)
 
     @property
@@ -119,7 +121,8 @@ class CapturedCall:
 
     def _misses_input(self, span: Span, known: Attributes) -> bool:
         if self._is_responses:
-            return lost_input(known) or misreads_input(name_of(span), known)
+            is_untold = self.tells_content and INPUT_MESSAGES not in known
+            return is_untold or lost_input(known) or misreads_input(name_of(span), known)
         return self._is_chat and lost_input(known)
 
 

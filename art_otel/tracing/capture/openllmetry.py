@@ -19,7 +19,7 @@ from opentelemetry.trace import Span, StatusCode
 from art_otel.tracing.capture.call import CAPTURING
 from art_otel.tracing.capture.openllmetry_streams import end_when_left
 from art_otel.tracing.capture.patches import Patches
-from art_otel.tracing.capture.promise import last_promise, promise
+from art_otel.tracing.capture.promise import Arguments, last_promise, promise
 from art_otel.tracing.guest import Guest, say_once
 
 _PACKAGE: Final = "opentelemetry.instrumentation.openai"
@@ -58,6 +58,8 @@ def _repair_responses(module: ModuleType, patches: Patches) -> None:
     def sanitizing(sanitize: Callable[..., Any]) -> Callable[..., Any]:
         def sanitizing(kwargs: dict[str, Any]) -> dict[str, Any]:
             sane = sanitize(kwargs)
+            if isinstance(kwargs, Arguments):  # of a call that is promised: its stream wants them too
+                return sane
             with CAPTURING:
                 held = promise(sane, tells_content=bool(module.should_send_prompts()))
                 if not isinstance(held.get("reasoning", {}), dict):

@@ -60,6 +60,7 @@ class Promise:
         self._is_kept = True
         if self._call is not None and span.is_recording() and is_call_of_rollout(span):
             call, self._call = self._call, None
+            call.tells_content = self._tells_content
             call.write_at_end_of(span)
 
     def broken(self, error: BaseException, options: Options) -> None:

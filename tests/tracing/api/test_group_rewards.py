@@ -260,15 +260,33 @@ def test_preference_pairs_are_filled_in_afterwards(app):
             assert (given.target, one.reward) == (None, value)
 
 
+def test_attempts_that_are_judged_anew_from_their_recordings_are_the_same_two(app):
+    runs = []
+    for attempt in (1, 2):
+        with rollout(name=f"agent {attempt}", attempt=attempt) as running:
+            app.ask("Hi", response_id=f"r{attempt}")
+            runs.append(running)
+    prefer(runs[0], runs[1])
+    found = app.stored()
+    first, second = (found[f"agent {attempt}"] for attempt in (1, 2))
+    prefer(second, first)
+    found = app.stored()
+    assert [found[f"agent {attempt}"].reward for attempt in (1, 2)] == [-1.0, 1.0]
+
+
 def test_calls_and_responses_are_preferred_too(app):
     with rollout(name="agent") as running:
         app.ask("one", response_id="r1")
         app.ask("two", response_id="r2")
         prefer("r2", "r1", "tone")
         one, two = running.calls
+        with pytest.raises(UsageError, match="the same"):
+            prefer(running, running.span)
     prefer(one, two)
     with pytest.raises(UsageError, match="the same"):
         prefer(one, one)
+    with pytest.raises(UsageError, match="None is neither"):
+        prefer(one, None)
     found = app.stored()["agent"]
     assert {(given.name, given.label, given.value): given.target for given in found.rewards} == {
         ("tone", "chosen", 1.0): two.span_id,

@@ -184,6 +184,29 @@ def test_a_stream_that_breaks(traced):
     assert traced.call().choices
 
 
+def test_a_stream_that_breaks_under_openllmetry_keeps_what_was_asked(traced):
+    with traced.client() as client, traced.rollout(), pytest.raises(openai.APIConnectionError):
+        list(client.responses.create(model=MODEL, input="Hi #break=5", stream=True))
+    call = traced.call()
+    assert call.failed
+    assert [message.content for message in call.input_messages] == ["Hi #break=5"]
+
+
+def test_a_stream_that_is_still_held_takes_no_later_call(traced, server):
+    with traced.client() as client, traced.rollout():
+        with traced.tracer.start_as_current_span("first") as first:
+            held = client.responses.create(model=MODEL, input="Hi", stream=True)
+            assert list(held)
+        with traced.tracer.start_as_current_span("second") as second:
+            list(raw_stream(client, "Ho"))
+            list(raw_stream(client, "Hu"))
+    assert held
+    places = [span.parent.span_id for span in traced.ended]
+    assert places == [each.get_span_context().span_id for each in (first, second, second)]
+    for call in traced.calls():
+        check_whole(call, server)
+
+
 def test_what_was_asked_is_left_out_where_openllmetry_leaves_it_out(traced, monkeypatch):
     monkeypatch.setenv("TRACELOOP_TRACE_CONTENT", "false")
     with traced.client() as client, traced.rollout():
