@@ -53,7 +53,7 @@ def read(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
     reading = recorded.reading()
     attributes = reading.attributes
     asked = _asked(reading) if names.REQUEST_PARAMETERS in attributes else CallFacts()
-    ended = values.mapping(reading.structured(names.RESPONSE_END)) or {}
+    ended = _ended(reading) if names.RESPONSE_END in attributes else {}
     version = attributes.get(names.POLICY_VERSION)
     return msgspec.structs.replace(
         asked,
@@ -77,6 +77,11 @@ def _asked(reading: Reading) -> CallFacts:
         tools=read_tools(reading, names.REQUEST_PARAMETERS, request),
         stream=values.flag(request.get("stream")),
     )
+
+
+def _ended(reading: Reading) -> dict[str, Value]:
+    """`art.response.end`: how a response of the Responses API ended."""
+    return values.mapping(reading.structured(names.RESPONSE_END)) or {}
 
 
 def _messages(recorded: Recorded, reading: Reading) -> tuple[Message, ...] | None:
