@@ -4,6 +4,7 @@ Invariant: nothing a message says is lost on the way, but for the exact spelling
 Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and Hugging Face's templates name it.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, cast
 
@@ -51,9 +52,13 @@ def _parts(message: Message) -> list[_JsonObject]:
 
 
 def _parsed(arguments: str) -> object:
+    """Arguments as an object; as they are where they are none, or hold half a character, which no tokenizer takes."""
     if not arguments.strip():
         return {}
-    found = _decoded(arguments)
+    try:
+        found = msgspec.json.decode(arguments)
+    except (ValueError, RecursionError):
+        return arguments
     return found if _is_object(found) else arguments
 
 
@@ -62,9 +67,9 @@ def _is_object(value: object) -> bool:
 
 
 def _decoded(text: str) -> Any:  # noqa: ANN401 # any JSON value
-    """The JSON value, None for text that is none or holds half a character, which no tokenizer takes."""
+    """The JSON value, None for text that is none."""
     try:
-        return msgspec.json.decode(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
