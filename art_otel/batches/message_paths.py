@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from art_otel.calls import Message
 from art_otel.trajectories import History, HistoryMessage, Trajectory, Turn
-from art_otel.trajectories.history import path_to
+from art_otel.trajectories.history import path_messages
 
 Given: TypeAlias = tuple[Message, ...] | None
 """The messages between the path above a turn and what it sampled; None where nobody recorded the prompt."""
@@ -53,23 +53,12 @@ def message_histories(trajectory: Trajectory) -> tuple[History, ...]:
 def _above(turns: Sequence[Turn], turn: Turn) -> tuple[int | None, Given]:
     """The turn that this one continues, and the messages since."""
     if turn.drifted_from is not None and turn.messages is not None:
-        path, above = _stored_path(turns, turn.drifted_from), _stored_path(turns, turn.parent)
+        path, above = path_messages(turns, turn.drifted_from), path_messages(turns, turn.parent)
         if path is not None and above is not None:
             prompt = (*above, *turn.messages)
             if len(path) <= len(prompt) and all(map(_same, path, prompt)):
                 return turn.drifted_from, prompt[len(path) :]
     return turn.parent, turn.messages
-
-
-def _stored_path(turns: Sequence[Turn], end: int | None) -> list[Message] | None:
-    """The messages of the prompt of turn `end` and what it sampled; None where nobody recorded one of them."""
-    messages: list[Message] = []
-    for position in () if end is None else path_to(turns, end):
-        turn = turns[position]
-        if turn.messages is None or turn.message is None:
-            return None
-        messages += (*turn.messages, turn.message)
-    return messages
 
 
 def _same(one: Message, other: Message) -> bool:

@@ -92,3 +92,17 @@ def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> 
         messages.extend(HistoryMessage(message=message) for message in turn.messages)
         messages.append(HistoryMessage(message=turn.message, turn=index, trained=index in trained))
     return tuple(messages)
+
+
+def path_messages(turns: Sequence[Turn], end: int | None) -> list[Message] | None:
+    """The messages of the whole path that ends with what turn `end` sampled, as they were spelt first.
+
+    None where nobody recorded one of them.
+    """
+    messages: list[Message] = []
+    for position in () if end is None else path_to(turns, end):
+        turn = turns[position]
+        if turn.messages is None or turn.message is None:
+            return None
+        messages += (*turn.messages, turn.message)
+    return messages

@@ -7,8 +7,7 @@ known to say something. The ids decide in any case.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from art_otel.calls import Message
-from art_otel.trajectories.history import path_to
+from art_otel.trajectories.history import path_messages
 from art_otel.trajectories.token_lineage import TokenLineage, shared_start
 from art_otel.trajectories.trajectory import Turn
 
@@ -82,7 +81,7 @@ def find_departures(turns: Sequence[Turn], lineage: TokenLineage) -> list[Messag
 def messages_differ(turns: Sequence[Turn], departure: MessageDrift) -> bool | None:
     """Whether the prompt does not begin with the messages of the path that its ids continue. None: nobody knows."""
     turn = turns[departure.turn]
-    path, above = _path_messages(turns, departure.parent), _path_messages(turns, turn.parent)
+    path, above = path_messages(turns, departure.parent), path_messages(turns, turn.parent)
     if path is None or above is None or turn.messages is None:
         return None
     prompt = [*above, *turn.messages]
@@ -115,17 +114,6 @@ def _path_sizes(turns: Sequence[Turn], lineage: TokenLineage) -> list[int | None
         else:
             sizes.append(above + len(context) + len(turn.token_ids))
     return sizes
-
-
-def _path_messages(turns: Sequence[Turn], end: int | None) -> list[Message] | None:
-    """The messages of the whole path that ends with what turn `end` sampled, as they were spelt first."""
-    messages: list[Message] = []
-    for position in () if end is None else path_to(turns, end):
-        turn = turns[position]
-        if turn.messages is None or turn.message is None:
-            return None
-        messages += (*turn.messages, turn.message)
-    return messages
 
 
 def _prompt_ids(turns: Sequence[Turn], lineage: TokenLineage, position: int) -> bytes | None:
