@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from art_otel.batches.options import batches
     from art_otel.batches.preferences import preference_batches
     from art_otel.store import RunLog, read_trajectories, write_trajectories
-    from art_otel.tracing.context import in_context
-    from art_otel.tracing.gather import gather_trajectory
-    from art_otel.tracing.gather_many import gather_trajectories, gather_trajectory_groups
-    from art_otel.tracing.group_rewards import prefer, preferences, reward_group
-    from art_otel.tracing.rewards import reward
-    from art_otel.tracing.rollout import rollout
-    from art_otel.tracing.running import get_current_trajectory
-    from art_otel.tracing.setup import configure
-    from art_otel.tracing.step import step
-    from art_otel.tracing.workflows import (
+    from art_otel.tracing.enabling.setup import configure
+    from art_otel.tracing.rollouts.context import in_context
+    from art_otel.tracing.rollouts.gather import gather_trajectory
+    from art_otel.tracing.rollouts.gather_many import gather_trajectories, gather_trajectory_groups
+    from art_otel.tracing.rollouts.group_rewards import prefer, preferences, reward_group
+    from art_otel.tracing.rollouts.rewards import reward
+    from art_otel.tracing.rollouts.rollout import rollout
+    from art_otel.tracing.rollouts.running import get_current_trajectory
+    from art_otel.tracing.rollouts.step import step
+    from art_otel.tracing.rollouts.workflows import (
         AsyncRewardPropagation,
         AsyncStepWiseReward,
         RewardPropagation,
@@ -77,16 +77,21 @@ __getattr__ = lazy_names(
         "batches.options": ("batches",),
         "batches.preferences": ("preference_batches",),
         "store": ("RunLog", "read_trajectories", "write_trajectories"),
-        "tracing.context": ("in_context",),
-        "tracing.gather": ("gather_trajectory",),
-        "tracing.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
-        "tracing.group_rewards": ("prefer", "preferences", "reward_group"),
-        "tracing.rewards": ("reward",),
-        "tracing.rollout": ("rollout",),
-        "tracing.running": ("get_current_trajectory",),
-        "tracing.setup": ("configure",),
-        "tracing.step": ("step",),
-        "tracing.workflows": ("AsyncRewardPropagation", "AsyncStepWiseReward", "RewardPropagation", "StepWiseReward"),
+        "tracing.rollouts.context": ("in_context",),
+        "tracing.rollouts.gather": ("gather_trajectory",),
+        "tracing.rollouts.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
+        "tracing.rollouts.group_rewards": ("prefer", "preferences", "reward_group"),
+        "tracing.rollouts.rewards": ("reward",),
+        "tracing.rollouts.rollout": ("rollout",),
+        "tracing.rollouts.running": ("get_current_trajectory",),
+        "tracing.enabling.setup": ("configure",),
+        "tracing.rollouts.step": ("step",),
+        "tracing.rollouts.workflows": (
+            "AsyncRewardPropagation",
+            "AsyncStepWiseReward",
+            "RewardPropagation",
+            "StepWiseReward",
+        ),
         "trajectories": (
             "RolloutTrace",
             "Trajectory",

@@ -33,15 +33,26 @@ ROOMS = [
 ]
 """From the ground up; a room imports only from rooms before it."""
 
+FOLDERS = {
+    "sources": ["files", "json_text", "otlp", "backends"],
+    "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
+}
+"""The folders of a room, from the ground up as well; what they share stands beside them."""
+
 ALLOWED = {
-    "opentelemetry.sdk": ("tracing", "sources/sdk.py", "testing.py"),
+    "opentelemetry.sdk": (
+        "tracing/processing",
+        "tracing/redaction",
+        "tracing/enabling",
+        "testing.py",
+    ),
     "opentelemetry.proto": ("sources",),
     "google.protobuf": ("sources",),
     "pyarrow": ("store", "engines", "exporting", "sources"),
     "numpy": ("batches", "demo"),
     "openai": ("tracing", "demo"),
     "torch": ("batches/torch_dataset.py",),
-    "rich": ("cli", "tracing/progress.py"),
+    "rich": ("cli", "tracing/rollouts/progress.py"),
     "hypothesis": ("testing.py",),
 }
 """Who may import what from outside."""
@@ -81,6 +92,18 @@ def test_a_room_imports_only_from_rooms_below_it(path):
         if parts[0] == "art_otel" and len(parts) > 1 and parts[1] in ROOMS:
             assert ROOMS.index(parts[1]) <= ROOMS.index(room), f"{path}: {room} may not import {name}"
         assert not parts[0].startswith("art_otel_"), f"{path}: the core never imports an exporter"
+
+
+@pytest.mark.parametrize("room", FOLDERS)
+def test_a_folder_of_a_room_imports_only_from_folders_below_it(room):
+    order = FOLDERS[room]
+    for folder in order:
+        assert (PACKAGE / room / folder / "__init__.py").exists()
+        for path in (PACKAGE / room / folder).rglob("*.py"):
+            for name in imports(path):
+                parts = name.split(".")
+                if parts[:2] == ["art_otel", room] and len(parts) > 2 and parts[2] in order:
+                    assert order.index(parts[2]) <= order.index(folder), f"{path} may not import {name}"
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))

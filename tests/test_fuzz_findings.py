@@ -6,9 +6,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from art_otel.sources import FileAccount, find_inputs, parts, read_file
-from art_otel.sources.parts import share_inputs
-from art_otel.sources.streams import HEAD_BYTES
+from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources.files import parts
+from art_otel.sources.files.parts import share_inputs
+from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.spans import Span
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines

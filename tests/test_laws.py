@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from art_otel.engines import partition
-from art_otel.sources import parts
+from art_otel.sources.files import parts
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import explode, joined, write_lines
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.sources import FileAccount, find_inputs, parts, read_file, share_inputs
+from art_otel.sources import FileAccount, find_inputs, read_file, share_inputs
+from art_otel.sources.files import parts
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of
 

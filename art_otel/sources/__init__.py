@@ -6,13 +6,14 @@ for source in find_inputs(["dumps/"]):
 """
 
 from art_otel.sources.account import FileAccount
+from art_otel.sources.files.inputs import Input, find_inputs
+from art_otel.sources.files.lines import Lines
+from art_otel.sources.files.parts import share_inputs
+from art_otel.sources.files.read_ahead import ReadAhead
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, format_named
-from art_otel.sources.inputs import Input, find_inputs
 from art_otel.sources.limits import Limits, advice, option_of
-from art_otel.sources.otlp_json import read_lines_of
-from art_otel.sources.parts import share_inputs
-from art_otel.sources.read_ahead import ReadAhead
+from art_otel.sources.otlp.json_format import read_lines_of
 from art_otel.sources.reader import read_file
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Format",
     "Input",
     "Limits",
+    "Lines",
     "ReadAhead",
     "Reading",
     "Record",

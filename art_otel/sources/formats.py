@@ -12,15 +12,15 @@ from art_otel.errors import UsageError
 from art_otel.sources.format import Format
 
 _MODULES: Final = (
-    "otlp_json",
-    "otlp_protobuf",
-    "jaeger",
-    "zipkin",
-    "phoenix_rest",
-    "mlflow",
-    "clickhouse",
-    "phoenix_dataframe",
-    "console",
+    "otlp.json_format",
+    "otlp.protobuf_format",
+    "backends.jaeger",
+    "backends.zipkin",
+    "backends.phoenix_rest",
+    "backends.mlflow",
+    "backends.clickhouse",
+    "backends.phoenix_dataframe",
+    "backends.console",
 )
 
 

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from art_otel.errors import SourceError
-from art_otel.sources import otlp_json
 from art_otel.sources.account import UNKNOWN_FORMAT, FileAccount
+from art_otel.sources.files.inputs import Input
+from art_otel.sources.files.parts import lines_before
+from art_otel.sources.files.read_ahead import ReadAhead
+from art_otel.sources.files.streams import HEAD_BYTES, DumpStream, open_input
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, detect_format, format_named
-from art_otel.sources.inputs import Input
 from art_otel.sources.limits import Limits
-from art_otel.sources.parts import lines_before
-from art_otel.sources.read_ahead import ReadAhead
+from art_otel.sources.otlp import json_format as otlp_json
 from art_otel.sources.refusals import Refused
-from art_otel.sources.streams import HEAD_BYTES, DumpStream, open_input
 from art_otel.spans import Damage, Span
 
 

@@ -16,10 +16,10 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
 from art_otel.tracing.capture import install, uninstall
-from art_otel.tracing.open_rollouts import OpenRollouts
-from art_otel.tracing.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.processing.open_rollouts import OpenRollouts
+from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.processing.spool import Spool
 from art_otel.tracing.redaction import Redactor
-from art_otel.tracing.spool import Spool
 
 BLOCK = 5
 """Calls of one case before the next has its turn."""

@@ -13,12 +13,13 @@ from types import ModuleType
 
 from art_otel.engines import Conversion, convert, partition
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, find_inputs, parts, read_file
+from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources.files import parts
+from art_otel.sources.files.inputs import Input
+from art_otel.sources.files.parts import share_inputs
+from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.sources.format import Record
 from art_otel.sources.formats import detect_format
-from art_otel.sources.inputs import Input
-from art_otel.sources.parts import share_inputs
-from art_otel.sources.streams import HEAD_BYTES
 from art_otel.store import ConversionReport, read_trajectories, write_trajectories
 from art_otel.trajectories import Trajectory, histories, rollout_traces, trajectory_json
 from tests.conversions import RECORDINGS, check_sums

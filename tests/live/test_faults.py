@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from art_otel import attributes
-from art_otel.tracing.open_rollouts import OpenRollouts
-from art_otel.tracing.own_rollout import OwnRollout, certify
-from art_otel.tracing.processor import RolloutSpanProcessor
-from art_otel.tracing.spool import Spool
+from art_otel.tracing.processing.open_rollouts import OpenRollouts
+from art_otel.tracing.processing.own_rollout import OwnRollout, certify
+from art_otel.tracing.processing.processor import RolloutSpanProcessor
+from art_otel.tracing.processing.spool import Spool
 from tests.conversions import convert_files
 
 FAULTS = 10_000

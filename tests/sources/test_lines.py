@@ -5,8 +5,8 @@ import io
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from art_otel.sources import lines
-from art_otel.sources.lines import Lines
+from art_otel.sources.files import lines
+from art_otel.sources.files.lines import Lines
 
 
 def expected(data: bytes, limit: int):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.sources import FileAccount, Limits, find_inputs, lines, parts, read_file, share_inputs
+from art_otel.sources import FileAccount, Limits, find_inputs, read_file, share_inputs
+from art_otel.sources.files import lines, parts
 from art_otel.spans import Span
 from tests.sources.requests import damages_of, log, logs, numbers, read_bytes, reasons_of, span, spans_of, traces
 from tests.sources.test_laws import laws

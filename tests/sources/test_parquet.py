@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file
-from art_otel.sources.parquet_lines import read_lines, write_lines
-from art_otel.sources.parquet_rows import json_rows
+from art_otel.sources.files.parquet_lines import read_lines, write_lines
+from art_otel.sources.files.parquet_rows import json_rows
 from tests.conversions import convert_files
 from tests.sources.requests import (
     TRACE,

@@ -4,7 +4,7 @@ import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, find_inputs, read_file
-from art_otel.sources.parquet_process import ParquetProcess
+from art_otel.sources.files.parquet_process import ParquetProcess
 from tests.sources.requests import read_bytes, standard_input
 from tests.sources.writers.parquet import EXPORTS
 

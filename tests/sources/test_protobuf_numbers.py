@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
-from art_otel.sources import otlp_protobuf_numbers
-from art_otel.sources.otlp_protobuf_numbers import WholeNumbers
+from art_otel.sources.otlp import protobuf_numbers as otlp_protobuf_numbers
+from art_otel.sources.otlp.protobuf_numbers import WholeNumbers
 from tests.sources.requests import attributes, prefixed, read_bytes, span, spans_of, to_protobuf, traces
 
 NUMBERS = WholeNumbers()

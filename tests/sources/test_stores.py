@@ -6,8 +6,8 @@ import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Input, ReadAhead, find_inputs, read_file
-from art_otel.sources import read_ahead as read_ahead_module
-from art_otel.sources.stores import StoredFile, _glob_pattern, _matches, is_store_url, list_store
+from art_otel.sources.files import read_ahead as read_ahead_module
+from art_otel.sources.files.stores import StoredFile, _glob_pattern, _matches, is_store_url, list_store
 from tests.sources.requests import damages_of, lines, span, spans_of, traces
 
 LOCAL = "file:///"

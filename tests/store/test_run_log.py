@@ -18,7 +18,7 @@ from art_otel.store import LogEntry
 from art_otel.store import run_folder as folder
 from art_otel.store.run_metrics import batch_metrics, prefixed
 from art_otel.testing import trajectories as any_trajectories
-from art_otel.tracing.settings import sources
+from art_otel.tracing.enabling.settings import sources
 
 VARIABLES = ("ART_OTEL_PROJECT", "ART_OTEL_MODEL", "ART_OTEL_DIR", "WANDB_API_KEY")
 

@@ -10,10 +10,10 @@ from typing import Any, Final, cast
 from opentelemetry.sdk.trace import ReadableSpan
 
 from art_otel.spans import Attributes, Value
+from art_otel.tracing.processing.span_parts import as_dict
 from art_otel.tracing.redaction.secret_names import kind_of_attribute
 from art_otel.tracing.redaction.span_redaction import LEFT_ALONE, holds_names
 from art_otel.tracing.redaction.texts import Texts
-from art_otel.tracing.span_parts import as_dict
 
 _NAMES: Final = 4096
 """Names of attributes that are remembered."""

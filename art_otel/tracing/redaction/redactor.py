@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from art_otel.attributes import REDACTED
+from art_otel.tracing.processing.span_parts import SpanParts, can_put
 from art_otel.tracing.redaction.clean_spans import CleanSpans
 from art_otel.tracing.redaction.patterns import BUILTIN_PATTERNS, EMAIL, SecretPattern
 from art_otel.tracing.redaction.span_redaction import SpanRedaction
 from art_otel.tracing.redaction.texts import Tally, Texts, replacement
-from art_otel.tracing.span_parts import SpanParts, can_put
 
 logger = logging.getLogger(__name__)
 

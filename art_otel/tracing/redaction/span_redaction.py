@@ -11,11 +11,11 @@ from typing import Any, Final, cast
 
 from art_otel.attributes import METADATA_PREFIX, REDACTED, REDACTED_TOKENS, ROLLOUT_ID
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.content_names import names_content
+from art_otel.tracing.processing.span_parts import SpanParts, as_dict, event_with, link_with
+from art_otel.tracing.redaction.content_names import names_content
 from art_otel.tracing.redaction.secret_names import kind_of_attribute, kind_of_key
 from art_otel.tracing.redaction.spelled import TOKENS, without_tokens
 from art_otel.tracing.redaction.texts import Tally, Texts
-from art_otel.tracing.span_parts import SpanParts, as_dict, event_with, link_with
 
 LEFT_ALONE: Final = (ROLLOUT_ID, *TOKENS)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from art_otel.tracing.ids import SystemIdGenerator
-from art_otel.tracing.recorder import use_recorder
+from art_otel.tracing.enabling.ids import SystemIdGenerator
+from art_otel.tracing.rollouts.recorder import use_recorder
 from tests.tracing.core.spans import Traced
 
 

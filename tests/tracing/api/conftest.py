@@ -3,7 +3,7 @@ from opentelemetry import trace
 
 from art_otel.tracing import guest
 from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.recorder import recorder, use_recorder
+from art_otel.tracing.rollouts.recorder import recorder, use_recorder
 from tests.tracing.api.app import App
 
 

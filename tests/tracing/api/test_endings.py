@@ -7,7 +7,7 @@ import pytest
 
 from art_otel import rollout
 from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.run import About, begin
+from art_otel.tracing.rollouts.run import About, begin
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from typing_extensions import assert_type
 import art_otel
 from art_otel.calls import InferenceCall
-from art_otel.tracing.running import RunningTrajectory
+from art_otel.tracing.rollouts.running import RunningTrajectory
 
 @art_otel.rollout
 def plain(question: str, *, loud: bool = False) -> int: return 1

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
-from art_otel.tracing.processor import RolloutSpanProcessor
-from art_otel.tracing.span_lines import SpanLines
+from art_otel.tracing.processing.processor import RolloutSpanProcessor
+from art_otel.tracing.processing.span_lines import SpanLines
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of pydantic, in OpenLLMetry

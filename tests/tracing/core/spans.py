@@ -6,10 +6,10 @@ from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from art_otel.tracing.open_rollouts import OpenRollouts
-from art_otel.tracing.own_rollout import OwnRollout
-from art_otel.tracing.processor import RolloutSpanProcessor
-from art_otel.tracing.spool import Spool
+from art_otel.tracing.processing.open_rollouts import OpenRollouts
+from art_otel.tracing.processing.own_rollout import OwnRollout
+from art_otel.tracing.processing.processor import RolloutSpanProcessor
+from art_otel.tracing.processing.spool import Spool
 from tests.conversions import convert_files
 
 INSTRUMENTOR = "opentelemetry.instrumentation.openai.v1"

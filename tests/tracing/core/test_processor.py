@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
-from art_otel.tracing.ids import SystemIdGenerator
-from art_otel.tracing.open_rollouts import OpenRollouts
-from art_otel.tracing.sampler import RolloutSampler
+from art_otel.tracing.enabling.ids import SystemIdGenerator
+from art_otel.tracing.enabling.sampler import RolloutSampler
+from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from tests.tracing.core.spans import INSTRUMENTOR, Traced
 
 

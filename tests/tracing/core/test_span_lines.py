@@ -11,7 +11,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
 from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
 from art_otel.spans import Damage, Span
-from art_otel.tracing.span_lines import SpanLines
+from art_otel.tracing.processing.span_lines import SpanLines
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

@@ -15,9 +15,9 @@ import pytest
 
 from art_otel.sources import FileAccount, find_inputs, read_file
 from art_otel.spans import Damage, Span
-from art_otel.tracing import spool as module
-from art_otel.tracing.queued_spool import QueuedSpool
-from art_otel.tracing.spool import Spool
+from art_otel.tracing.processing import spool as module
+from art_otel.tracing.processing.queued_spool import QueuedSpool
+from art_otel.tracing.processing.spool import Spool
 from tests.conversions import convert_files
 from tests.dumps import make_span, request_of
 from tests.tracing.core.spans import Traced
@@ -167,8 +167,8 @@ def test_a_forked_child_writes_to_its_own_file(tmp_path):
     code = f"""
 import os
 from pathlib import Path
-from art_otel.tracing.queued_spool import QueuedSpool
-from art_otel.tracing.spool import Spool
+from art_otel.tracing.processing.queued_spool import QueuedSpool
+from art_otel.tracing.processing.spool import Spool
 spool = Spool(Path({str(tmp_path)!r}))
 spool.write(b"parent\\n")
 if not os.fork():

@@ -5,8 +5,8 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from opentelemetry.util._once import Once
 
-from art_otel.tracing.settings import sources
-from art_otel.tracing.setup import Tracing
+from art_otel.tracing.enabling.settings import sources
+from art_otel.tracing.enabling.setup import Tracing
 
 
 @pytest.fixture

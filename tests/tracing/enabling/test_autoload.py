@@ -4,7 +4,8 @@ import pytest
 
 from art_otel.cli import main
 from art_otel.cli.run import STARTUP, traced_environment
-from art_otel.tracing import autoload, setup
+from art_otel.tracing import autoload
+from art_otel.tracing.enabling import setup
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from wrapt import wrap_function_wrapper
 
-from art_otel.tracing.instrument import Instrumentation, installed_instrumentors, is_disabled
-from art_otel.tracing.unwrap import unwrap
+from art_otel.tracing.enabling.instrument import Instrumentation, installed_instrumentors, is_disabled
+from art_otel.tracing.enabling.unwrap import unwrap
 from tests.tracing.enabling.programs import ASK, asking, run_code
 from tests.tracing.server import ModelServer
 
@@ -120,7 +120,7 @@ def test_otel_s_variable_may_disable_it(value, disabled):
 
 def test_a_fault_while_giving_way_does_not_stop_the_app(caplog, monkeypatch):
     ours = Instrumentation(lambda _: None)
-    monkeypatch.setattr("art_otel.tracing.instrument.installed_instrumentors", lambda: 1 / 0)
+    monkeypatch.setattr("art_otel.tracing.enabling.instrument.installed_instrumentors", lambda: 1 / 0)
     assert ours._before_instrument(lambda: "theirs", object(), (), {}) == "theirs"
     assert "could not give way" in caplog.text
 
@@ -172,7 +172,7 @@ def mine(otel, monkeypatch, tmp_path):  # noqa: ARG001 # BaseInstrumentor is put
     (tmp_path / "mine_here.py").write_text(INSTRUMENTOR.replace("    wrapt.wrap", "    return\n        wrapt.wrap"))
     monkeypatch.syspath_prepend(str(tmp_path))
     entry_point = EntryPoint("openai", "mine_here:Instrumentor", "opentelemetry_instrumentor")
-    monkeypatch.setattr("art_otel.tracing.instrument.entry_points", lambda **_: (entry_point, entry_point))
+    monkeypatch.setattr("art_otel.tracing.enabling.instrument.entry_points", lambda **_: (entry_point, entry_point))
     monkeypatch.delenv("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", raising=False)
     yield entry_point.load()
     del sys.modules["mine_here"]

@@ -6,13 +6,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NoOpTracerProvider
 
-from art_otel.tracing.attach import attach
-from art_otel.tracing.exporters import entry_points_of, exporter_names
-from art_otel.tracing.ids import SystemIdGenerator
-from art_otel.tracing.own_provider import make_provider
-from art_otel.tracing.processor import RolloutSpanProcessor
-from art_otel.tracing.recording import make_recording
-from art_otel.tracing.settings import Settings
+from art_otel.tracing.enabling.attach import attach
+from art_otel.tracing.enabling.exporters import entry_points_of, exporter_names
+from art_otel.tracing.enabling.ids import SystemIdGenerator
+from art_otel.tracing.enabling.own_provider import make_provider
+from art_otel.tracing.enabling.recording import make_recording
+from art_otel.tracing.enabling.settings import Settings
+from art_otel.tracing.processing.processor import RolloutSpanProcessor
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.errors import UsageError
-from art_otel.tracing import settings as module
-from art_otel.tracing.settings import Keywords, Settings, read_settings, sources
+from art_otel.tracing.enabling import settings as module
+from art_otel.tracing.enabling.settings import Keywords, Settings, read_settings, sources
 from tests.docs.pages import text_of
 
 VARIABLES = {name: source.variable for name, source in sources().items()}

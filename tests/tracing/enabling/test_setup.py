@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from art_otel.errors import UsageError
-from art_otel.tracing import setup
-from art_otel.tracing.queued_spool import QueuedSpool
-from art_otel.tracing.recorder import recorder
+from art_otel.tracing.enabling import setup
+from art_otel.tracing.processing.queued_spool import QueuedSpool
+from art_otel.tracing.rollouts.recorder import recorder
 from tests.tracing.enabling.programs import run_code, spans_in
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}

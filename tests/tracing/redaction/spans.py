@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tra
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from art_otel.tracing.span_lines import SpanLines
+from art_otel.tracing.processing.span_lines import SpanLines
 
 
 class Rewriting(SpanProcessor):

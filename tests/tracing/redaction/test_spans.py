@@ -15,9 +15,9 @@ from art_otel.conventions import parse_call
 from art_otel.conventions.tokens import encode_ids, encode_logprobs
 from art_otel.sources import FileAccount, find_inputs, read_file
 from art_otel.spans import Span
-from art_otel.tracing import span_parts
-from art_otel.tracing.content import content_free, without_content
+from art_otel.tracing.processing import span_parts
 from art_otel.tracing.redaction import Redactor
+from art_otel.tracing.redaction.content import content_free, without_content
 from tests.conversions import convert_files
 from tests.tracing.redaction.secrets import SECRETS, canaries
 from tests.tracing.redaction.spans import App, Torn, messages

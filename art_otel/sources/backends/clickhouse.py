@@ -1,0 +1,195 @@
+"""ClickHouse: rows of `otel_traces`, the table of the collector's ClickHouse exporter, as Parquet or as JSONEachRow.
+
+Attributes are a map of texts, so that numbers and booleans come as text. Lists come as their JSON (`[1,2]`), which is
+left as it is, since an attribute may be such a text itself; or as OTLP's own JSON (`{"values":[{"intValue":"1"}]}`),
+which nothing else is, so that it becomes the list again. The newer JSON columns (nested objects) are flattened.
+Events and links are parallel lists, one a column; or lists of objects, in a table made with `flatten_nested = 0`.
+Invariant: as `json_spans`.
+
+Source of the format: `exporter/clickhouseexporter` of opentelemetry-collector-contrib.
+"""
+
+import base64
+import contextlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from art_otel.sources.backends.json_spans import Spelling, read_spans
+from art_otel.sources.backends.nested import flatten
+from art_otel.sources.backends.plain_records import plain
+from art_otel.sources.backends.times import as_ns
+from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.json_text.frame import Frame
+from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp.records import Batch
+from art_otel.sources.refusals import Refused
+from art_otel.spans import Resource, Scope, Value
+
+_Map: TypeAlias = dict[str, Value] | list[tuple[str, Value]]
+_Time: TypeAlias = int | str
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_C = TypeVar("_C")
+
+_NO_LIST: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+_LIST_START: Final = '{"values":['
+_PAIR: Final = {"key", "value"}
+_READ: Final[dict[str, Callable[[Value], Value]]] = {
+    "stringValue": str,
+    "boolValue": bool,
+    "intValue": int,
+    "doubleValue": float,
+    "bytesValue": base64.b64decode,
+    "arrayValue": lambda value: _otlp_values(value["values"]) if value.get("values") else [],
+    "kvlistValue": lambda value: _otlp_values(value["values"]) if value.get("values") else {},
+}
+
+
+class _Event(msgspec.Struct, rename="pascal"):
+    timestamp: _Time | None = None
+    name: str | None = None
+    attributes: _Map = {}
+
+
+class _Link(msgspec.Struct, rename="pascal"):
+    trace_id: str | None = None
+    span_id: str | None = None
+    attributes: _Map = {}
+
+
+class _Row(msgspec.Struct, rename="pascal", gc=False):
+    timestamp: _Time | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    span_name: str | None = None
+    span_kind: str | None = None
+    resource_attributes: _Map = {}
+    scope_name: str | None = None
+    scope_version: str | None = None
+    span_attributes: _Map = {}
+    duration: int | None = None
+    status_code: str | None = None
+    status_message: str | None = None
+    events: list[_Event] = []
+    links: list[_Link] = []
+    event_times: list[_Time] = msgspec.field(name="Events.Timestamp", default_factory=list[_Time])
+    event_names: list[str] = msgspec.field(name="Events.Name", default_factory=list[str])
+    event_attributes: list[_Map] = msgspec.field(name="Events.Attributes", default_factory=list[_Map])
+    link_trace_ids: list[str] = msgspec.field(name="Links.TraceId", default_factory=list[str])
+    link_span_ids: list[str] = msgspec.field(name="Links.SpanId", default_factory=list[str])
+    link_attributes: list[_Map] = msgspec.field(name="Links.Attributes", default_factory=list[_Map])
+
+
+_SPELLING: Final = Spelling(
+    frame=Frame(
+        begins=re.compile(
+            rb'\{\s*+(?:"Timestamp"\s*+:\s*+"[^"\\]*+"\s*+,\s*+)?'
+            rb'"TraceId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"SpanId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"(?!TraceState|Attributes)'
+        ),
+        names=frozenset({b"TraceId", b"SpanId", b"SpanName"}),
+    ),
+    decoder=msgspec.json.Decoder(_Row, strict=False),
+    trace_id=re.compile(rb'"TraceId"\s*+:\s*+"([0-9a-fA-F]{32})"'),
+    span_id=re.compile(rb'"SpanId"\s*+:\s*+"([0-9a-fA-F]{16})"'),
+)
+
+
+def _detects(head: bytes) -> bool:
+    return _SPELLING.frame.first_keys(head) >= {b"TraceId", b"SpanId", b"SpanName"}
+
+
+def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+    return read_spans(stream, reading, _SPELLING, _build)
+
+
+FORMAT: Final = Format(
+    name="clickhouse", detects=_detects, reads=_reads, lacks=("types of attribute values", "dropped counts")
+)
+
+
+def _build(row: _Row, place: str) -> tuple[otlp.Span, Batch]:
+    start = as_ns(row.timestamp, "Timestamp")
+    span = otlp.Span(
+        trace_id=_SPELLING.trace(row.trace_id),
+        span_id=_SPELLING.span(row.span_id),
+        parent_span_id=_SPELLING.span(row.parent_span_id),
+        name=row.span_name,
+        kind=_enum("SPAN_KIND_", row.span_kind),
+        start_time_unix_nano=start,
+        end_time_unix_nano=None if start is None or row.duration is None else start + row.duration,
+        attributes=plain(_restored(row.span_attributes)),
+        events=[_event(event) for event in row.events or _flat_events(row)],
+        links=[_link(link) for link in row.links or _flat_links(row)],
+        status=otlp.Status(message=row.status_message, code=_enum("STATUS_CODE_", row.status_code)),
+    )
+    resource = Resource(attributes=_restored(row.resource_attributes))
+    scope = Scope(name=row.scope_name or "", version=row.scope_version or "")
+    return span, Batch(place=place, resource=resource, scope=scope)
+
+
+def _enum(prefix: str, name: str | None) -> str | None:
+    """OTLP's name: newer exporters write `Client`, older ones `SPAN_KIND_CLIENT`."""
+    return name and (name if name.startswith(prefix) else f"{prefix}{name.upper()}")
+
+
+def _event(event: _Event) -> otlp.Event:
+    return otlp.Event(
+        name=event.name,
+        time_unix_nano=as_ns(event.timestamp, "Events.Timestamp"),
+        attributes=plain(_restored(event.attributes)),
+    )
+
+
+def _link(link: _Link) -> otlp.Link:
+    return otlp.Link(
+        trace_id=_SPELLING.trace(link.trace_id),
+        span_id=_SPELLING.span(link.span_id),
+        attributes=plain(_restored(link.attributes)),
+    )
+
+
+def _flat_events(row: _Row) -> Iterator[_Event]:
+    for time, name, given in _aligned("Events", row.event_times, row.event_names, row.event_attributes):
+        yield _Event(timestamp=time, name=name, attributes=given)
+
+
+def _flat_links(row: _Row) -> Iterator[_Link]:
+    for trace_id, span_id, given in _aligned("Links", row.link_trace_ids, row.link_span_ids, row.link_attributes):
+        yield _Link(trace_id=trace_id, span_id=span_id, attributes=given)
+
+
+def _aligned(name: str, first: list[_A], second: list[_B], third: list[_C]) -> Iterable[tuple[_A, _B, _C]]:
+    """The entries of the parallel lists in which ClickHouse keeps nested records. Raises Refused."""
+    if not len(first) == len(second) == len(third):
+        raise Refused("bad field", name, f"its columns have {len(first)}, {len(second)} and {len(third)} entries")
+    return zip(first, second, third, strict=True)
+
+
+def _restored(attributes: _Map) -> dict[str, Value]:
+    """The attributes with each list or dict that stands there in OTLP's JSON."""
+    flat = flatten(dict(attributes))
+    for name, value in flat.items():
+        if isinstance(value, str) and value.startswith(_LIST_START):
+            with contextlib.suppress(*_NO_LIST):  # else it only looked like one, and is the text that it is
+                flat[name] = _otlp_values(msgspec.json.decode(value)["values"])
+    return flat
+
+
+def _otlp_values(values: Value) -> Value:
+    """The items of an ArrayValue or KeyValueList that is not empty. Raises one of _NO_LIST when it is neither."""
+    items = cast(list[Mapping[str, Value]], values)
+    if not items:
+        raise ValueError(items)
+    if all(set(item) == _PAIR for item in items):
+        return {str(item["key"]): _otlp_value(item["value"]) for item in items}
+    return [_otlp_value(item) for item in items]
+
+
+def _otlp_value(value: Mapping[str, Value]) -> Value:
+    ((kind, raw),) = value.items()
+    return _READ[kind](raw)

@@ -1,0 +1,169 @@
+"""Zipkin v2 JSON: lists of spans, as Zipkin's API and the exporters to Zipkin write them.
+
+A list a trace, a list of such lists, a list a line, or a span a line. Tags are texts, so the types of attributes are
+lost; the resource's attributes stand among the tags of its spans, and Zipkin's server makes names lower-case. A span
+that shares the id of its client's (B3) gets one that is made of it, below the client's. Invariant: as `json_spans`.
+
+Source of the format: https://zipkin.io/zipkin-api/ and, for what OTel puts into it,
+https://opentelemetry.io/docs/specs/otel/trace/sdk_exporters/zipkin/ and the collector's Zipkin translator.
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from art_otel.sources.backends.json_spans import Spelling, read_spans
+from art_otel.sources.backends.otel_tags import read_tags
+from art_otel.sources.backends.plain_records import plain
+from art_otel.sources.backends.times import us_to_ns
+from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.json_text.frame import Frame
+from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp.records import Batch, scope_of
+from art_otel.spans import Resource, Value
+
+_SPAN_BYTES: Final = 8
+_NAMES: Final = frozenset({b"localEndpoint", b"timestamp", b"duration"})
+_LINK: Final = re.compile(r"(?P<trace>[0-9a-f]*)\|(?P<span>[0-9a-f]*)\|.*?\|(?P<attributes>\{.*\})\|[0-9]+", re.DOTALL)
+_EVENT: Final = re.compile(r"(?P<name>.*?)\|(?P<attributes>\{.*\})\|(?P<dropped>[0-9]{1,9})", re.DOTALL)
+_ATTRIBUTES: Final = msgspec.json.Decoder(dict[str, Value])
+_NAMED: Final = msgspec.json.Decoder(dict[str, dict[str, Value]])
+
+
+class _Endpoint(msgspec.Struct, rename="camel"):
+    service_name: str | None = None
+
+
+class _Annotation(msgspec.Struct):
+    timestamp: int | float | None = None
+    value: str | None = None
+
+
+class _Span(msgspec.Struct, rename="camel"):
+    trace_id: str | None = None
+    id: str | None = None
+    parent_id: str | None = None
+    name: str | None = None
+    kind: str | None = None
+    shared: bool | None = None
+    timestamp: int | float | None = None
+    duration: int | float | None = None
+    local_endpoint: _Endpoint | None = None
+    tags: dict[str, Value] | None = None
+    annotations: list[_Annotation] | None = None
+
+
+_SPELLING: Final = Spelling(
+    frame=Frame(
+        begins=re.compile(rb'\{\s*+"traceId"\s*+:\s*+"[0-9a-fA-F]*+"\s*+,\s*+"(?:id|parentId)"\s*+:\s*+"'),
+        names=frozenset({b"traceId", b"id", b"timestamp"}),
+    ),
+    decoder=msgspec.json.Decoder(_Span),
+    trace_id=re.compile(rb'"traceId"\s*+:\s*+"([0-9a-fA-F]{1,32})"'),
+    span_id=re.compile(rb'"id"\s*+:\s*+"([0-9a-fA-F]{1,16})"'),
+    padded=True,
+)
+
+
+def _detects(head: bytes) -> bool:
+    keys = _SPELLING.frame.first_keys(head)
+    return keys >= {b"traceId", b"id"} and bool(keys & _NAMES)
+
+
+def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+    return read_spans(stream, reading, _SPELLING, _build)
+
+
+FORMAT: Final = Format(
+    name="zipkin-json",
+    detects=_detects,
+    reads=_reads,
+    lacks=(
+        "types of attribute values",
+        "case of names (Zipkin's server)",
+        "nanoseconds",
+        "resource attributes apart from the span's",
+        "links (most exporters)",
+    ),
+)
+
+
+def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
+    told = read_tags(found.tags or {}, found.kind)
+    links = list(_links(told.attributes))
+    start = us_to_ns(found.timestamp, "timestamp")
+    taken = us_to_ns(found.duration, "duration")
+    dropped_attributes, dropped_events, dropped_links = told.dropped
+    span_id, parent_id = _ids(found)
+    span = otlp.Span(
+        trace_id=_SPELLING.trace(found.trace_id),
+        span_id=span_id,
+        parent_span_id=parent_id,
+        name=found.name,
+        kind=told.kind,
+        start_time_unix_nano=start,
+        end_time_unix_nano=None if start is None or taken is None else start + taken,
+        attributes=plain(told.attributes),
+        events=[_event(one) for one in found.annotations or ()],
+        links=links,
+        status=told.status,
+        dropped_attributes_count=dropped_attributes,
+        dropped_events_count=dropped_events,
+        dropped_links_count=dropped_links,
+    )
+    service = found.local_endpoint.service_name if found.local_endpoint else None
+    resource = Resource(attributes={"service.name": service} if service else {})
+    return span, Batch(place=place, resource=resource, scope=scope_of(told.scope))
+
+
+def _ids(found: _Span) -> tuple[str | None, str | None]:
+    """The ids of a span and of its parent."""
+    given = _SPELLING.span(found.id)
+    if not found.shared or given is None:
+        return given, _SPELLING.span(found.parent_id)
+    return hashlib.blake2b(given.encode(), digest_size=_SPAN_BYTES).hexdigest(), given
+
+
+def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
+    """Links as the collector writes them: `otlp.link.0`, … = `trace|span|state|attributes|dropped`."""
+    for name in [name for name in tags if name.startswith("otlp.link.")]:
+        link = _LINK.fullmatch(tags[name]) if isinstance(tags[name], str) else None
+        attributes = _decoded(link["attributes"]) if link else None
+        if link and attributes is not None:
+            del tags[name]
+            yield otlp.Link(trace_id=link["trace"], span_id=link["span"], attributes=plain(attributes))
+
+
+def _event(annotation: _Annotation) -> otlp.Event:
+    """An event. Its attributes are `name|{…}|dropped` (collector), `"name": {…}` (SDKs) or `{"name": {…}}` (Python)."""
+    text = annotation.value or ""
+    match = _EVENT.fullmatch(text)
+    attributes = _decoded(match["attributes"]) if match else None
+    name = match["name"] if match and attributes is not None else text
+    if match is None and text.startswith(('"', "{")):
+        name, attributes = _named(text)
+    return otlp.Event(
+        time_unix_nano=us_to_ns(annotation.timestamp, "annotations.timestamp"),
+        name=name,
+        attributes=plain(attributes),
+        dropped_attributes_count=int(match["dropped"]) if match and attributes is not None else 0,
+    )
+
+
+def _named(text: str) -> tuple[str, dict[str, Value] | None]:
+    try:
+        ((name, attributes),) = _NAMED.decode(text if text.startswith("{") else f"{{{text}}}").items()
+    except (ValueError, RecursionError):
+        return text, None
+    return name, attributes
+
+
+def _decoded(text: str) -> dict[str, Value] | None:
+    try:
+        return _ATTRIBUTES.decode(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,170 @@
+"""Input: one file to read, found through a file name, a folder, a glob, a URL or `-`.
+
+Invariant: a file that several sources lead to is one Input, at the place of the first of them. What is there and cannot
+be read (a folder that cannot be listed, a link to nothing) is one too: reading it says why.
+"""
+
+import glob
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from art_otel.errors import SourceError
+from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
+
+STDIN: Final = "-"
+FILE_SCHEME: Final = "file://"
+REPORT_NAME: Final = "_report.json"
+SCHEMA_KEY: Final = b"art_otel.schema_version"
+MAX_FOOTER_BYTES: Final = 64 << 20
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
+
+    `format` names that of the whole file: a part may begin with what nobody would know it by.
+    """
+
+    start: int
+    end: int
+    format: str
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """A file has a `path`, an object in a store is `stored`, and what has neither is standard input.
+
+    `name` is what people see, `size` is in bytes and None when unknown.
+    `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
+    in a folder may be anything, so that it is no error when nobody knows its format. `part` is what is to be read of
+    a file that several processes share; `size` is then the part's.
+    """
+
+    name: str
+    path: Path | None
+    size: int | None
+    explicit: bool
+    stored: StoredFile | None = None
+    part: Part | None = None
+
+
+def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
+    """Every file that the sources lead to: files, folders (all below, sorted), globs, URLs, `-` for standard input.
+
+    Raises SourceError for a source that leads to nothing, or to a store that cannot be listed.
+    """
+    found: dict[str | StoredFile, Input] = {}
+    for source in sources:
+        before = len(found)
+        known = False
+        for candidate in _expand(str(source)):
+            key = candidate.stored or (STDIN if candidate.path is None else os.path.realpath(candidate.path))
+            known = known or key in found
+            earlier = found.get(key, candidate)
+            found[key] = msgspec.structs.replace(earlier, explicit=earlier.explicit or candidate.explicit)
+        if len(found) == before and not known:
+            raise SourceError(
+                f"{source}: nothing to read there; name a file, a folder with files in it, "
+                "a glob such as 'dumps/**/*.jsonl', a URL such as s3://bucket/dumps, or - for standard input"
+            )
+    return list(found.values())
+
+
+def _expand(source: str) -> Iterator[Input]:
+    if source == STDIN:
+        yield Input(name="<stdin>", path=None, size=None, explicit=True)
+        return
+    if is_store_url(source):
+        yield from _stored(source)
+        return
+    if source.startswith(FILE_SCHEME):
+        source = unquote(source.removeprefix(FILE_SCHEME).removeprefix("localhost"))
+    path = Path(source)
+    if path.exists():
+        yield from _files(path)
+        return
+    is_deep = "**" in path.parts  # then what is in a folder is matched or is not meant
+    for match in sorted(glob.glob(source, recursive=True)):  # noqa: PTH207 # Path.glob takes no absolute patterns
+        if not (is_deep and Path(match).is_dir()):
+            yield from _files(Path(match))
+
+
+def _stored(source: str) -> Iterator[Input]:
+    for file, explicit in list_store(source):
+        if explicit or file.path.rpartition("/")[2] != REPORT_NAME:
+            yield Input(name=file.name, path=None, size=file.size, explicit=explicit, stored=file)
+
+
+def _files(path: Path) -> Iterator[Input]:
+    if not path.is_dir():
+        yield _input(path, explicit=True)
+        return
+    for file in sorted(_visible_files(path)):
+        if _is_for_reading(file) and not _is_own_output(file):
+            yield _input(file, explicit=False)
+
+
+def _visible_files(path: Path) -> Iterator[Path]:
+    """All below a folder, through links too, each folder once; folders that cannot be listed as they are."""
+    closed: list[Path] = []
+    real = Path(os.path.realpath(path))
+    seen = {os.fspath(real), *map(os.fspath, real.parents)}  # a link out of the folder to one around it is no part
+
+    def close(error: OSError) -> None:
+        closed.append(Path(os.fsdecode(error.filename or path)))
+
+    for folder, folders, names in os.walk(path, onerror=close, followlinks=True):
+        visible = sorted((name for name in folders if not name.startswith(".")), reverse=True)
+        below = {os.path.realpath(Path(folder, name)): name for name in visible}
+        folders[:] = sorted(name for place, name in below.items() if place not in seen)
+        seen.update(below)
+        yield from (Path(folder, name) for name in names if not name.startswith("."))
+    yield from closed
+
+
+def _is_for_reading(path: Path) -> bool:
+    """Whether it is no pipe or device, which nobody means who names the folder around it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return True  # reading it later says why
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _input(path: Path, *, explicit: bool) -> Input:
+    try:
+        found = path.stat()
+        size = found.st_size if stat.S_ISREG(found.st_mode) else None
+    except OSError:
+        size = None  # reading it later says why
+    name = os.fsencode(path).decode(errors="backslashreplace")  # a name need not be text
+    return Input(name=name, path=path, size=size, explicit=explicit)
+
+
+def _is_own_output(path: Path) -> bool:
+    """Whether art-otel wrote the file: its report, or a Parquet file whose footer holds our schema key."""
+    if path.name == REPORT_NAME:
+        return True
+    if path.suffix != ".parquet":
+        return False
+    try:
+        with path.open("rb") as file:
+            return SCHEMA_KEY in _parquet_footer(file)
+    except OSError:
+        return False  # reading it later says why
+
+
+def _parquet_footer(file: BinaryIO) -> bytes:
+    """The footer of a Parquet file: its length stands in 4 little-endian bytes before the closing magic PAR1."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - 8, 0))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or length > min(size - 8, MAX_FOOTER_BYTES):
+        return b""
+    file.seek(size - 8 - length)
+    return file.read(length)

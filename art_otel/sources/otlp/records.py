@@ -1,0 +1,298 @@
+"""OTLP's data model: a decoded message becomes a Span, a LogRecord or a Damage, the same from every encoding.
+
+Invariant: what leaves here holds what `art_otel.spans` promises (good ids, finite numbers, ordered times), and each
+message gives exactly one record or one whole Damage; what was lost of a record that is kept is a partial Damage.
+
+Source of the format: opentelemetry-proto, `trace.proto`, `logs.proto`, `common.proto`, version 1.
+"""
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Final, NoReturn
+
+import msgspec
+
+from art_otel.sources.format import Reading, Record
+from art_otel.sources.limits import advice
+from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.refusals import (
+    MAX_NAME,
+    Ids,
+    Losses,
+    Refused,
+    Site,
+    attribute_path,
+    partial_damages,
+)
+from art_otel.spans import (
+    Damage,
+    Event,
+    Link,
+    LogRecord,
+    Resource,
+    Scope,
+    Span,
+    SpanKind,
+    StatusCode,
+    Value,
+)
+
+_TRACE_DIGITS: Final = 32
+_SPAN_DIGITS: Final = 16
+_IS_HEX: Final = re.compile("[0-9a-f]+").fullmatch
+_ZEROS: Final = {digits: "0" * digits for digits in (_TRACE_DIGITS, _SPAN_DIGITS)}
+_MAX_TIME: Final = 2**63 - 1
+
+_KIND_NAMES: Final[tuple[SpanKind, ...]] = ("unspecified", "internal", "server", "client", "producer", "consumer")
+_KINDS: Final[dict[int | str | None, SpanKind]] = {
+    None: "unspecified",
+    **dict(enumerate(_KIND_NAMES)),
+    **{f"SPAN_KIND_{name.upper()}": name for name in _KIND_NAMES},
+}
+_STATUS_NAMES: Final[tuple[StatusCode, ...]] = ("unset", "ok", "error")
+_STATUSES: Final[dict[int | str | None, StatusCode]] = {
+    None: "unset",
+    **dict(enumerate(_STATUS_NAMES)),
+    **{f"STATUS_CODE_{name.upper()}": name for name in _STATUS_NAMES},
+}
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the records of one ScopeSpans or ScopeLogs share. `place` is `file:line`."""
+
+    place: str
+    resource: Resource
+    scope: Scope
+
+
+class Records(ABC):
+    """Makes records of decoded messages. An encoding says how it spells ids and attribute values.
+
+    The messages of every encoding have the field names of `otlp_messages`, so those types stand for all.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.max_depth = reading.limits.max_depth
+        self._last_trace: tuple[object, str] = (object(), "")
+        self._last_parent: tuple[object, str | None] = (None, None)
+
+    def check_depth(self, depth: int, site: Site) -> None:
+        """Raise Refused for a list or dict that stands inside too many others."""
+        if depth > self.max_depth:
+            detail = f"more than {self.max_depth} lists and dicts deep; {advice('max_depth')}"
+            raise Refused("nested too deep", attribute_path(site), detail)
+
+    @abstractmethod
+    def hex(self, raw: object) -> str:
+        """An id in lower-case hex, empty when there is none."""
+
+    @abstractmethod
+    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
+        """Attributes by name; numbers that are not finite become None and are noted in `losses`. Raises Refused."""
+
+    @abstractmethod
+    def value(self, value: otlp.AnyValue | None, site: Site, losses: Losses) -> Value:
+        """One value, as `attributes` reads them. Raises Refused."""
+
+    def traces(self, batches: Iterable[otlp.ResourceSpans] | None, place: str) -> Iterator[Record]:
+        """Every span of one request."""
+        for spans in batches or ():
+            resource, damages = self.resource(spans.resource, place)
+            yield from damages
+            for scoped in spans.scope_spans or ():
+                batch = Batch(place=place, resource=resource, scope=scope_of(scoped.scope))
+                for span in scoped.spans or ():
+                    yield from self.span(span, batch)
+
+    def logs(self, batches: Iterable[otlp.ResourceLogs] | None, place: str) -> Iterator[Record]:
+        """Every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
+        batch = Batch(place=place, resource=Resource(), scope=Scope())
+        for logs in batches or ():
+            for scoped in logs.scope_logs or ():
+                for log_record in scoped.log_records or ():
+                    yield from self.log_record(log_record, batch)
+
+    def resource(self, message: otlp.Resource | None, place: str) -> tuple[Resource, tuple[Damage, ...]]:
+        """The resource of a batch, with a partial Damage for what cannot be read of it."""
+        if message is None:
+            return Resource(), ()
+        losses: Losses = {}
+        try:
+            attributes = self.attributes(message.attributes, "resource.", losses)
+        except Refused as problem:
+            return Resource(), (problem.damage(place, partial=True),)
+        return Resource(attributes=attributes), tuple(partial_damages(losses, place))
+
+    def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
+        """One span, with a partial Damage for each reason for which something of it was lost."""
+        losses: Losses = {}
+        try:
+            span = self._span(message, batch, losses)
+        except Refused as problem:
+            return (problem.damage(batch.place, "span", self.known_ids(message.trace_id, message.span_id)),)
+        return (span, *partial_damages(losses, batch.place, "span", span.key)) if losses else (span,)
+
+    def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
+        """One log record; nothing (and a count in the account) when it belongs to no span."""
+        losses: Losses = {}
+        try:
+            trace_id = self._id(message.trace_id, _TRACE_DIGITS, "traceId")
+            span_id = self._id(message.span_id, _SPAN_DIGITS, "spanId")
+            if trace_id is None or span_id is None:
+                self.reading.account.logs_without_span += 1
+                return ()
+            record = self._log_record(message, trace_id, span_id, losses)
+        except Refused as problem:
+            return (problem.damage(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
+        return (record, *partial_damages(losses, batch.place, "log", record.key)) if losses else (record,)
+
+    def known_ids(self, trace_id: object, span_id: object) -> Ids:
+        """The ids that a record has, each None where it is absent or bad."""
+        try:
+            trace = self._id(trace_id, _TRACE_DIGITS, "traceId")
+        except Refused:
+            trace = None
+        try:
+            return trace, self._id(span_id, _SPAN_DIGITS, "spanId")
+        except Refused:
+            return trace, None
+
+    def _span(self, message: otlp.Span, batch: Batch, losses: Losses) -> Span:
+        raw, trace_id = self._last_trace  # spans of one trace, and children of one span, mostly stand together
+        if message.trace_id != raw:
+            raw = message.trace_id
+            trace_id = self._id(raw, _TRACE_DIGITS, "traceId") or _no_id("traceId")
+            self._last_trace = raw, trace_id
+        span_id = self._id(message.span_id, _SPAN_DIGITS, "spanId") or _no_id("spanId")
+        start_ns, end_ns = message.start_time_unix_nano, message.end_time_unix_nano
+        if not start_ns or not end_ns or not 0 < start_ns <= end_ns <= _MAX_TIME:
+            start_ns, end_ns = _times(start_ns, end_ns)
+        status = message.status
+        code = status.code if status else None
+        if message.kind not in _KINDS:
+            raise Refused("bad field", "kind", f"{message.kind!r} is no SpanKind")
+        if code not in _STATUSES:
+            raise Refused("bad field", "status.code", f"{code!r} is no StatusCode")
+        raw, parent = self._last_parent
+        if message.parent_span_id != raw:
+            raw = message.parent_span_id
+            parent = self._id(raw, _SPAN_DIGITS, "parentSpanId")
+            self._last_parent = raw, parent
+        span = Span(
+            trace_id=trace_id,
+            span_id=span_id,
+            parent_span_id=parent,
+            name=message.name or "",
+            kind=_KINDS[message.kind],
+            start_ns=start_ns,
+            end_ns=end_ns,
+            attributes=self.attributes(message.attributes, "", losses),
+            events=self._events(message.events, losses) if message.events else (),
+            links=self._links(message.links, losses) if message.links else (),
+            status=_STATUSES[code],
+            status_message=(status.message or "") if status else "",
+            scope=batch.scope,
+            resource=batch.resource,
+        )
+        if message.dropped_attributes_count or message.dropped_events_count or message.dropped_links_count:
+            return msgspec.structs.replace(  # seldom, and a Span of more than 15 fields takes four times as long
+                span,
+                dropped_attributes_count=message.dropped_attributes_count or 0,
+                dropped_events_count=message.dropped_events_count or 0,
+                dropped_links_count=message.dropped_links_count or 0,
+            )
+        return span
+
+    def _events(self, messages: Iterable[otlp.Event] | None, losses: Losses) -> tuple[Event, ...]:
+        events: list[Event] = []
+        for index, message in enumerate(messages or ()):
+            field = f"events[{index}].timeUnixNano"
+            time_ns = _time(message.time_unix_nano, field)
+            if time_ns is None:
+                losses[field] = "bad field"
+                continue
+            event = Event(
+                name=message.name or "",
+                time_ns=time_ns,
+                attributes=self.attributes(message.attributes, f"events[{index}].", losses),
+                dropped_attributes_count=message.dropped_attributes_count or 0,
+            )
+            events.append(event)
+        return tuple(events)
+
+    def _links(self, messages: Iterable[otlp.Link] | None, losses: Losses) -> tuple[Link, ...]:
+        links: list[Link] = []
+        for index, message in enumerate(messages or ()):
+            trace_id, span_id = self.known_ids(message.trace_id, message.span_id)
+            if trace_id is None or span_id is None:
+                losses[f"links[{index}]"] = "bad id"
+                continue
+            attributes = self.attributes(message.attributes, f"links[{index}].", losses)
+            links.append(Link(trace_id=trace_id, span_id=span_id, attributes=attributes))
+        return tuple(links)
+
+    def _log_record(self, message: otlp.LogRecord, trace_id: str, span_id: str, losses: Losses) -> LogRecord:
+        time_ns = _time(message.time_unix_nano, "timeUnixNano")
+        time_ns = time_ns or _time(message.observed_time_unix_nano, "observedTimeUnixNano")
+        if time_ns is None:
+            raise Refused("bad field", "timeUnixNano", "a log record must have its time or the time it was observed")
+        attributes = self.attributes(message.attributes, "", losses)
+        named = attributes.get("event.name")
+        return LogRecord(
+            trace_id=trace_id,
+            span_id=span_id,
+            event_name=message.event_name or (named if isinstance(named, str) else ""),
+            time_ns=time_ns,
+            body=self.value(message.body, ("body", None), losses),
+            attributes=attributes,
+            dropped_attributes_count=message.dropped_attributes_count or 0,
+        )
+
+    def _id(self, raw: object, digits: int, field: str) -> str | None:
+        """None for an id that is empty or all zeros, which is how OTLP writes that there is none."""
+        if isinstance(raw, str) and len(raw) == digits and _IS_HEX(raw) and raw != _ZEROS[digits]:
+            return raw  # as nearly all are in JSON
+        text = self.hex(raw)
+        if len(text) == digits and _IS_HEX(text):
+            return text if text != _ZEROS[digits] else None
+        if not text:
+            return None
+        raise Refused("bad id", field, f"{text[:MAX_NAME]!r} is not {digits} hex digits")
+
+
+def scope_of(message: otlp.Scope | None) -> Scope:
+    """The scope of a batch."""
+    return Scope(name=message.name or "", version=message.version or "") if message else Scope()
+
+
+def finite(number: float, site: Site, losses: Losses) -> float | None:
+    """The number; None, noted in `losses`, for NaN and the infinities."""
+    if math.isfinite(number):
+        return number
+    losses[attribute_path(site)] = "not a finite number"
+    return None
+
+
+def _no_id(field: str) -> NoReturn:
+    raise Refused("bad id", field, "it is absent or all zeros")
+
+
+def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
+    """When a span started and ended. Raises Refused."""
+    start_ns = _time(start, "startTimeUnixNano")
+    if start_ns is None:
+        raise Refused("bad field", "startTimeUnixNano", "a span must say when it started")
+    end_ns = _time(end, "endTimeUnixNano")
+    if end_ns is not None and end_ns < start_ns:
+        raise Refused("ends before it starts", "endTimeUnixNano", f"it starts at {start_ns} and ends at {end_ns}")
+    return start_ns, end_ns
+
+
+def _time(raw: int | None, field: str) -> int | None:
+    """Nanoseconds; 0 is how OTLP writes an unknown time."""
+    if raw and not 0 < raw <= _MAX_TIME:
+        raise Refused("bad field", field, f"{raw} is before 1970 or does not fit 63 bits")
+    return raw or None

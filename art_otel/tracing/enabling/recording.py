@@ -1,0 +1,95 @@
+"""Recording: what is made once a span needs it: spool, live assembler, the process's own rollout, processor.
+
+Invariant: made from settings alone, and nothing of it exists before the first span, so a program without any pays
+nothing. The own rollout ends before any provider shuts down.
+"""
+
+import atexit
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from opentelemetry.trace import TracerProvider
+
+from art_otel import attributes
+from art_otel.tracing.enabling.attach import Attachment, attach
+from art_otel.tracing.enabling.settings import Settings
+from art_otel.tracing.processing.open_rollouts import OpenRollouts
+from art_otel.tracing.processing.own_rollout import OwnRollout
+from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.processing.queued_spool import QueuedSpool
+from art_otel.tracing.processing.spool import Spool
+from art_otel.tracing.redaction import Redactor
+from art_otel.tracing.redaction.content import leave_content_out
+from art_otel.tracing.rollouts.recorder import use_recorder
+from art_otel.tracing.tracer import tracer
+
+
+@dataclass(kw_only=True, slots=True)
+class Recording:
+    """`attachments` are the providers whose spans are recorded."""
+
+    processor: RolloutSpanProcessor
+    own: OwnRollout
+    attachments: list[Attachment] = field(default_factory=list[Attachment])
+
+    @property
+    def begun(self) -> bool:
+        """Whether something may have been recorded; without a spool nobody can say."""
+        spool = self.processor.spool
+        return spool is None or spool.counts.written > 0
+
+    def attach(self, provider: TracerProvider) -> None:
+        """Record the provider's spans too; one that is recorded already stays as it is."""
+        if all(known.provider is not provider for known in self.attachments):
+            attachment = attach(provider, self.processor)
+            if attachment is not None:
+                self.attachments.append(attachment)
+            # Exit handlers run the last first: the own rollout ends before this provider, made earlier, shuts down.
+            atexit.unregister(self.own.end)
+            atexit.register(self.own.end)
+
+    def end(self) -> list[TracerProvider]:
+        """End the own rollout, close the spool, and leave the providers, which it gives, as they were."""
+        use_recorder(None)
+        atexit.unregister(self.own.end)
+        self.processor.shutdown()
+        for attachment in self.attachments:
+            attachment.detach()
+        return [attachment.provider for attachment in self.attachments]
+
+
+def make_recording(settings: Settings) -> Recording:
+    """What the settings ask for."""
+    rollouts = OpenRollouts(grace=settings.grace_seconds)
+    own = OwnRollout(tracer, rollouts.counts)
+    processor = RolloutSpanProcessor(
+        spool=_spool(settings),
+        rollouts=rollouts,
+        rewrites=list(_rewrites(settings)),
+        rollout_spans=settings.rollout_spans,
+        own_rollout=own,
+        about=_about(settings),
+    )
+    use_recorder(rollouts)
+    return Recording(processor=processor, own=own)
+
+
+def _spool(settings: Settings) -> Spool | QueuedSpool | None:
+    if settings.spool_folder is None:
+        return None
+    spool = Spool(settings.spool_folder)
+    return QueuedSpool(spool) if settings.spool_policy == "drop" else spool
+
+
+def _about(settings: Settings) -> dict[str, str]:
+    return {} if settings.split is None else {attributes.SPLIT: settings.split}
+
+
+def _rewrites(settings: Settings) -> Iterator[Rewrite]:
+    if not settings.capture_content:
+        yield leave_content_out()
+    hook = settings.redact_hook
+    if settings.redact:
+        yield Redactor(emails=settings.redact == "email", hook=hook).rewrite
+    elif hook is not None:
+        yield Redactor(patterns=(), hook=hook).rewrite

@@ -1,0 +1,42 @@
+"""Call spans: which of the app's spans are LLM calls.
+
+Invariant: a span that ended is a call exactly when a dump's is. Instrumentors of clients say so when a span starts;
+those of frameworks may say so only by what they put on it before it ends.
+"""
+
+from typing import cast
+
+from opentelemetry.sdk.trace import ReadableSpan, Span
+
+from art_otel import spans
+from art_otel.conventions import may_be_call, may_tell_role, role_of
+from art_otel.tracing.processing.span_parts import as_dict
+
+
+def is_call(span: Span) -> bool:
+    """Whether a span that has just started will be an LLM call."""
+    return may_be_call(_scope(span), span.name, span.attributes or {})
+
+
+def was_call(span: ReadableSpan) -> bool:
+    """Whether a span that ended is an LLM call. Most have nothing on them that could tell."""
+    given = span.attributes or {}
+    if not span.dropped_attributes and not may_tell_role(given):
+        return False
+    ended = spans.Span(
+        trace_id="",
+        span_id="",
+        name=span.name,
+        kind=cast(spans.SpanKind, span.kind.name.lower()),
+        start_ns=0,
+        end_ns=None,
+        attributes=as_dict(given),
+        scope=spans.Scope(name=_scope(span)),
+        dropped_attributes_count=span.dropped_attributes,
+    )
+    return role_of(ended) == "inference"
+
+
+def _scope(span: ReadableSpan) -> str:
+    scope = span.instrumentation_scope
+    return "" if scope is None else scope.name

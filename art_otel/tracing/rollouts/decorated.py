@@ -1,0 +1,106 @@
+"""Decorated: functions whose every call is a rollout.
+
+Invariant: a function stays of its kind (plain, async, generator, async generator), with its signature, values and
+exceptions. A generator's rollout begins with its first step and ends with its last; between steps its context is not
+attached, so what reads it is not part of the rollout.
+"""
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+from art_otel.tracing.guest import say_once
+from art_otel.tracing.rollouts.run import About, Run, begin
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_OUTSIDE = "what that does when it is read is not in the rollout; put @rollout right above the generator function"
+
+
+def decorate(about: About, function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function with a rollout around each call."""
+    if inspect.iscoroutinefunction(function):
+        return cast(Callable[_P, _R], _coroutine(about, function))
+    if inspect.isasyncgenfunction(function):
+        return cast(Callable[_P, _R], _async_generator(about, function))
+    if inspect.isgeneratorfunction(function):
+        return cast(Callable[_P, _R], _generator(about, function))
+    return _plain(about, function)
+
+
+def _plain(about: About, function: Callable[_P, _R]) -> Callable[_P, _R]:
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with begin(about) as running:
+            result = running.inside(function, *args, **kwargs)
+            if not inspect.iscoroutine(result):
+                if running.running.span.is_recording() and (inspect.isgenerator(result) or inspect.isasyncgen(result)):
+                    say_once("rollout %s gives a generator: %s", running.running.name, _OUTSIDE)
+                return result
+            # Another decorator's plain function around an async one: the rollout is what it gives to be awaited.
+            later = _awaited(running.postpone(), cast(Coroutine[Any, Any, Any], result))
+        return cast(_R, later)
+
+    return run
+
+
+async def _awaited(run: Run, coroutine: Coroutine[Any, Any, _R]) -> _R:
+    with run:
+        return await run.inside_async(coroutine)
+
+
+def _coroutine(about: About, function: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
+    @wraps(function)
+    async def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with begin(about) as running:
+            return await running.inside_async(function(*args, **kwargs))
+
+    return run
+
+
+def _generator(about: About, function: Callable[_P, Generator[Any, Any, _R]]) -> Callable[_P, Generator[Any, Any, _R]]:
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> Generator[Any, Any, _R]:
+        with begin(about) as running:
+            body = function(*args, **kwargs)
+            advance: Callable[[], Any] = body.__next__
+            while True:
+                try:
+                    item: object = running.inside(advance)
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    advance = partial(body.send, (yield item))
+                except GeneratorExit:
+                    running.inside(body.close)
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 # whatever the reader throws is the body's
+                    advance = partial(body.throw, thrown)
+
+    return run
+
+
+def _async_generator(
+    about: About, function: Callable[_P, AsyncGenerator[Any, Any]]
+) -> Callable[_P, AsyncGenerator[Any, Any]]:
+    @wraps(function)
+    async def run(*args: _P.args, **kwargs: _P.kwargs) -> AsyncGenerator[Any, Any]:
+        with begin(about) as running:
+            body = function(*args, **kwargs)
+            advance: Callable[[], Coroutine[Any, Any, Any]] = partial(body.asend, None)
+            while True:
+                try:
+                    item = await running.inside_async(advance())
+                except StopAsyncIteration:
+                    return
+                try:
+                    advance = partial(body.asend, (yield item))
+                except GeneratorExit:
+                    await running.inside_async(body.aclose())
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 # as above
+                    advance = partial(body.athrow, thrown)
+
+    return run

@@ -1,0 +1,122 @@
+"""Place: where a reward goes.
+
+Invariant: it is the target's own span while that runs here, else the rollout, step, call or response that is named, so
+that the same is judged whenever and wherever the reward is given. A forked child's copy of that span is not the span.
+"""
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from opentelemetry.trace import Span, SpanContext, TraceFlags
+
+from art_otel.calls import InferenceCall
+from art_otel.errors import UsageError
+from art_otel.tracing.rollouts.context import current_rollout_id, running_trajectory
+from art_otel.tracing.rollouts.forks import runs_here
+from art_otel.tracing.rollouts.rewarded import Rewarded
+from art_otel.tracing.rollouts.running import RunningTrajectory
+from art_otel.tracing.rollouts.step import Step, current_step
+from art_otel.trajectories import Trajectory
+
+_SPAN: Final = "span"
+
+Target: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | InferenceCall | Trajectory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a reward goes. `whole` is what it judges as a whole, if that runs in this process."""
+
+    span: Span | None = None
+    context: SpanContext | None = None
+    whole: Rewarded | None = None
+    rollout_id: str | None = None
+    attempt: int | None = None
+    response_id: str | None = None
+    step: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Equal wherever and whenever the same is named in the same way."""
+        if self.response_id is not None:
+            return f"response {self.response_id}"
+        if self.rollout_id is not None and self.step is None:
+            return f"rollout {self.rollout_id} {self.attempt}"
+        return _SPAN if self.context is None else f"{_SPAN} {self.context.trace_id:032x} {self.context.span_id:016x}"
+
+    def is_same(self, other: "Place") -> bool:
+        """Whether both are one thing, as far as can be told: without a set-up a span is no different from others."""
+        mine, theirs = self.context, other.context
+        if mine is not None and mine.is_valid and theirs is not None and theirs.is_valid:
+            return mine == theirs
+        return self.key == other.key and not self.key.startswith(_SPAN)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether what is judged, or what holds it, is recorded here and now."""
+        return self.span is not None and runs_here(self.span)
+
+
+def place_of(target: Target | None, rollout_id: str | None = None, step: int | None = None) -> Place:
+    """Where the arguments of `reward` lead. Raises UsageError where nothing says what is judged."""
+    if isinstance(target, Trajectory):
+        return Place(rollout_id=target.rollout_id, attempt=target.attempt, step=step)
+    if isinstance(target, RunningTrajectory):
+        return _in_running(target, step)
+    if isinstance(target, Step):
+        return _of_step(target)
+    if isinstance(target, InferenceCall):
+        return Place(context=_span_context(target), rollout_id=rollout_id)
+    if isinstance(target, SpanContext):
+        return Place(context=target, rollout_id=rollout_id)
+    if isinstance(target, Span):
+        return Place(span=target, context=target.get_span_context(), rollout_id=rollout_id)
+    if target is not None and not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] # not every app is typed
+        kind = type(target).__qualname__
+        raise UsageError(f"target of type {kind}: give a response's id, a span, a step, a call or a trajectory")
+    return _around(target, rollout_id, step)
+
+
+def _around(response_id: str | None, rollout_id: str | None, step: int | None) -> Place:
+    """In the rollout that is named, else in the one that the code belongs to."""
+    running = running_trajectory()
+    if running is None or rollout_id not in (None, running.rollout_id):
+        named = rollout_id or current_rollout_id()
+        if named is None and response_id is None:
+            raise UsageError("reward(): no rollout is running here: say what is judged by target=… or rollout_id=…")
+        return Place(rollout_id=named, response_id=response_id, step=step)
+    if response_id is not None:
+        return Place(
+            span=running.span,
+            context=None,
+            rollout_id=running.rollout_id,
+            response_id=response_id,
+        )
+    inside = current_step(running) if step is None and rollout_id is None else None
+    return _in_running(running, step) if inside is None else _of_step(inside)
+
+
+def _in_running(running: RunningTrajectory, step: int | None) -> Place:
+    if step is None:
+        return Place(
+            span=running.span,
+            context=running.span.get_span_context(),
+            whole=running,
+            rollout_id=running.rollout_id,
+            attempt=running.attempt,
+        )
+    known = running.steps.get(step)
+    return Place(rollout_id=running.rollout_id, step=step) if known is None else _of_step(known)
+
+
+def _of_step(step: Step) -> Place:
+    rollout_id = None if step.running is None else step.running.rollout_id
+    return Place(
+        span=step.span, context=step.span.get_span_context(), whole=step, rollout_id=rollout_id, step=step.index
+    )
+
+
+def _span_context(call: InferenceCall) -> SpanContext:
+    return SpanContext(
+        trace_id=int(call.trace_id, 16), span_id=int(call.span_id, 16), is_remote=True, trace_flags=TraceFlags(0)
+    )

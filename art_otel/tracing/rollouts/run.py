@@ -1,0 +1,149 @@
+"""Run: one run of a rollout, from its span's start to its end.
+
+Invariant: the context that says so is attached only while code of the rollout runs, and each run ends once. The app's
+exceptions pass through unchanged. Where no SDK records, the code runs as it would without us.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Token
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, Span
+
+from art_otel import attributes
+from art_otel.errors import UsageError
+from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.rollouts import scalars
+from art_otel.tracing.rollouts.certificate import certify
+from art_otel.tracing.rollouts.context import with_rollout
+from art_otel.tracing.rollouts.forks import runs_here
+from art_otel.tracing.rollouts.gathering import Gathering, gathering_in, without_gathering
+from art_otel.tracing.rollouts.outcome import record_outcome
+from art_otel.tracing.rollouts.recorder import recorder
+from art_otel.tracing.rollouts.running import RunningTrajectory
+from art_otel.tracing.tracer import tracer
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class About:
+    """What is known of a rollout before it runs. `attributes` are those of its span but for the ids."""
+
+    name: str
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object])
+    attributes: Mapping[str, scalars.Scalar] = field(default_factory=dict[str, scalars.Scalar])
+
+
+class Run:
+    """Made by `begin`. As a context manager it ends the run and attaches nothing."""
+
+    __slots__ = ("_context", "_ended", "_postponed", "running")
+
+    def __init__(self, running: RunningTrajectory, context: Context) -> None:
+        self.running = running
+        self._context = context
+        self._ended = False
+        self._postponed = False
+
+    def inside(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Call it as code of the rollout. The next call finds the context as this one leaves it."""
+        token = otel_context.attach(self._context)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._context = otel_context.get_current()
+            otel_context.detach(token)
+
+    async def inside_async(self, awaited: Awaitable[_R]) -> _R:
+        """As `inside`, until it is there."""
+        token = otel_context.attach(self._context)
+        try:
+            return await awaited
+        finally:
+            self._context = otel_context.get_current()
+            otel_context.detach(token)
+
+    def attach(self) -> Token[Context]:
+        """Make the code from here on code of the rollout, until what this gave is detached."""
+        return otel_context.attach(self._context)
+
+    def postpone(self) -> Self:
+        """Leave it running when its block ends well."""
+        self._postponed = True
+        return self
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End it, with what its body raised."""
+        if self._ended:
+            return
+        self._ended = self.running.ended = True
+        span = self.running.span
+        if not runs_here(span):
+            return
+        with AS_GUEST:
+            self.running.settle()
+        with AS_GUEST:
+            record_outcome(span, error)
+        with AS_GUEST:
+            recording = recorder()
+            certify(span, None if recording is None else recording.counts(self.running.rollout_id))
+        with AS_GUEST:
+            span.end()
+
+    def __enter__(self) -> Self:
+        self._postponed = False
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None or not self._postponed:
+            self.end(error)
+
+
+def begin(about: About) -> Run:
+    """Start a run. Raises UsageError only where it is gathered and nothing records."""
+    around = otel_context.get_current()
+    gathering = gathering_in(around)
+    rollout_id = os.urandom(16).hex()
+    span = _start(about, rollout_id, gathering)
+    attempt = about.attributes.get(attributes.ROLLOUT_ATTEMPT)
+    running = RunningTrajectory(
+        rollout_id=rollout_id,
+        name=about.name,
+        attempt=attempt if isinstance(attempt, int) else None,
+        span=span,
+        metadata=about.metadata,
+    )
+    if gathering is not None:
+        try:
+            gathering.take(running)
+        except UsageError:
+            span.end()
+            raise
+        around = without_gathering(around)
+    return Run(running, _inside(running, around))
+
+
+def _start(about: About, rollout_id: str, gathering: Gathering | None) -> Span:
+    with AS_GUEST:
+        given = {attributes.ROLLOUT_ID: rollout_id, **about.attributes}
+        if gathering is not None and gathering.group_id is not None:
+            given.setdefault(attributes.GROUP_ID, gathering.group_id)
+        return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{about.name}", attributes=given)
+    return INVALID_SPAN
+
+
+def _inside(running: RunningTrajectory, around: Context) -> Context:
+    """The context of its code. Other services are told only of a rollout that is recorded."""
+    span = running.span
+    context = with_rollout(running, around, tell_others=span.is_recording())
+    return trace.set_span_in_context(span, context) if span.get_span_context().is_valid else context
