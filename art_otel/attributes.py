@@ -8,6 +8,7 @@ from typing import Final
 ROLLOUT_ID: Final = "art.rollout.id"
 ROLLOUT_NAME: Final = "art.rollout.name"
 ROLLOUT_ATTEMPT: Final = "art.rollout.attempt"
+ROLLOUT_TRACE_ID: Final = "art.rollout.trace_id"
 SPANS_STARTED: Final = "art.rollout.spans.started"
 SPANS_ENDED: Final = "art.rollout.spans.ended"
 GROUP_ID: Final = "art.group.id"

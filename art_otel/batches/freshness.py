@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from art_otel.errors import UsageError
+from art_otel.trajectories.policy_versions import versions_in
 from art_otel.trajectories.trajectory import Trajectory
 
 _LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
@@ -18,8 +19,8 @@ class Freshness:
     """With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`.
 
     Versions are compared by the last number in them: 12 of `12`, `step-12` and `qwen:0012`. Without `max_staleness`,
-    `policy_version` must be that of every call. A call without a version has the rollout's. Raises UsageError for a
-    `max_staleness` that is negative or has nothing to compare with.
+    `policy_version` must be that of every call. Where no call has a version all have the rollout's. Raises UsageError
+    for a `max_staleness` that is negative or has nothing to compare with.
     """
 
     policy_version: str | None = None
@@ -38,8 +39,9 @@ class Freshness:
         """Why the trajectory is left out; None when it is not."""
         if self.policy_version is None:
             return None
-        versions = _versions(trajectory)
-        if versions is None:
+        found = versions_in(trajectory)
+        versions = {version for version in found if version is not None}
+        if not versions or None in found:
             return "no policy version"
         if self.max_staleness is None:
             return None if versions == {self.policy_version} else "another policy version"
@@ -48,17 +50,6 @@ class Freshness:
         if newest is None or len(known) < len(numbers):
             return "policy version without a number"
         return "stale" if newest - min(known) > self.max_staleness else None
-
-
-def _versions(trajectory: Trajectory) -> set[str] | None:
-    """Those of the rollout and of each call; None where one is unknown."""
-    of_rollout = trajectory.policy_version
-    found = {trajectory.calls[turn.call].policy_version for turn in trajectory.turns}
-    if of_rollout is not None:
-        found |= {of_rollout.first, of_rollout.last}
-    elif None in found or not found:
-        return None
-    return {version for version in found if version is not None}
 
 
 def _number(version: str) -> int | None:

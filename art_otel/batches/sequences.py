@@ -16,6 +16,7 @@ from art_otel.batches.plan import UNUSABLE, Worth
 from art_otel.batches.token_rewards import TokenRewards
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.trajectories import CompletionSpan, Trajectory
+from art_otel.trajectories.policy_versions import version_of
 
 EMPTY: Final = "no tokens sampled"
 
@@ -145,7 +146,7 @@ def build_sequence(
         rollout_id=trajectory.rollout_id,
         group_id=trajectory.group_id,
         training_step=trajectory.training_step,
-        policy_version=_policy_version(trajectory, trained),
+        policy_version=version_of(trajectory, trajectory.calls[trajectory.turns[trained[0].turn].call]),
         turns=history.turns,
         completions=tuple(trained),
         rewards=tuple([worth[span.turn].reward for span in trained]),
@@ -202,10 +203,3 @@ def _extras(token_rewards: TokenRewards, trained: Items[CompletionSpan], size: i
     for span in trained:
         extras[span.start : span.end] = token_rewards.get(span.turn, 0.0)
     return extras
-
-
-def _policy_version(trajectory: Trajectory, trained: Items[CompletionSpan]) -> str | None:
-    version = trajectory.calls[trajectory.turns[trained[0].turn].call].policy_version
-    if version is not None or trajectory.policy_version is None:
-        return version
-    return trajectory.policy_version.first

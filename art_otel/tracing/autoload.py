@@ -9,8 +9,9 @@ Invariant: without ART_OTEL_ENABLED nothing happens. Several ways in at once are
 import logging
 import os
 
-from art_otel.tracing.enabling.settings import ENABLED, read_settings
+from art_otel.tracing.enabling.settings import read_settings
 from art_otel.tracing.import_hooks import guarded
+from art_otel.tracing.switch import ENABLED
 
 logger = logging.getLogger(__name__)
 

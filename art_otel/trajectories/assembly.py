@@ -17,12 +17,13 @@ from art_otel.trajectories.account import Account, count_idle, count_spans, set_
 from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses, is_blind
 from art_otel.trajectories.joined_logs import join_logs
 from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.rewards import RewardKey, RewardScene, find_rewards, lead_judges
 from art_otel.trajectories.rollout_span import describe
 from art_otel.trajectories.rollouts import RolloutSpans, declared_id, find_rollouts, is_named_rollout
 from art_otel.trajectories.standing import final_reward
-from art_otel.trajectories.trajectory import PolicyVersions, Reward, Trajectory
+from art_otel.trajectories.trajectory import Reward, Trajectory
 
 _BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})
 
@@ -101,7 +102,8 @@ def _trajectory(
     losses: Losses,
     tree: SpanTree,
 ) -> Trajectory:
-    calls, turns = build_turns(recorded.calls)
+    about = describe(rollout.root)
+    calls, turns = build_turns(with_versions(recorded.calls, about.policy_version))
     lost, damaged_values = losses.of(rollout.spans)
     evidence = Evidence(
         root=rollout.root,
@@ -112,7 +114,6 @@ def _trajectory(
         lost=lost,
         damaged_values=damaged_values,
     )
-    about = describe(rollout.root)
     first = rollout.root or min(rollout.spans, key=tree.order)
     return Trajectory(
         rollout_id=rollout.rollout_id,
@@ -122,7 +123,7 @@ def _trajectory(
         attempt=about.attempt,
         split=about.split,
         training_step=about.training_step,
-        policy_version=_policy_versions(calls, about.policy_version),
+        policy_version=first_and_last(calls, about.policy_version),
         parent_rollout_id=rollout.parent_rollout_id,
         status=about.status,
         error=about.error,
@@ -138,13 +139,6 @@ def _trajectory(
         calls=calls,
         turns=turns,
     )
-
-
-def _policy_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> PolicyVersions | None:
-    versions = [call.policy_version for call in calls if call.policy_version is not None]
-    if not versions and of_rollout is not None:
-        versions = [of_rollout]
-    return PolicyVersions(first=versions[0], last=versions[-1]) if versions else None
 
 
 def _tools(calls: Iterable[InferenceCall]) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from art_otel.conventions import BadReward, GivenReward, Role, rewards_of, rewar
 from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.recorded_calls import RecordedCalls, step_index
-from art_otel.trajectories.rollouts import Division, RolloutSpans, is_reward_span
+from art_otel.trajectories.rollouts import Division, RolloutSpans, declared_id, is_reward_span, named_trace
 from art_otel.trajectories.standing import final_reward
 from art_otel.trajectories.trajectory import Reward, Trajectory
 
@@ -190,7 +190,8 @@ def _targets(given: GivenReward, span: Span, scene: RewardScene) -> Sequence[Spa
     """The spans a reward judges: what its span links to, else the response it names, else where it stands.
 
     None at all where that is in another trace and not in the sources. A reward that stands in a rollout and judges what
-    its own trace lacks, or a response that is not one call's, is bad: it would pass for that of the whole rollout.
+    its own trace lacks, or a response that is not one call's, is bad: it would pass for that of the whole rollout. So
+    is one of a rollout id that several runs have: it would pass for that of one of them.
     """
     if scene.roles.get(span.key) == "inference":
         return [span]
@@ -207,15 +208,25 @@ def _targets(given: GivenReward, span: Span, scene: RewardScene) -> Sequence[Spa
         answering = _answering(named, own, scene)
         if len(answering) == 1:
             return answering
-        if own is None:
-            return [span]
-        return BadReward(name=given.name, detail=f"names response {named!r}, which {len(answering)} calls have")
-    if own is None or not links or not is_reward_span(span):
+        if own is not None:
+            return BadReward(name=given.name, detail=f"names response {named!r}, which {len(answering)} calls have")
+    if own is None:
+        return _of_no_run(given, span)
+    if not links or not is_reward_span(span):
         return [span]
     if any(link.trace_id == span.trace_id for link in links):
         missing = ", ".join(link.span_id for link in links)
         return BadReward(name=given.name, detail=f"judges span {missing}, which is in no rollout of the sources")
     return []
+
+
+def _of_no_run(given: GivenReward, span: Span) -> Sequence[Span] | BadReward:
+    """What a reward judges that is in no rollout and leads to none."""
+    rollout_id = declared_id(span)
+    if rollout_id is None or span.links or named_trace(span) is not None:
+        return [span]
+    detail = f"names rollout {rollout_id!r}, of which there are several runs, and not which: give target=trajectory, or"
+    return BadReward(name=given.name, detail=f"{detail} {attributes.ROLLOUT_TRACE_ID} or {attributes.ROLLOUT_ATTEMPT}")
 
 
 def _answering(response_id: str, rollout: RolloutSpans | None, scene: RewardScene) -> Sequence[Span]:

@@ -19,6 +19,7 @@ _CLAIMED: Final = frozenset(
     {
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
+        attributes.ROLLOUT_TRACE_ID,
         attributes.SPANS_STARTED,
         attributes.SPANS_ENDED,
         attributes.GROUP_ID,
@@ -67,7 +68,7 @@ def describe(root: Span | None) -> AboutRollout:
     return AboutRollout(
         name=_text(root, attributes.ROLLOUT_NAME) or root.name.removeprefix(attributes.ROLLOUT_SPAN_PREFIX),
         group_id=_text(root, attributes.GROUP_ID),
-        attempt=integer(_setting(root, attributes.ROLLOUT_ATTEMPT)),
+        attempt=attempt_of(root),
         split=_text(root, attributes.SPLIT),
         training_step=integer(_setting(root, attributes.TRAINING_STEP)),
         policy_version=_text(root, attributes.POLICY_VERSION),
@@ -79,6 +80,11 @@ def describe(root: Span | None) -> AboutRollout:
         metadata=_metadata(root),
         logs=_logs(root),
     )
+
+
+def attempt_of(root: Span) -> int | None:
+    """The number of the attempt under one id."""
+    return integer(_setting(root, attributes.ROLLOUT_ATTEMPT))
 
 
 def _setting(root: Span, name: str) -> Value:

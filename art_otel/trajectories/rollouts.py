@@ -6,21 +6,24 @@ that, so a rollout survives a broken trace. Where nobody set an id, the spans th
 rollouts, else the root of a trace that has LLM calls below it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import Role
+from art_otel.conventions import Role, integer
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.spans.clock import Running
+from art_otel.trajectories.rollout_span import attempt_of
 
 _MARKS: Final = frozenset({attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, attributes.SPANS_ENDED})
 """Attributes of a rollout's own span."""
+
+_K = TypeVar("_K")
 
 
 class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
@@ -40,7 +43,11 @@ class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Division(msgspec.Struct, frozen=True, kw_only=True):
-    """The rollouts of a tree, and for each span the one it belongs to (None: none)."""
+    """The rollouts of a tree, and for each span the one it belongs to (None: none).
+
+    Of the spans that carry a rollout's id only a reward may be in none: it is of one of several runs and does not tell
+    which, or of one that is not in the tree.
+    """
 
     rollouts: tuple[RolloutSpans, ...]
     of: Mapping[SpanKey, RolloutSpans | None]
@@ -63,6 +70,12 @@ def declared_id(span: Span) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
+def named_trace(span: Span) -> str | None:
+    """The trace of the rollout that a reward is for, as its span names it."""
+    value = span.attributes.get(attributes.ROLLOUT_TRACE_ID)
+    return None if value is None or value == "" else str(value)
+
+
 def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
     """Whether the span's name matches one of the globs that name rollouts."""
     return any(fnmatchcase(span.name, glob) for glob in rollout_spans)
@@ -79,23 +92,47 @@ def is_reward_span(span: Span) -> bool:
 
 
 class _Candidates(msgspec.Struct, kw_only=True, eq=False):
-    """The rollouts of one id or of one trace, in the order they were found: those with a root come first."""
+    """The rollouts of one id or of one trace, in the order they were found: those with a root come first.
+
+    What is asked of them is known once all that have a root are found.
+    """
 
     tree: SpanTree
     all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
     rootless: RolloutSpans | None = None
     _running: Running[RolloutSpans] | None = None
+    _by_trace: "dict[str, _Candidates] | None" = None
+    _by_attempt: "dict[int | None, _Candidates] | None" = None
 
     def add(self, rollout: RolloutSpans) -> None:
         self.all.append(rollout)
         if rollout.root is None and self.rootless is None:
             self.rootless = rollout
 
+    def of_trace(self, trace_id: str) -> "_Candidates | None":
+        """Those whose own span is in the trace."""
+        if self._by_trace is None:
+            self._by_trace = self._by(lambda root: root.trace_id)
+        return self._by_trace.get(trace_id)
+
+    def of_attempt(self, number: int) -> "_Candidates | None":
+        """Those that are attempts of this number."""
+        if self._by_attempt is None:
+            self._by_attempt = self._by(attempt_of)
+        return self._by_attempt.get(number)
+
     def around(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout that was running when the span started, if just one was."""
         if self._running is None:
             self._running = Running(self._times())
         return self._running.alone_at(self.tree.starts[key])
+
+    def _by(self, trait: Callable[[Span], _K]) -> "dict[_K, _Candidates]":
+        found: dict[_K, _Candidates] = {}
+        for rollout in self.all:
+            if rollout.root is not None:
+                found.setdefault(trait(rollout.root), _Candidates(tree=self.tree)).add(rollout)
+        return found
 
     def _times(self) -> Iterator[tuple[int, int | None, RolloutSpans]]:
         for rollout in self.all:
@@ -240,23 +277,37 @@ class _Finder:
         lone_call = self.roles[key] == "inference" and self.tree.spans[key].parent_span_id is None
         return self._of_orphan(key) if lone_call else None
 
-    def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans:
-        attempts = self.by_id.get(rollout_id)
-        if attempts is not None:
-            return self._named_attempt(key, attempts) or attempts.around(key) or attempts.all[-1]
+    def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
+        runs = self.by_id.get(rollout_id)
+        if runs is not None:
+            return self._run_of(key, runs)
         # A rollout without an id is known by its trace's, and a reward may come before its spans.
         rollout = self.open(rollout_id, rollout_id if is_reward_span(self.tree.spans[key]) else key[0])
         rollout.parent_rollout_id = None if outer is None else outer.rollout_id
         return rollout
 
-    def _named_attempt(self, key: SpanKey, attempts: _Candidates) -> RolloutSpans | None:
-        """Of several attempts the one that the span names."""
-        named = self.tree.spans[key].attributes.get(attributes.ROLLOUT_ATTEMPT)
-        if named is None or len(attempts.all) == 1:
-            return None
-        roots = ((rollout, rollout.root) for rollout in attempts.all if rollout.root is not None)
-        found = [rollout for rollout, root in roots if root.attributes.get(attributes.ROLLOUT_ATTEMPT) == named]
-        return found[0] if len(found) == 1 else None
+    def _run_of(self, key: SpanKey, runs: _Candidates) -> RolloutSpans | None:
+        """Of the runs of an id the one that a span is of: by trace, attempt and time, else the last.
+
+        A reward that names a trace is of a run of that trace; None where there is none. None, too, for one that nothing
+        leads to one of several: of the last it would be by chance.
+        """
+        span = self.tree.spans[key]
+        judges = is_reward_span(span)
+        trace_id = named_trace(span) if judges else None
+        if trace_id is None and len(runs.all) == 1:
+            return runs.all[0]
+        in_trace = runs.of_trace(trace_id or span.trace_id)
+        if trace_id is not None and in_trace is None:
+            return runs.rootless
+        runs = in_trace or runs
+        attempt = integer(span.attributes.get(attributes.ROLLOUT_ATTEMPT))
+        meant = runs if attempt is None else runs.of_attempt(attempt)
+        if meant is None:  # an attempt that none of them is
+            return runs.around(key) or runs.all[-1]
+        if len(meant.all) == 1:
+            return meant.all[0]
+        return meant.around(key) or (None if judges and in_trace is None else meant.all[-1])
 
     def _of_orphan(self, key: SpanKey) -> RolloutSpans | None:
         """An orphan belongs to its trace's rollout; of several to the one that was running, if just one was."""

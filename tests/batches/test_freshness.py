@@ -56,7 +56,8 @@ def test_staleness_is_counted_in_versions(wanted, behind, first, reason):
 EVERY_CALL = [
     (["12", "11", "12"], "12", None, "another policy version"),
     (["12", "12", "12"], "12", None, None),
-    (["12", None, "12"], "12", None, None),  # it has the rollout's
+    (["12", None, "12"], "12", None, "no policy version"),  # what the rollout has may be the others'
+    ([None, None, None], "12", None, None),  # what the rollout has is theirs
     (["12", "3", "12"], "12", 5, "stale"),
     (["12", "7", "12"], "12", 5, None),
     (["12", "main", "12"], "12", 5, "policy version without a number"),

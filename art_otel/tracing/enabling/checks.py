@@ -13,8 +13,9 @@ from typing import Final, Literal, TypeAlias
 from art_otel.tracing.enabling.exporters import GROUP, entry_points_of, exporter_names
 from art_otel.tracing.enabling.instrument import CLIENT, DISABLED, Installed, installed_instrumentors, is_disabled
 from art_otel.tracing.enabling.probe import Probe, probe
-from art_otel.tracing.enabling.settings import ENABLED, Problem, Settings, read_settings
+from art_otel.tracing.enabling.settings import Problem, Settings, read_settings
 from art_otel.tracing.redaction.content import content_environment
+from art_otel.tracing.switch import ENABLED, is_sdk_off
 
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
 
@@ -85,7 +86,7 @@ def _enabled(about: Surroundings) -> Iterator[Check]:
         yield Check(name="enabled", level="problem", text=f"{ENABLED}={about.environ[ENABLED]} turns tracing off")
     else:
         yield Check(name="enabled", level="ok", text=f"{ENABLED}={about.environ[ENABLED]}")
-    if about.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if is_sdk_off(about.environ):
         yield Check(name="enabled", level="problem", text="OTEL_SDK_DISABLED=true: OTel makes no span")
 
 

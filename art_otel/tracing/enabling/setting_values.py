@@ -8,15 +8,14 @@ import math
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
-_ON: Final = frozenset({"1", "true", "yes", "on"})
-_OFF: Final = frozenset({"0", "false", "no", "off"})
+from art_otel.tracing.switch import as_switch
 
 
 def switch(given: object) -> bool:
     """On or off."""
-    known = _as_switch(given)
+    known = as_switch(given)
     if known is None:
         raise ValueError("write 1 or 0")
     return known
@@ -43,13 +42,13 @@ def path(given: object) -> Path:
 
 def switch_or_path(given: object) -> bool | Path:
     """On, off, or a path."""
-    known = _as_switch(given)
+    known = as_switch(given)
     return path(given) if known is None else known
 
 
 def redaction(given: object) -> bool | Literal["email"]:
     """On, off, or with e-mail addresses."""
-    known = _as_switch(given)
+    known = as_switch(given)
     if known is None and given != "email":
         raise ValueError("write 1, 0, or email (1 and e-mail addresses)")
     return "email" if known is None else known
@@ -120,10 +119,3 @@ def _named(module: str, name: str) -> Callable[[str], str]:
         return getattr(importlib.import_module(module), name)(argument)
 
     return look_up_and_call
-
-
-def _as_switch(given: object) -> bool | None:
-    if isinstance(given, bool):
-        return given
-    word = given.strip().lower() if isinstance(given, str) else given
-    return True if word in _ON else False if word in _OFF else None

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedD
 
 from art_otel.errors import UsageError
 from art_otel.tracing.enabling import setting_values as values
+from art_otel.tracing.switch import ENABLED
 
 SpoolPolicy: TypeAlias = Literal["block", "drop"]
 Redaction: TypeAlias = bool | Literal["email"]
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
-ENABLED: Final = "ART_OTEL_ENABLED"
 DIR: Final = "ART_OTEL_DIR"
 
 

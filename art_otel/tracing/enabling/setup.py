@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final, Unpack
 
 from art_otel.errors import UsageError
+from art_otel.tracing import switch
 from art_otel.tracing.enabling.client import Client
 from art_otel.tracing.enabling.settings import Keywords, Settings, read_settings
 from art_otel.tracing.import_hooks import after_import, guarded
@@ -67,6 +68,7 @@ class Tracing:
         with self._lock:
             self._let_go()
             self.settings, self._keywords = _OFF, {}
+            switch.turn(off=False)
 
     def change(self, environ: Mapping[str, str], keywords: Mapping[str, object]) -> None:
         """Set up by keywords and variables. Raises UsageError."""
@@ -86,6 +88,7 @@ class Tracing:
             self._require_nothing_recorded(settings)
             providers = self._let_go()
             self.settings = settings
+            switch.turn(off=not settings.enabled)
             if settings.enabled:
                 self._set_up()
                 for provider in providers:

@@ -1,8 +1,8 @@
 """GroupRewards: what trajectories of one task are worth beside each other.
 
-Invariant: what is given to a trajectory is recorded under that trajectory's own rollout id (and attempt), whatever the
-order in which judges answer; all rewards of a group are known before the first is given, so a judge that raises gives
-none. Missing is None and is not given.
+Invariant: what is given to a trajectory is recorded under that trajectory's own rollout id, attempt and trace, whatever
+the order in which judges answer; all rewards of a group are known before the first is given, so a judge that raises
+gives none. Missing is None and is not given.
 """
 
 import asyncio
@@ -138,8 +138,8 @@ def _give(trajectory: Trajectory, value: float | None, name: str) -> Trajectory:
 
 
 def _check_distinct(trajectories: Iterable[Trajectory]) -> None:
-    known = Counter((trajectory.rollout_id, trajectory.attempt) for trajectory in trajectories)
-    for (rollout_id, attempt), count in known.items():
+    known = Counter((trajectory.rollout_id, trajectory.attempt, trajectory.trace_id) for trajectory in trajectories)
+    for (rollout_id, attempt, _), count in known.items():
         if count > 1:
             which = "" if attempt is None else f", attempt {attempt}"
             raise UsageError(

@@ -4,7 +4,7 @@ Invariant: it is the target's own span while that runs here, else the rollout, s
 that the same is judged whenever and wherever the reward is given. A forked child's copy of that span is not the span.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from opentelemetry.trace import Span, SpanContext, TraceFlags
@@ -25,15 +25,20 @@ Target: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | Infere
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a reward goes. `whole` is what it judges as a whole, if that runs in this process."""
+    """Where a reward goes. `whole` is what it judges as a whole, if that runs in this process.
+
+    `trace_id` is that of the rollout's own span: several runs may have one rollout id. `is_ours`: this process ran it.
+    """
 
     span: Span | None = None
     context: SpanContext | None = None
     whole: Rewarded | None = None
     rollout_id: str | None = None
     attempt: int | None = None
+    trace_id: str | None = None
     response_id: str | None = None
     step: int | None = None
+    is_ours: bool = False
 
     @property
     def key(self) -> str:
@@ -41,7 +46,7 @@ class Place:
         if self.response_id is not None:
             return f"response {self.response_id}"
         if self.rollout_id is not None and self.step is None:
-            return f"rollout {self.rollout_id} {self.attempt}"
+            return f"rollout {self.rollout_id} {self.attempt} {self.trace_id}"
         return _SPAN if self.context is None else f"{_SPAN} {self.context.trace_id:032x} {self.context.span_id:016x}"
 
     def is_same(self, other: "Place") -> bool:
@@ -60,7 +65,7 @@ class Place:
 def place_of(target: Target | None, rollout_id: str | None = None, step: int | None = None) -> Place:
     """Where the arguments of `reward` lead. Raises UsageError where nothing says what is judged."""
     if isinstance(target, Trajectory):
-        return Place(rollout_id=target.rollout_id, attempt=target.attempt, step=step)
+        return Place(rollout_id=target.rollout_id, attempt=target.attempt, trace_id=target.trace_id, step=step)
     if isinstance(target, RunningTrajectory):
         return _in_running(target, step)
     if isinstance(target, Step):
@@ -68,9 +73,9 @@ def place_of(target: Target | None, rollout_id: str | None = None, step: int | N
     if isinstance(target, InferenceCall):
         return Place(context=_span_context(target), rollout_id=rollout_id)
     if isinstance(target, SpanContext):
-        return Place(context=target, rollout_id=rollout_id)
+        return Place(context=target, rollout_id=rollout_id, is_ours=not target.is_valid)
     if isinstance(target, Span):
-        return Place(span=target, context=target.get_span_context(), rollout_id=rollout_id)
+        return Place(span=target, context=target.get_span_context(), rollout_id=rollout_id, is_ours=True)
     if target is not None and not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance] # not every app is typed
         kind = type(target).__qualname__
         raise UsageError(f"target of type {kind}: give a response's id, a span, a step, a call or a trajectory")
@@ -86,33 +91,32 @@ def _around(response_id: str | None, rollout_id: str | None, step: int | None) -
             raise UsageError("reward(): no rollout is running here: say what is judged by target=… or rollout_id=…")
         return Place(rollout_id=named, response_id=response_id, step=step)
     if response_id is not None:
-        return Place(
-            span=running.span,
-            context=None,
-            rollout_id=running.rollout_id,
-            response_id=response_id,
-        )
+        return replace(_of_run(running), span=running.span, response_id=response_id)
     inside = current_step(running) if step is None and rollout_id is None else None
     return _in_running(running, step) if inside is None else _of_step(inside)
 
 
 def _in_running(running: RunningTrajectory, step: int | None) -> Place:
+    place = _of_run(running)
     if step is None:
-        return Place(
-            span=running.span,
-            context=running.span.get_span_context(),
-            whole=running,
-            rollout_id=running.rollout_id,
-            attempt=running.attempt,
-        )
+        return replace(place, span=running.span, context=running.span.get_span_context(), whole=running)
     known = running.steps.get(step)
-    return Place(rollout_id=running.rollout_id, step=step) if known is None else _of_step(known)
+    return replace(place, step=step) if known is None else _of_step(known)
 
 
 def _of_step(step: Step) -> Place:
-    rollout_id = None if step.running is None else step.running.rollout_id
+    place = Place(is_ours=True) if step.running is None else _of_run(step.running)
+    return replace(place, span=step.span, context=step.span.get_span_context(), whole=step, step=step.index)
+
+
+def _of_run(running: RunningTrajectory) -> Place:
+    """Somewhere in a rollout of this process."""
+    context = running.span.get_span_context()
     return Place(
-        span=step.span, context=step.span.get_span_context(), whole=step, rollout_id=rollout_id, step=step.index
+        rollout_id=running.rollout_id,
+        attempt=running.attempt,
+        trace_id=f"{context.trace_id:032x}" if context.is_valid else None,
+        is_ours=True,
     )
 
 

@@ -8,6 +8,7 @@ may be given later and by another process.
 import time
 from collections.abc import Mapping
 from operator import index
+from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext
@@ -20,7 +21,13 @@ from art_otel.errors import UsageError
 from art_otel.tracing.guest import AS_GUEST, say_once
 from art_otel.tracing.rollouts import scalars
 from art_otel.tracing.rollouts.place import Place, Target, place_of
+from art_otel.tracing.switch import ENABLED, is_off
 from art_otel.tracing.tracer import tracer
+
+_LOST: Final = (
+    "rewards are given to what does not run here, and are not recorded: nothing is set up in this process; call"
+    f" art_otel.configure() first, or set {ENABLED}=1, or 0 where that is meant"
+)
 
 
 def reward(  # noqa: PLR0913 # each says another thing about the reward, by its name
@@ -73,11 +80,15 @@ def give(name: str, value: float | None, place: Place, said: Mapping[str, str | 
         about[attributes.ROLLOUT_ID] = place.rollout_id
     if place.attempt is not None:
         about[attributes.ROLLOUT_ATTEMPT] = place.attempt
+    if place.trace_id is not None:
+        about[attributes.ROLLOUT_TRACE_ID] = place.trace_id
     if place.step is not None and place.context is None:
         about[attributes.STEP_INDEX] = place.step
     links = [] if place.context is None or not place.context.is_valid else [Link(place.context)]
     called = f"{attributes.REWARD_SPAN_PREFIX}{name}"
     span = tracer().start_span(called, context=Context(), attributes=about, links=links)
+    if not (place.is_ours or span.get_span_context().is_valid or is_off()):
+        say_once(_LOST)
     span.add_event(EVALUATION, said, now)
     span.end()
 

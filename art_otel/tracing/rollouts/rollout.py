@@ -114,5 +114,7 @@ def rollout(
         attributes.ROLLOUT_ATTEMPT: attempt,
         attributes.TRAINING_STEP: training_step,
     }
-    settings = Rollout(name, given, dict(metadata or {}))
+    if metadata is None or not scalars.is_mapping(metadata, "metadata"):
+        metadata = {}
+    settings = Rollout(name, given, dict(metadata))
     return settings if function is None else settings(function)

@@ -54,7 +54,8 @@ class RunningTrajectory(Rewarded):
     @metrics.setter
     def metrics(self, metrics: dict[str, float]) -> None:
         self._is_written("metrics")
-        self._metrics = metrics
+        if scalars.is_mapping(metrics, "metrics"):
+            self._metrics = metrics
 
     @property
     def metadata(self) -> dict[str, object]:
@@ -65,7 +66,8 @@ class RunningTrajectory(Rewarded):
     @metadata.setter
     def metadata(self, metadata: dict[str, object]) -> None:
         self._is_written("metadata")
-        self._metadata = metadata
+        if scalars.is_mapping(metadata, "metadata"):
+            self._metadata = metadata
 
     @property
     def calls(self) -> "tuple[InferenceCall, ...]":

@@ -52,6 +52,14 @@ def metric(value: object, name: str) -> Scalar:
     return number
 
 
+def is_mapping(given: object, what: str) -> bool:
+    """Whether something is a mapping; logged where not."""
+    if isinstance(given, Mapping):
+        return True
+    say_once("%s is no mapping of names to values and is ignored: it is %s", what, _kind(given))
+    return False
+
+
 def metadata(given: Mapping[str, object], prefix: str) -> dict[str, Scalar]:
     """Attributes of metadata. Null is absent, lists and objects become JSON text, anything else its text."""
     written: dict[str, Scalar] = {}

@@ -15,6 +15,7 @@ from art_otel.exporting import Notes, policy_number, unrewarded
 from art_otel.spans import Value
 from art_otel.store.art import art_metadata
 from art_otel.trajectories import History, Trajectory, histories
+from art_otel.trajectories.policy_versions import first_and_last_known
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.messages import art_choice
 
@@ -110,7 +111,7 @@ def _is_function(tool: object) -> bool:
 
 
 def _versions(trajectory: Trajectory, notes: Notes) -> JsonObject:
-    given = trajectory.policy_version
+    given = first_and_last_known(trajectory)
     texts = () if given is None else (given.first, given.last)
     numbers = [policy_number(text) for text in texts]
     notes.changed[NO_VERSION] += numbers.count(None)

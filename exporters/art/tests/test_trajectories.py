@@ -202,6 +202,14 @@ def test_numbers_that_art_cannot_hold_are_left_out_and_told():
     assert trajectory["initial_policy_version"] is None
 
 
+@pytest.mark.parametrize(("told", "numbers"), [(["7", "8"], (7, 8)), (["7", None], (None, None))])
+def test_policy_versions_are_known_where_that_of_every_call_is(told, numbers):
+    calls = [call(at, [user("q")], assistant("a"), policy_version=version) for at, version in enumerate(told)]
+    versions = PolicyVersions(first="7", last=told[-1] or "7")
+    trajectory, _ = only(rollout(calls, reward=1.0, policy_version=versions))
+    assert (trajectory["initial_policy_version"], trajectory["final_policy_version"]) == numbers
+
+
 @pytest.mark.parametrize("version", [str(2**63), "9" * 5000])
 def test_policy_versions_that_no_number_holds_are_left_out_and_told(version):
     versions = PolicyVersions(first="7", last=version)

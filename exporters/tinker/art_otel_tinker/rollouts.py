@@ -20,6 +20,7 @@ import msgspec
 from art_otel.batches.shelf import Shelf
 from art_otel.exporting import NULL_REWARD, Credited, Folder, Notes, policy_number, unrewarded
 from art_otel.trajectories import Trajectory
+from art_otel.trajectories.policy_versions import first_and_last_known
 from art_otel.trajectories.standing import worth
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.steps import FINAL_REWARD, step_records
@@ -141,7 +142,8 @@ def _final_reward(trajectory: Trajectory, steps: list[JsonObject], total: float)
 
 def _client_step(trajectory: Trajectory) -> int | None:
     """The policy version, where it is the number of a step."""
-    return None if trajectory.policy_version is None else policy_number(trajectory.policy_version.first)
+    versions = first_and_last_known(trajectory)
+    return None if versions is None else policy_number(versions.first)
 
 
 def _tags(trajectory: Trajectory) -> list[str]:

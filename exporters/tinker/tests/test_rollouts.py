@@ -3,6 +3,7 @@
 import json
 import os
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,10 @@ def test_the_step_of_the_sampling_client(version, step):
     versions = PolicyVersions(first=version, last="9")
     assert record_of(conversation("r", "Rain.", 1.0, policy_version=versions))["sampling_client_step"] == step
     assert record_of(conversation("r", "Rain.", 1.0, policy_version=None, name=None))["tags"] == []
+
+
+def test_the_step_of_the_sampling_client_is_unknown_where_a_call_s_version_is():
+    known = conversation("r", "Rain.", 1.0, policy_version=PolicyVersions(first="7", last="7"))
+    calls = [structs.replace(call, policy_version="7" if at else None) for at, call in enumerate(known.calls * 2)]
+    turns = (known.turns[0], structs.replace(known.turns[0], call=1))
+    assert record_of(replace(known, calls=tuple(calls), turns=turns))["sampling_client_step"] is None

@@ -17,6 +17,7 @@ from art_otel.batches.report import BatchReport
 from art_otel.batches.sequences import Sequence as TokenSequence
 from art_otel.exporting import Credited, Notes, policy_number
 from art_otel.trajectories import CompletionSpan, Trajectory
+from art_otel.trajectories.policy_versions import version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
 
@@ -141,7 +142,7 @@ def _token_level_reward(piece: _Piece) -> NDArray[np.float32] | None:
 
 
 def _info(trajectory: Trajectory, piece: _Piece, notes: Notes) -> dict[str, Any]:
-    told = _version(trajectory, piece)
+    told = version_of(trajectory, trajectory.calls[trajectory.turns[piece.completions[0].turn].call])
     version = policy_number(told, largest=_LARGEST)
     notes.changed[NO_VERSION] += told is not None and version is None
     known = {
@@ -154,11 +155,3 @@ def _info(trajectory: Trajectory, piece: _Piece, notes: Notes) -> dict[str, Any]
         "metadata": dict(trajectory.metadata) or None,
     }
     return {"model_version": version, **{name: value for name, value in known.items() if value is not None}}
-
-
-def _version(trajectory: Trajectory, piece: _Piece) -> str | None:
-    """The policy version of the first completion that is trained, the oldest."""
-    version = trajectory.calls[trajectory.turns[piece.completions[0].turn].call].policy_version
-    if version is not None or trajectory.policy_version is None:
-        return version
-    return trajectory.policy_version.first

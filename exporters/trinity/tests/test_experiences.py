@@ -191,6 +191,13 @@ def test_a_call_without_a_version_has_the_rollout_s():
     assert one.info["model_version"] == 5
 
 
+def test_a_call_without_a_version_has_none_of_another():
+    calls = [asked(at, (QUESTION,), said("Rain."), policy_version=version) for at, version in enumerate((None, "12"))]
+    known = PolicyVersions(first="12", last="12")
+    found = experiences([rollout("r", calls, reward=1.0, policy_version=known)])
+    assert [one.info["model_version"] for one in found] == [None, 12]
+
+
 def test_a_completion_that_was_cut_says_so():
     call = asked(0, (QUESTION,), said("Rain"))
     cut = msgspec.structs.replace(call, choices=(msgspec.structs.replace(call.choices[0], finish_reason="length"),))

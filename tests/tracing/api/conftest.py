@@ -1,7 +1,7 @@
 import pytest
 from opentelemetry import trace
 
-from art_otel.tracing import guest
+from art_otel.tracing import guest, switch
 from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.rollouts.recorder import recorder, use_recorder
 from tests.tracing.api.app import App
@@ -29,9 +29,12 @@ def app(tmp_path, monkeypatch):
 
 @pytest.fixture
 def nothing_set_up(monkeypatch):
-    """A process without OTel's SDK."""
+    """A process without OTel's SDK, of which nobody said whether it is traced."""
     before = recorder()
     use_recorder(None)
+    monkeypatch.setattr(switch, "_off_by_app", False)
+    monkeypatch.delenv("ART_OTEL_ENABLED", raising=False)
+    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
     yield
     use_recorder(before)

@@ -8,9 +8,13 @@ import threading
 import pytest
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from art_otel import get_current_trajectory, reward, rollout, step
+from art_otel import get_current_trajectory, prefer, reward, reward_group, rollout, step
 from art_otel.errors import UsageError
+from art_otel.trajectories import Trajectory
 from tests.conversions import convert_files
 
 
@@ -328,13 +332,55 @@ def test_in_a_service_that_the_rollout_calls(app):
 
 
 @pytest.mark.usefixtures("nothing_set_up")
-def test_without_set_up():
+def test_without_set_up(caplog):
     with rollout() as running:
         reward(1.0)
         reward(1.0, target="r1")
+        reward(1.0, step=7)
         with step() as this:
             reward(0.5)
+    with step() as outside:
+        pass
+    caplog.clear()
     reward(2.0, target=running)
+    reward(2.0, target=running, step=7)
     reward(2.0, target=this)
+    reward(2.0, target=outside)
     reward(2.0, target=trace.INVALID_SPAN)
+    reward(2.0, target=trace.INVALID_SPAN_CONTEXT)
+    assert caplog.messages == []
     reward(2.0, rollout_id="r")
+
+
+def judge():
+    """Rewards as a script gives them to what was recorded elsewhere."""
+    one, two = (Trajectory(rollout_id=name, trace_id="ab" * 16) for name in "ab")
+    reward(1.0, rollout_id="a")
+    reward(1.0, target="r1", rollout_id="a")
+    reward(1.0, target=one)
+    prefer(one, two)
+    return reward_group([one, two], lambda _: [0.25, 0.5])
+
+
+@pytest.mark.usefixtures("nothing_set_up")
+def test_a_judge_that_nobody_set_up_hears_of_it_once(caplog):
+    assert [one.reward for one in judge()] == [0.25, 0.5]
+    (said,) = caplog.messages
+    assert "not recorded: nothing is set up in this process; call art_otel.configure() first" in said
+
+
+@pytest.mark.usefixtures("nothing_set_up")
+@pytest.mark.parametrize("setting", ["ART_OTEL_ENABLED=0", "ART_OTEL_ENABLED=False", "OTEL_SDK_DISABLED=true"])
+def test_who_turned_tracing_off_hears_nothing(monkeypatch, caplog, setting):
+    monkeypatch.setenv(*setting.split("="))
+    judge()
+    assert caplog.messages == []
+
+
+def test_a_judge_whose_spans_another_set_up_exports_hears_nothing(monkeypatch, caplog):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    judge()
+    assert (caplog.messages, len(exporter.get_finished_spans())) == ([], 7)

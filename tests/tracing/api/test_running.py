@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 from enum import IntEnum
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -163,6 +164,38 @@ def test_what_fails_to_be_told_costs_nothing_else(app, caplog):
         },
     )
     assert "metadata 'loop' is no JSON value and is kept as text: it is of type list" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [[1], 5, "abc", [("a", 1)], {"a"}])
+def test_what_is_no_mapping_is_ignored_and_said(app, caplog, wrong):
+    with rollout(name="agent", metadata=wrong) as trajectory:
+        trajectory.metadata["kept"] = 1
+        trajectory.metrics["kept"] = 1
+        trajectory.metadata = wrong
+        trajectory.metrics = wrong
+    found = app.stored()["agent"]
+    assert (found.metadata, found.metrics) == ({"kept": 1}, {"kept": 1.0})
+    kind = f"is no mapping of names to values and is ignored: it is of type {type(wrong).__name__}"
+    assert caplog.messages == [f"art-otel: metadata {kind}", f"art-otel: metrics {kind}"]
+
+
+@pytest.mark.usefixtures("nothing_set_up")
+@pytest.mark.parametrize("wrong", [[1], 5, "abc"])
+def test_what_is_no_mapping_is_ignored_where_nothing_is_set_up(wrong):
+    @rollout(metadata=wrong)
+    def agent():
+        running = get_current_trajectory()
+        running.metadata = running.metrics = wrong
+        return running
+
+    assert (agent().metadata, agent().metrics) == ({}, {})
+
+
+def test_mappings_of_any_kind_are_taken(app):
+    with rollout(name="agent", metadata=MappingProxyType({"a": 1})) as trajectory:
+        trajectory.metrics = MappingProxyType({"b": 2})
+    found = app.stored()["agent"]
+    assert (found.metadata, found.metrics) == ({"a": 1}, {"b": 2.0})
 
 
 def test_what_is_kept_as_text_is_not_told_to_the_log(app, caplog):

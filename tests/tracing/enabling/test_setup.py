@@ -9,7 +9,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from art_otel import reward
 from art_otel.errors import UsageError
+from art_otel.tracing import guest
 from art_otel.tracing.enabling import setup
 from art_otel.tracing.processing.queued_spool import QueuedSpool
 from art_otel.tracing.rollouts.recorder import recorder
@@ -45,6 +47,16 @@ def test_the_variable_turns_configure_off(tracing, otel, tmp_path):
     assert tracing.flush()
     assert (tracing.settings.enabled, tracing.is_set_up) == (False, True)
     assert not (tmp_path / ".art").exists()
+
+
+def test_rewards_are_not_missed_by_who_turned_tracing_off(tracing, monkeypatch, caplog):
+    monkeypatch.setattr(guest, "_said", set())
+    tracing.change({}, {"enabled": False})
+    reward(1.0, rollout_id="r")
+    assert caplog.messages == []
+    tracing.shutdown()
+    reward(1.0, rollout_id="r")
+    assert "call art_otel.configure() first" in caplog.text
 
 
 def test_keywords_of_several_calls_come_together(tracing):
