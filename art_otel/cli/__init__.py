@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Final, NoReturn
 
 from art_otel.cli.printable import forgive_streams, printable
@@ -76,11 +77,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        return _fail(f"{where}{error.strerror or error}", 1)
+        return _fail(_of_system(error), 1)
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _of_system(error: OSError) -> str:
+    """What the system refused, and where; it says of a link in the place of a folder that a file exists."""
+    if error.filename is None:
+        return error.strerror or str(error)
+    is_link = isinstance(error, FileExistsError) and Path(os.fsdecode(error.filename)).is_symlink()
+    problem = "is a link that leads to no folder; make that folder, or name another" if is_link else error.strerror
+    return f"{error.filename}: {problem or error}"
 
 
 def _fail(problem: object, code: int) -> int:

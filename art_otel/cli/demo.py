@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from art_otel.cli.destination import destination
 from art_otel.cli.plot import plot
 from art_otel.cli.summary import print_summary
 from art_otel.errors import UsageError
@@ -25,7 +26,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--steps", type=int, default=30, metavar="N", help="how many steps to train (default: 30)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed, another run (default: 0)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="leave everything here (default: a temporary folder)")
+    parser.add_argument(
+        "--out", type=destination, metavar="DIR", help="leave everything here (default: a temporary folder)"
+    )
     parser.add_argument(
         "--recordings",
         action="store_true",

@@ -13,6 +13,8 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 def destination(text: str) -> Path:
     """The path, for argparse."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path names no folder; is a variable unset? The current folder is .")
     if _URL.match(text):
         raise argparse.ArgumentTypeError(f"{text!r} is a URL; write to a folder here and copy it there")
     try:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from art_otel.cli.destination import destination
 from art_otel.cli.printable import printable
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="a metric beside those of the trajectories; may be repeated",
     )
     parser.add_argument(
-        "--base-path", type=Path, metavar="DIR", help="the folder of all run logs (default: ART_OTEL_DIR, else .art)"
+        "--base-path",
+        type=destination,
+        metavar="DIR",
+        help="the folder of all run logs (default: ART_OTEL_DIR, else .art)",
     )
     parser.set_defaults(run=run)
 

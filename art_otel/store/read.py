@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from art_otel.errors import StoreError
+from art_otel.errors import StoreError, UsageError
 from art_otel.store.dataset import SUFFIX, is_between_datasets
 from art_otel.store.rows import Row, restore_trajectory
 from art_otel.store.schema import ADDED_IN, ROW, SCHEMA_VERSION, TURN, VERSION_KEY
@@ -122,6 +122,8 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[Key]]:
 
 
 def _find_files(path: str | Path) -> list[Path]:
+    if path == "":  # Path takes it for the current folder
+        raise UsageError("an empty path names no dataset; is a variable unset? The current folder is named .")
     found = Path(path)
     if found.is_file():
         return [found]

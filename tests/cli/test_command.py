@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from tests.conversions import RECORDINGS
+from art_otel.cli import main
+from tests.conversions import RECORDINGS, convert_files
 
 SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
 CONVERT = f"{sys.executable} -m art_otel convert {SYNC} --out out"
@@ -35,6 +36,30 @@ def test_what_the_disk_refuses_says_where(tmp_path):
     assert done.stderr.startswith("art-otel: out: ")
     assert "File too large" in done.stderr
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("show", ""), "dataset"),
+        (("export", "", "--to", "trl", "--out", "out"), "dataset"),
+        (("log", "", "--project", "p", "--model", "m", "--split", "train"), "dataset"),
+        (("doctor", ""), "source"),
+        (("log", ".", "--project", "p", "--model", "m", "--split", "train", "--base-path", ""), "folder"),
+        (("demo", "--recordings", "--out", ""), "folder"),
+    ],
+)
+def test_an_empty_path_is_wrong_usage(tmp_path, capsys, monkeypatch, arguments, what):
+    convert_files(tmp_path, SYNC)
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(arguments)
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    assert f"an empty path names no {what}; is a variable unset?" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_nobody_reads_on(tmp_path):

@@ -15,6 +15,8 @@ from tests.dumps import chat_span, make_span, request_of, write_lines
 
 SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
 
+EMPTY = "an empty path names no source; is a variable unset? The current folder is named ."
+
 
 def run(capsys, *arguments) -> tuple[int, str, str]:
     code = main([str(argument) for argument in arguments])
@@ -181,7 +183,13 @@ def test_an_output_folder_that_cannot_be_made_is_exit_1(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("out", "problem"), [("s3://bucket/ds", "is a URL"), ("gs://b", "is a URL"), (os.fsdecode(b"\xff"), "is no UTF-8")]
+    ("out", "problem"),
+    [
+        ("s3://bucket/ds", "is a URL"),
+        ("gs://b", "is a URL"),
+        (os.fsdecode(b"\xff"), "is no UTF-8"),
+        ("", "an empty path names no folder; is a variable unset?"),
+    ],
 )
 @pytest.mark.parametrize("verb", ["convert", "export"])
 def test_where_nothing_can_be_written_is_wrong_usage(tmp_path, capsys, monkeypatch, verb, out, problem):
@@ -191,6 +199,23 @@ def test_where_nothing_can_be_written_is_wrong_usage(tmp_path, capsys, monkeypat
     assert stopped.value.code == 2
     assert problem in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("target", "below"), [("nowhere", ""), ("nowhere", "/deeper"), ("out", "")])
+def test_a_link_in_the_place_of_the_output_folder_is_named(tmp_path, capsys, target, below):
+    (tmp_path / "out").symlink_to(target)
+    code, _, err = run(capsys, "convert", SYNC, "--out", f"{tmp_path}/out{below}")
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"{tmp_path}/out: is a link that leads to no folder; make that folder, or name another" in err
+
+
+def test_an_empty_source_is_wrong_usage_and_replaces_nothing(tmp_path, capsys, monkeypatch):
+    run(capsys, "convert", SYNC, "--out", tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "convert", SYNC, "", "--out", tmp_path)
+    assert (code, err) == (2, f"art-otel: {EMPTY}\n")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("target", ["nowhere", "gone"])

@@ -11,6 +11,7 @@ from art_otel.sources import FORMATS, format_named
 from art_otel.trajectories import trajectory_json
 from tests.conversions import RECORDINGS, convert_files, with_logs
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
+from tests.sources.requests import damages_of, read_bytes
 from tests.sources.writers import EVERY_WRITER, PARQUET_WRITERS, WRITERS, console
 
 FILES = sorted(path for path in RECORDINGS.glob("*/*.jsonl") if not path.name.endswith(".logs.jsonl"))
@@ -215,8 +216,17 @@ def test_a_second_copy_in_any_format_takes_nothing_away(name, tmp_path):
 def test_a_dump_is_known_as_one_format_only(name):
     for requests in (rollout(linked=True), requests_of(FILES[0])):
         dump = WRITERS[name](requests)
-        for head in (dump, dump[:3000], b"\xef\xbb\xbf" + dump):
+        for head in (dump, dump[:3000], b"\xef\xbb\xbf" + dump, b"\x1e" + dump):
             assert [known.name for known in FORMATS if known.detects(head)] == [name.split(maxsplit=1)[0]]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_sequence_of_json_texts_is_read_as_its_texts(name, tmp_path):
+    texts = [WRITERS[name]([request]) for request in (*rollout(linked=True), *requests_of(FILES[0]))]
+    plain, _ = read_bytes(tmp_path, b"\n".join(texts))
+    found, account = read_bytes(tmp_path, b"".join(b"\x1e" + text + b"\n" for text in texts))
+    assert (account.format, damages_of(found)) == (name.split(maxsplit=1)[0], [])
+    assert found == plain
 
 
 def test_otlp_is_taken_for_nothing_else(recording):

@@ -120,6 +120,17 @@ def damage_ids_are_told(damage, name):
         assert f" / trace {TRACE} / span {BAD}" in damage.path
 
 
+@pytest.mark.parametrize("bad", [b'"open', b'"a"b"', b"[1}"])
+def test_attributes_of_a_broken_span_are_no_spans(bad, tmp_path):
+    text = {"stringValue": json.dumps([{"role": "user", "parts": [{"content": "hi"}]}])}
+    following = attributes(messages=text, **{name: {"stringValue": "x"} for name in "abcd"})["attributes"]
+    broken = raw(bad, attributes=["@@", *following])
+    records, account = read_bytes(tmp_path, line_of(GOOD[0], broken, *GOOD[1:]))
+    assert sorted(found.span_id for found in spans_of(records)) == [f"{number:016x}" for number in (1, 2, 3)]
+    assert [(damage.reason, damage.span_id) for damage in damages_of(records)] == [("not JSON", BAD)]
+    assert (account.spans, account.damaged) == (3, 1)
+
+
 @pytest.mark.parametrize("levels", [31, 32])
 @pytest.mark.parametrize("kind", [LIST, DICT])
 def test_nested_as_deep_as_allowed(kind, levels, tmp_path):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from art_otel.errors import SourceError
+from art_otel.errors import SourceError, UsageError
 from art_otel.sources import FileAccount, Input, find_inputs, read_file
 from tests.sources.requests import lines, span, spans_of, standard_input, traces
 
@@ -45,6 +45,58 @@ def test_a_glob_that_matches_folders_gives_what_the_shell_would(dumps):
     found = find_inputs([f"{dumps}/[!_]*"])
     assert names(found, dumps) == ["a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
     assert found == find_inputs([name for name in shell if name.name != "_report.json"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("**", ["_report.json", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"]),
+        ("**/**", ["_report.json", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"]),
+        ("**/er/*", ["deep/er/c.jsonl"]),
+        ("d*/**/*.jsonl", ["deep/er/c.jsonl"]),
+        ("**/deep/**/c.*", ["deep/er/c.jsonl"]),
+        ("**/.git/*", [".git/d.jsonl"]),
+        (".git/**", [".git/d.jsonl"]),
+        ("**/.h*", [".hidden"]),
+        ("d**/c.jsonl", []),
+        ("a.jsonl/**", []),
+    ],
+)
+def test_globs_of_all_below(pattern, expected, dumps, monkeypatch):
+    def matches(source):
+        try:
+            return names(find_inputs([source]), dumps)
+        except SourceError:
+            return []
+
+    monkeypatch.chdir(dumps)
+    assert matches(pattern) == matches(f"{dumps}/{pattern}") == expected
+
+
+def test_a_glob_ends_where_links_lead_back(dumps):
+    for name in ("deep/up", "deep/er/up", "deep/er/again"):
+        (dumps / name).symlink_to("..")
+    for pattern in ("**", "**/*.jsonl", "**/er/**/*.jsonl"):
+        found = names(find_inputs([f"{dumps}/{pattern}"]), dumps)
+        assert [name for name in found if "up" in name or "again" in name] == []
+        assert "deep/er/c.jsonl" in found
+
+
+@pytest.mark.parametrize("pattern", ["*", "**", "**/*", "deep/*"])
+def test_a_glob_passes_over_pipes(pattern, dumps):
+    os.mkfifo(dumps / "deep" / "pipe")
+    found = find_inputs([f"{dumps}/{pattern}"])
+    assert "deep/er/c.jsonl" in names(found, dumps)
+    assert all(source.size is not None for source in found)
+    (named,) = find_inputs([dumps / "deep" / "pipe"])
+    assert (named.size, named.explicit) == (None, True)
+
+
+@pytest.mark.parametrize("source", ["", "file://", "file://localhost"])
+def test_an_empty_path_is_not_the_current_folder(source, dumps, monkeypatch):
+    monkeypatch.chdir(dumps)
+    with pytest.raises(UsageError, match="an empty path names no source; is a variable unset"):
+        find_inputs(["a.jsonl", source])
 
 
 def test_linked_folders_are_entered_once_and_loops_end(dumps, tmp_path_factory):
@@ -92,6 +144,7 @@ def test_what_a_folder_keeps_to_itself_is_an_error(dumps, monkeypatch):
     try:
         with as_nobody():
             found = find_inputs(["."])
+            assert names(find_inputs(["**/*.jsonl"]), ".") == names(found, ".")
             assert [str(source.path) for source in found] == ["a.jsonl", "b.jsonl", "deep", "names/x.jsonl"]
             for source in found[2:]:
                 with pytest.raises(SourceError, match=rf"{source.path}: cannot be opened \(Permission denied\)"):

@@ -13,6 +13,8 @@ from tests.sources.requests import damages_of, log, logs, numbers, read_bytes, r
 from tests.sources.test_laws import laws
 
 BOM = "\ufeff"
+SEPARATOR = "\x1e"
+"""Before each text of a sequence (RFC 7464)."""
 
 
 def opened(request) -> str:
@@ -44,7 +46,7 @@ WRITINGS = {
     "list of pretty ones": list_of_pretty,
     "with other names first": lambda request: json.dumps({"from": "here", **request}),
 }
-ENDS = ["\n", "\r\n", "\n\n", "\n" + BOM]
+ENDS = ["\n", "\r\n", "\n\n", "\n" + BOM, "\n" + SEPARATOR]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -57,7 +59,8 @@ def test_one_writing_after_another(first, second, end, tmp_path):
     ]
     if end == "\r\n":
         texts = [text.replace("\n", end) for text in texts]
-    records, _ = read_bytes(tmp_path, end.join(texts).encode())
+    start = SEPARATOR if end.endswith(SEPARATOR) else ""
+    records, _ = read_bytes(tmp_path, (start + end.join(texts)).encode())
     assert numbers(records) == [1, 11, 2, 12, 3, 13, 4, 14]
     assert not damages_of(records)
 

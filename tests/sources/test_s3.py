@@ -114,6 +114,9 @@ def test_a_glob_an_object_and_parquet(server, tmp_path):
     found = find_inputs([pattern, one])
     assert [source.name.rpartition("recordings/")[2] for source in found] == [f"{part}/n2.jsonl" for part in PARTS]
     assert all(source.explicit for source in found)
+    below = find_inputs([f"s3://dumps/recordings/**{server.options}"])
+    assert below == find_inputs([f"s3://dumps/recordings/**/*{server.options}"])
+    assert {source.name for source in found} < {source.name for source in below}
     _, report = convert_files(tmp_path / "out", f"s3://dumps/exports{server.options}")
     assert (report.spans.read, report.files[0].format) == (1260, "phoenix-dataframe")
 

@@ -103,6 +103,7 @@ def test_objects_below_a_prefix(tmp_path):
     assert matches("/a.jsonl") == (["a.jsonl"], {True})
     assert matches("/*.jsonl", is_glob=True) == (["a.jsonl", "b.jsonl"], {True})
     assert matches("/**/*.jsonl", is_glob=True)[0] == [".git/d.jsonl", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
+    assert matches("/deep/**", is_glob=True) == (["deep/.e", "deep/er/c.jsonl"], {True})
     assert matches("/no/*.jsonl", is_glob=True) == ([], set())
     assert matches("/no") == ([], set())
 
@@ -112,6 +113,13 @@ def test_objects_below_a_prefix(tmp_path):
     [
         ("b/*.json", ["b/a.json", "b/.json"], ["b/c/a.json", "ab/a.json", "b/a.jsonl", "b/axjson"]),
         ("b/**/x", ["b/x", "b/a/x", "b/a/c/x"], ["b/ax", "x"]),
+        ("b/**", ["b/x", "b/a/c/.x"], ["b", "bx", "a/b/x"]),
+        ("**", ["x", "a/x"], []),
+        ("b/**/c/**", ["b/c/x", "b/a/c/x/y"], ["b/c", "b/ac/x"]),
+        ("b/a**/x", ["b/a/x", "b/ab/x"], ["b/ax", "b/a/b/x"]),
+        ("b/**a/x", ["b/a/x", "b/ba/x"], ["b/b/a/x"]),
+        ("b/***", ["b/x"], ["b/a/x"]),
+        ("b/a[!x]c", ["b/abc"], ["b/a/c", "b/axc"]),
         ("b/?[a-c][!d]", ["b/1ae", "b/\nbx"], ["b/1ad", "b/1dx", "b//ax"]),
         (r"b/[\d].(+)", ["b/\\.(+)", "b/d.(+)"], ["b/1.(+)"]),
     ],

@@ -29,7 +29,6 @@ from art_otel.sources.otlp.records import Batch
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Resource, Scope, Value
 
-_Map: TypeAlias = dict[str, Value] | list[tuple[str, Value]]
 _Time: TypeAlias = int | str
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -47,6 +46,15 @@ _READ: Final[dict[str, Callable[[Value], Value]]] = {
     "arrayValue": lambda value: _otlp_values(value["values"]) if value.get("values") else [],
     "kvlistValue": lambda value: _otlp_values(value["values"]) if value.get("values") else {},
 }
+
+
+class _Entry(msgspec.Struct, gc=False):
+    key: str
+    value: Value = None
+
+
+_Map: TypeAlias = dict[str, Value] | list[tuple[str, Value] | _Entry]
+"""Parquet's maps come as lists of pairs; what a tool without maps (polars) wrote, as lists of entries."""
 
 
 class _Event(msgspec.Struct, rename="pascal"):
@@ -172,12 +180,16 @@ def _aligned(name: str, first: list[_A], second: list[_B], third: list[_C]) -> I
 
 def _restored(attributes: _Map) -> dict[str, Value]:
     """The attributes with each list or dict that stands there in OTLP's JSON."""
-    flat = flatten(dict(attributes))
+    flat = flatten(attributes if isinstance(attributes, dict) else dict(map(_pair, attributes)))
     for name, value in flat.items():
         if isinstance(value, str) and value.startswith(_LIST_START):
             with contextlib.suppress(*_NO_LIST):  # else it only looked like one, and is the text that it is
                 flat[name] = _otlp_values(msgspec.json.decode(value)["values"])
     return flat
+
+
+def _pair(entry: tuple[str, Value] | _Entry) -> tuple[str, Value]:
+    return entry if isinstance(entry, tuple) else (entry.key, entry.value)
 
 
 def _otlp_values(values: Value) -> Value:

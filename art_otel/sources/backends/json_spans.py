@@ -16,7 +16,7 @@ import msgspec
 from art_otel.sources.backends.plain_records import PlainRecords, plain
 from art_otel.sources.format import Reading, Record
 from art_otel.sources.json_text.faults import fault_path, is_utf8, json_problem
-from art_otel.sources.json_text.frame import Frame
+from art_otel.sources.json_text.frame import SEPARATORS, Frame
 from art_otel.sources.json_text.objects import Piece, read_objects
 from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import advice
@@ -32,7 +32,6 @@ _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _FIELDS: Final = rb'(?:\s*+,\s*+"\w*+"\s*+:\s*+(?:"(?:[^"\\]++|\\.)*+"|[\w.+-]++|\[\s*+\]))*+'
 _LIST_END: Final = re.compile(rb"\]%b\s*+\}" % _FIELDS, re.DOTALL)
 _NEXT_LIST: Final = re.compile(rb'\]%b\s*+,\s*+"\w*+"\s*+:\s*+\[' % _FIELDS, re.DOTALL)
-_SEPARATORS: Final = b" \t\r\n,[]"
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
 
@@ -100,7 +99,7 @@ def _objects(stream: io.BufferedIOBase, reading: Reading, frame: Frame) -> Itera
         if piece.kind == "between":
             text = _list_marks(piece, frame)
             opened += text.count(b"[") - text.count(b"]")
-            if text.strip(_SEPARATORS):
+            if text.strip(SEPARATORS):
                 if not noisy:
                     yield Refused("not JSON", detail="text between the records").damage(place)
                 noisy = True

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from art_otel.errors import SourceError
+from art_otel.errors import SourceError, UsageError
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
 
 STDIN: Final = "-"
@@ -22,6 +22,7 @@ FILE_SCHEME: Final = "file://"
 REPORT_NAME: Final = "_report.json"
 SCHEMA_KEY: Final = b"art_otel.schema_version"
 MAX_FOOTER_BYTES: Final = 64 << 20
+_DEEP: Final = "**"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +56,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
     """Every file that the sources lead to: files, folders (all below, sorted), globs, URLs, `-` for standard input.
 
-    Raises SourceError for a source that leads to nothing, or to a store that cannot be listed.
+    Raises SourceError for a source that leads to nothing, or to a store that cannot be listed; UsageError for an empty
+    text, which Path takes for the current folder.
     """
     found: dict[str | StoredFile, Input] = {}
     for source in sources:
@@ -77,20 +79,47 @@ def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
 def _expand(source: str) -> Iterator[Input]:
     if source == STDIN:
         yield Input(name="<stdin>", path=None, size=None, explicit=True)
-        return
-    if is_store_url(source):
+    elif is_store_url(source):
         yield from _stored(source)
-        return
+    else:
+        for path in _paths(source):
+            yield from _files(path)
+
+
+def _paths(source: str) -> Iterator[Path]:
+    """What a file name, a folder or a glob leads to, as it is there; of a glob no pipe or device."""
     if source.startswith(FILE_SCHEME):
         source = unquote(source.removeprefix(FILE_SCHEME).removeprefix("localhost"))
+    if not source:
+        raise UsageError("an empty path names no source; is a variable unset? The current folder is named .")
     path = Path(source)
     if path.exists():
-        yield from _files(path)
+        yield path
         return
-    is_deep = "**" in path.parts  # then what is in a folder is matched or is not meant
-    for match in sorted(glob.glob(source, recursive=True)):  # noqa: PTH207 # Path.glob takes no absolute patterns
-        if not (is_deep and Path(match).is_dir()):
-            yield from _files(Path(match))
+    matches = _deep_matches(path.parts) if _DEEP in path.parts else _matches(source)
+    yield from filter(_is_for_reading, sorted(matches))
+
+
+def _matches(pattern: str | Path) -> Iterator[Path]:
+    return map(Path, glob.iglob(str(pattern)))  # noqa: PTH207 # Path.glob takes no absolute patterns
+
+
+def _deep_matches(parts: Sequence[str]) -> Iterator[Path]:
+    """The files that match a glob with `**`, which is every visible folder from there on, each once: links may go back.
+
+    What is in a folder is matched or is not meant; a folder that cannot be listed is a match, as nobody knows.
+    """
+    at = parts.index(_DEEP)
+    rest = parts[at + 1 :] or ("*",)
+    for base in _matches(Path(*parts[:at])):
+        for folder, names in _visible_folders(base) if _is_folder(base) else ():
+            inner = (glob.escape(str(folder)), *rest)
+            if names is None:
+                yield folder
+            elif _DEEP in rest:
+                yield from _deep_matches(inner)
+            else:
+                yield from (match for match in _matches(Path(*inner)) if not _is_folder(match))
 
 
 def _stored(source: str) -> Iterator[Input]:
@@ -100,7 +129,7 @@ def _stored(source: str) -> Iterator[Input]:
 
 
 def _files(path: Path) -> Iterator[Input]:
-    if not path.is_dir():
+    if not _is_folder(path):
         yield _input(path, explicit=True)
         return
     for file in sorted(_visible_files(path)):
@@ -109,7 +138,13 @@ def _files(path: Path) -> Iterator[Input]:
 
 
 def _visible_files(path: Path) -> Iterator[Path]:
-    """All below a folder, through links too, each folder once; folders that cannot be listed as they are."""
+    """All below a folder; folders that cannot be listed as they are."""
+    for folder, names in _visible_folders(path):
+        yield from [folder] if names is None else (folder / name for name in names)
+
+
+def _visible_folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
+    """A folder and all below it, through links too, each once with the files in it; None: it cannot be listed."""
     closed: list[Path] = []
     real = Path(os.path.realpath(path))
     seen = {os.fspath(real), *map(os.fspath, real.parents)}  # a link out of the folder to one around it is no part
@@ -122,25 +157,32 @@ def _visible_files(path: Path) -> Iterator[Path]:
         below = {os.path.realpath(Path(folder, name)): name for name in visible}
         folders[:] = sorted(name for place, name in below.items() if place not in seen)
         seen.update(below)
-        yield from (Path(folder, name) for name in names if not name.startswith("."))
-    yield from closed
+        yield Path(folder), [name for name in names if not name.startswith(".")]
+    yield from ((folder, None) for folder in closed)
 
 
 def _is_for_reading(path: Path) -> bool:
-    """Whether it is no pipe or device, which nobody means who names the folder around it."""
+    """Whether it is no pipe or device, which nobody means who names the folder around it, or a glob."""
+    found = _stat(path)
+    return found is None or stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+
+
+def _is_folder(path: Path) -> bool:
+    found = _stat(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """None for what cannot be looked at: reading it later says why."""
     try:
-        mode = path.stat().st_mode
+        return path.stat()
     except OSError:
-        return True  # reading it later says why
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        return None
 
 
 def _input(path: Path, *, explicit: bool) -> Input:
-    try:
-        found = path.stat()
-        size = found.st_size if stat.S_ISREG(found.st_mode) else None
-    except OSError:
-        size = None  # reading it later says why
+    found = _stat(path)
+    size = found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
     name = os.fsencode(path).decode(errors="backslashreplace")  # a name need not be text
     return Input(name=name, path=path, size=size, explicit=explicit)
 

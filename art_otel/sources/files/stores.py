@@ -31,7 +31,9 @@ _URL: Final = re.compile(
     re.DOTALL,
 )
 _GLOB: Final = re.compile(r"[*?\[]")
-_GLOB_PART: Final = re.compile(r"(?P<deep>\*\*/)|(?P<any>\*\*?)|(?P<one>\?)|\[(?P<none>!?)(?P<of>[^\]]+)\]", re.DOTALL)
+_GLOB_PART: Final = re.compile(
+    r"(?<![^/])(?:(?P<deep>\*\*/)|(?P<rest>\*\*\Z))|(?P<any>\*+)|(?P<one>\?)|\[(?P<none>!?)(?P<of>[^\]]+)\]", re.DOTALL
+)
 _B: Final = "\\"
 _GCS_PATIENCE: Final = "retry_limit_seconds=60"  # its own limit is a quarter of an hour
 _ADVICE: Final = (
@@ -113,17 +115,21 @@ def _below(files: "FileSystem", base: str) -> list[tuple[str, int]]:
 
 
 def _glob_pattern(glob: str) -> re.Pattern[str]:
-    """`*` and `?` stay inside a folder, `**/` is any number of folders, as for files."""
+    """`*` and `?` stay inside a folder, a part `**` is any folders, or all below as the last: as for files."""
     pattern, at = "", 0
     for part in _GLOB_PART.finditer(glob):
         pattern += re.escape(glob[at : part.start()])
         at = part.end()
         if part["deep"]:
             pattern += "(?:.*/)?"
+        elif part["rest"]:
+            pattern += ".+"
         elif part["any"]:
             pattern += "[^/]*"
+        elif part["one"]:
+            pattern += "[^/]"
         else:
-            pattern += "[^/]" if part["one"] else f"[{'^' if part['none'] else ''}{part['of'].replace(_B, _B + _B)}]"
+            pattern += f"(?!/)[{'^' if part['none'] else ''}{part['of'].replace(_B, _B + _B)}]"
     try:
         return re.compile(pattern + re.escape(glob[at:]), re.DOTALL)
     except re.error as error:

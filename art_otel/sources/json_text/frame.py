@@ -13,8 +13,14 @@ import msgspec
 from art_otel.sources.json_text.faults import json_problem
 from art_otel.sources.json_text.scan import object_end, object_keys
 
+BLANKS: Final = b" \t\r\n\x1e"
+"""JSON's white space, and what begins each text of a sequence (RFC 7464, `jq --seq`)."""
+
+SEPARATORS: Final = BLANKS + b",[]"
+"""What may stand between the objects of a dump."""
+
 _DETECTED_BYTES: Final = 1 << 16
-_BEFORE: Final = re.compile(rb"[\s\[]*+")
+_BEFORE: Final = re.compile(rb"[\s\[\x1e]*+")
 _OBJECT: Final = re.compile(rb'\{\s*+"[^"\\]*+"\s*+:')
 _MAX_LOST_TRIES: Final = 8
 

@@ -9,13 +9,12 @@ import io
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from art_otel.sources.json_text.frame import Frame, is_sound
+from art_otel.sources.json_text.frame import SEPARATORS, Frame, is_sound
 from art_otel.sources.json_text.scan import object_end
 
 _CHUNK: Final = 1 << 18
 _LOOKAHEAD: Final = 1 << 12
 _SKIPPED: Final = 1 << 20
-_SEPARATORS: Final = b" \t\r\n,[]"
 
 PieceKind: TypeAlias = Literal["object", "broken", "too long", "between"]
 
@@ -129,14 +128,14 @@ def _classify(window: _Window) -> PieceKind:
     while True:
         data, start, border = window.data, window.at, window.next_record()
         stop = len(data) if border is None else border
-        alone = start + len(data[start:stop].rstrip(_SEPARATORS))
+        alone = start + len(data[start:stop].rstrip(SEPARATORS))
         mostly = border is not None and is_sound(data[start:alone])  # nothing else stands there: found fastest
         end = alone if mostly else object_end(data, start, stop)
         sound = mostly or (end is not None and is_sound(data[start:end]))
         if not sound and window.may_be_record(end):
             end = None
             if (named := window.named_record(stop)) is not None:
-                border, alone = named, start + len(data[start:named].rstrip(_SEPARATORS))
+                border, alone = named, start + len(data[start:named].rstrip(SEPARATORS))
         if (alone if end is None else end) - start > window.limit:
             return "too long"
         if end is not None or border is not None or window.ended:

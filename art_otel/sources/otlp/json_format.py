@@ -24,12 +24,13 @@ import msgspec
 from art_otel.sources.files.lines import Lines
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.faults import is_utf8, syntax_problem
+from art_otel.sources.json_text.frame import BLANKS
 from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import LimitName, advice
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.checksums import distrusted, is_altered
 from art_otel.sources.otlp.json_records import JsonRecords
-from art_otel.sources.otlp.json_requests import BETWEEN, BLANKS, CUT, REQUEST, split_requests
+from art_otel.sources.otlp.json_requests import BETWEEN, CUT, REQUEST, split_requests
 from art_otel.sources.refusals import Refused
 
 _SIGNAL: Final = re.compile(rb'"resource(?:Spans|Logs|Metrics|Profiles)"\s*:')
@@ -54,7 +55,7 @@ _REQUESTS: Final[msgspec.json.Decoder[otlp.Request | list[otlp.Request]]] = msgs
 
 
 def _detects(head: bytes) -> bool:
-    text = head.removeprefix(_BOM).lstrip()
+    text = head.removeprefix(_BOM).lstrip(BLANKS)
     torn_at_once = bool(text) and any(beginning.startswith(text) for beginning in _BEGINNINGS)
     return torn_at_once or _SIGNAL.search(head) is not None or _TEMPO.match(text) is not None
 
@@ -88,7 +89,7 @@ def _read_from(lines: Lines, line: bytes, place: str, records: JsonRecords) -> I
     document = lines.up_to(REQUEST, line, limit)
     if document is None:
         return (_too_long("JSON document", "max_document_bytes").damage(place),)
-    return read_line(document.rstrip(BETWEEN), place, records)
+    return read_line(document.strip(BETWEEN), place, records)
 
 
 def _too_long(what: str, limit: LimitName) -> Refused:

@@ -9,20 +9,19 @@ import itertools
 import re
 from typing import Final
 
-BLANKS: Final = b" \t\r\n"
-"""JSON's white space."""
+from art_otel.sources.json_text.frame import BLANKS, SEPARATORS
 
-BETWEEN: Final = BLANKS + b",[]" + codecs.BOM_UTF8
+BETWEEN: Final = SEPARATORS + codecs.BOM_UTF8
 """What may stand between two requests; no sound one begins or ends with any of it."""
 
 _SIGNAL: Final = rb"resource(?:Spans|Logs|Metrics|Profiles)"
 REQUEST: Final = re.compile(
     rb'\{(?:\s*+"(?:(?:trace|result)"\s*+:\s*+\{\s*+"resourceSpans|batches|%b)"\s*+:'
-    rb'|(?:(?<=\n\{)|(?<=\n%b\{))[^\n]{0,2000}?"%b"\s*+:)' % (_SIGNAL, codecs.BOM_UTF8, _SIGNAL)
+    rb'|(?:(?<=[\n\x1e]\{)|(?<=\n%b\{))[^\n]{0,2000}?"%b"\s*+:)' % (_SIGNAL, codecs.BOM_UTF8, _SIGNAL)
 )
-"""The beginning of a request: its first name tells it, or any name in the line that it begins."""
+"""The beginning of a request: its first name tells it, or any name in the line or text of a sequence that it begins."""
 
-CUT: Final = re.compile(rb"(?<!:)(?<!:\s)\n(?=(?:%b)?\s*+(?:%b))" % (codecs.BOM_UTF8, REQUEST.pattern))
+CUT: Final = re.compile(rb"(?<!:)(?<!:\s)\n(?=(?:%b|\x1e)?\s*+(?:%b))" % (codecs.BOM_UTF8, REQUEST.pattern))
 """The end of a line behind which a request begins, and not what is inside an envelope."""
 
 _TAIL_BYTES: Final = 8

@@ -28,6 +28,7 @@ _NOT_FINITE: Final = re.compile(rb'("doubleValue"\s*+:\s*+)(NaN|-?Infinity)\b')
 _TRACE_ID: Final = re.compile(rb'"traceId"\s*+:\s*+(?:"([\w+/=-]{22,32})")?')
 _SPAN_ID: Final = re.compile(rb'"spanId"\s*+:\s*+(?:"([\w+/=-]{11,16})")?')
 _RECORD_START: Final = re.compile(rb'\{\s*+"(?:traceId|timeUnixNano|observedTimeUnixNano)"\s*+:')
+_ATTRIBUTE_START: Final = re.compile(rb'\{\s*+"key"\s*+:')
 _ATTRIBUTE: Final = re.compile(r"attributes\[(\d+)\]")
 _MAX_LOST_TRIES: Final = 3
 
@@ -131,6 +132,8 @@ class _Salvage:
         """Decode each record alone."""
         for cut in self.scan.records:
             data = self._view[cut.start : cut.end]
+            if self._broken and _ATTRIBUTE_START.match(data):
+                continue  # the scan left the broken record too early and is inside it
             if cut.torn:
                 self._broken.append(cut)
                 self.torn_ids = self._ids(data)

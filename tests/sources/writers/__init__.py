@@ -33,6 +33,7 @@ WRITERS = {
 PARQUET_WRITERS = {
     "clickhouse": clickhouse.write,
     "clickhouse with lists in OTLP's JSON": clickhouse.write_otlp_lists,
+    "clickhouse with maps as lists": clickhouse.write_entries,
     "clickhouse with nested columns": clickhouse.write_nested,
     "phoenix-dataframe": phoenix_dataframe.write,
 }

@@ -27,6 +27,18 @@ def write_otlp_lists(requests: list[dict]) -> bytes:
     return _parquet(rows(requests, time=int, attributes=_otlp_pairs))
 
 
+def write_entries(requests: list[dict]) -> bytes:
+    """As tools without maps write that Parquet anew (polars): each map is a list of entries."""
+    fields = [column.with_type(_without_maps(column.type)) for column in SCHEMA]
+    return _parquet(rows(requests, time=int, attributes=_entries), pa.schema(fields))
+
+
+def _without_maps(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_without_maps(kind.value_type))
+    return pa.list_(pa.struct([kind.key_field, kind.item_field])) if pa.types.is_map(kind) else kind
+
+
 def write_nested(requests: list[dict]) -> bytes:
     """`FORMAT Parquet` from a table made with `flatten_nested = 0`."""
     found = [_nested(row) for row in rows(requests, time=int, attributes=_pairs)]
@@ -115,6 +127,10 @@ def _plain(values: dict) -> dict:
 
 def _pairs(values: dict) -> list:
     return list(_plain(values).items())
+
+
+def _entries(values: dict) -> list:
+    return [{"key": key, "value": value} for key, value in _pairs(values)]
 
 
 def _otlp_pairs(values: dict) -> list:
