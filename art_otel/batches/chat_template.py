@@ -46,9 +46,14 @@ class Sample:
 
 
 class ChatTemplate:
-    """The tokenizer's template. Raises UsageError for a tokenizer without one."""
+    """The tokenizer's template. Raises UsageError for a tokenizer without one, and for what is no tokenizer."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
+        if not callable(getattr(tokenizer, "apply_chat_template", None)):
+            raise UsageError(
+                f"tokenizer={tokenizer!r:.200}: give a tokenizer itself, as"
+                ' transformers.AutoTokenizer.from_pretrained("Qwen/Qwen3-8B") makes one'
+            )
         template: object = getattr(tokenizer, "chat_template", None)
         if not template:
             raise UsageError(f"{type(tokenizer).__name__} has no chat template; set tokenizer.chat_template")

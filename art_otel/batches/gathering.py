@@ -14,7 +14,7 @@ from art_otel.batches.plan import UNUSABLE, Worth
 from art_otel.batches.report import BatchReport
 from art_otel.batches.retokenised import RetokenisedHistories, RetokenisedHistory, retokenise
 from art_otel.batches.sequences import Sequence, build_sequence
-from art_otel.batches.token_rewards import TokenRewards, Weights, token_rewards
+from art_otel.batches.token_rewards import TokenRewards, Weights, count_by_name, token_rewards
 from art_otel.errors import UsageError
 from art_otel.trajectories import MessageDrift, TokenHistories, TokenHistory, Trajectory, token_histories
 
@@ -58,7 +58,10 @@ class Gatherer:
         own = _tokenised_here(trajectory, found, self.template)
         left_out = _untold(trajectory, found.known, own)
         self.unconfirmed.append(found.unconfirmed)
-        extras = None if self.weights is None else token_rewards(trajectory, self.weights)
+        extras = None
+        if self.weights is not None:
+            extras = token_rewards(trajectory, self.weights)
+            self.report.token_rewards.update(count_by_name(trajectory, self.weights))
         sequences: list[Sequence] = []
         for history in (*found.known, *own.histories):
             retokenised = isinstance(history, RetokenisedHistory)

@@ -35,7 +35,8 @@ class BatchReport:
     alone in its group; `drifts` prompts that a server tokenised anew, `message_drifts` prompts that continue an earlier
     path by their ids while their messages do not (counted when a row group is through), `retokenised` sequences whose
     ids are not the server's, `unplaced_token_rewards` completions in such sequences with rewards of spans of tokens,
-    which are left out because they count the server's tokens. `shared_steps` counts, where steps are rewarded, indexes
+    which are left out because they count the server's tokens. `token_rewards` counts the rewards of spans of tokens by
+    each name that was asked for: 0 for one that nobody gave. `shared_steps` counts, where steps are rewarded, indexes
     of a rollout at which two steps were: neither reward is used.
     """
 
@@ -60,6 +61,7 @@ class BatchReport:
     drifts: int = 0
     message_drifts: int = 0
     retokenised: int = 0
+    token_rewards: Counter[str] = field(default_factory=Counter[str])
     unplaced_token_rewards: int = 0
     shared_steps: int = 0
     unusable_rewards: list[str] = field(default_factory=list[str])

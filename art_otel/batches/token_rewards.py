@@ -5,7 +5,8 @@ one span the last counts. They are in no turn's reward and in no advantage.
 Their places are those of the server's ids, so what is tokenised here has none.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ TokenRewards: TypeAlias = Mapping[int, NDArray[np.float32] | None]
 Where the server gave no ids there is no token to give them to, and the shape is (0,).
 """
 
+_Completion: TypeAlias = tuple[str | None, int]  # the span id of its call, and its place among the choices
 _Part: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
 
 
@@ -34,19 +36,32 @@ def weights_of(rewards: str | Weights | None) -> Weights | None:
     return checks.weights("token_rewards", {rewards: 1.0} if isinstance(rewards, str) else rewards)
 
 
+def count_by_name(trajectory: Trajectory, weights: Weights) -> Counter[str]:
+    """How many rewards of spans of tokens the trajectory has, by each name that has a weight; 0 for none."""
+    found = Counter(dict.fromkeys(weights, 0))
+    found.update(name for _, (_, _, name), _ in _given(trajectory, weights))
+    return found
+
+
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     """The token rewards of a trajectory."""
-    parts: dict[tuple[str | None, int], dict[_Part, float]] = {}
-    for reward in trajectory.rewards:
-        part = _part(reward)
-        if part is not None and reward.value is not None and reward.name in weights:
-            parts.setdefault((reward.target, reward.choice or 0), {})[part] = reward.value * weights[reward.name]
+    parts: dict[_Completion, dict[_Part, float]] = {}
+    for completion, part, value in _given(trajectory, weights):
+        parts.setdefault(completion, {})[part] = value
     found: dict[int, NDArray[np.float32] | None] = {}
     for position, turn in enumerate(trajectory.turns) if parts else ():
         given = parts.get((trajectory.calls[turn.call].span_id, turn.choice or 0))
         if given is not None:
             found[position] = _sum(given, 0 if turn.token_ids is None else len(turn.token_ids))
     return found
+
+
+def _given(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, _Part, float]]:
+    """What was given to spans of tokens, weighted."""
+    for reward in trajectory.rewards:
+        part = _part(reward)
+        if part is not None and reward.value is not None and reward.name in weights:
+            yield (reward.target, reward.choice or 0), part, reward.value * weights[reward.name]
 
 
 def _part(reward: Reward) -> _Part | None:

@@ -1,6 +1,11 @@
-"""Conversation: one trajectory as a person reads it. Trained parts, rewards and warnings are marked."""
+"""Conversation: one trajectory as a person reads it. Trained parts, rewards and warnings are marked.
 
-from collections.abc import Iterable
+Invariant: every reward is told: of the whole rollout in the heading, of a call or step beside its messages, and where
+there is no such message at the end.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.text import Text
@@ -12,28 +17,41 @@ from art_otel.trajectories import History, HistoryMessage, Reward, Trajectory, e
 TRAINED = "▶ trained"
 _STYLES = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
 
+_Place: TypeAlias = str | int | None
+"""What a reward is of: the span id of a call, agent or tool; the index of a step; None for the whole rollout."""
+
+_Rewards: TypeAlias = Mapping[_Place, list[Reward]]
+
 
 def print_conversation(trajectory: Trajectory, console: Console) -> None:
-    """Print every history of the trajectory, then what failed."""
+    """Print every history of the trajectory, then what failed, then the rewards that had no place before."""
     for line in _lines(trajectory):
         line.plain = printable(line.plain)
         console.print(line, soft_wrap=True)
 
 
 def _lines(trajectory: Trajectory) -> Iterable[Text]:
+    rewards = _by_place(trajectory)
     yield from _heading(trajectory)
+    yield from (_reward(reward, "") for reward in rewards.get(None, ()))
     found = histories(trajectory)
+    told: set[_Place] = {None}
     for number, history in enumerate(found, start=1):
         if len(found) > 1:
             yield Text(f"\n── history {number} of {len(found)}{_drift(history, trajectory)}", "bold")
         if history.messages is None:
-            yield Text("messages unknown: content capture was off", "yellow")
+            yield Text("messages unknown", "yellow")
             continue
         for entry in history.messages:
-            yield from _message(entry, trajectory)
+            call = None if entry.turn is None else trajectory.calls[trajectory.turns[entry.turn].call]
+            yield from _message(entry, trajectory, call)
+            if call is not None:
+                yield from _beside(call, rewards)
+                told.update((call.span_id, call.step))
     for call in trajectory.calls:
         if call.failed:
             yield Text(f"\n✗ call {call.span_id} failed: {call.error_type or ''} {call.error or ''}".rstrip(), "red")
+    yield from _elsewhere({place: given for place, given in rewards.items() if place not in told}, trajectory)
 
 
 def _drift(history: History, trajectory: Trajectory) -> str:
@@ -52,35 +70,61 @@ def _heading(trajectory: Trajectory) -> Iterable[Text]:
         yield Text(f"error: {trajectory.error}", "red")
     for reason, count in trajectory.incomplete_reasons.items():
         yield Text(f"! incomplete: {reason} ({count}): {explain(reason)}", "yellow")
-    whole = [reward for reward in trajectory.rewards if reward.target is None and reward.step is None]
-    yield from (_reward(reward) for reward in whole)
 
 
-def _reward(reward: Reward) -> Text:
+def _by_place(trajectory: Trajectory) -> _Rewards:
+    calls = {call.span_id for call in trajectory.calls}
+    found: dict[_Place, list[Reward]] = {}
+    for reward in trajectory.rewards:
+        found.setdefault(_place(reward, calls), []).append(reward)
+    return found
+
+
+def _place(reward: Reward, calls: Collection[str]) -> _Place:
+    is_of_target = reward.step is None or reward.target_kind is not None or reward.target in calls
+    return reward.target if is_of_target and reward.target is not None else reward.step
+
+
+def _beside(call: InferenceCall, rewards: _Rewards) -> Iterable[Text]:
+    """The rewards of a call and of its step."""
+    yield from (_reward(reward, "") for reward in rewards.get(call.span_id, ()))
+    if call.step is not None:
+        yield from (_reward(reward, f" for step {call.step}") for reward in rewards.get(call.step, ()))
+
+
+def _elsewhere(rewards: _Rewards, trajectory: Trajectory) -> Iterable[Text]:
+    """The rewards of what no message stands for: of a step without a call, of agents and tools, of failed calls."""
+    if rewards:
+        yield Text("\n── rewards of what has no message above", "bold")
+    calls = {call.span_id for call in trajectory.calls}
+    for place, given in rewards.items():
+        yield from (_reward(reward, f" for {_named(place, reward, calls)}") for reward in given)
+
+
+def _named(place: _Place, reward: Reward, calls: Collection[str]) -> str:
+    if isinstance(place, int):
+        return f"step {place}"
+    kind = reward.target_kind or ("call" if place in calls else "span")
+    return f"{kind} {place}" + ("" if reward.step is None else f" in step {reward.step}")
+
+
+def _reward(reward: Reward, of: str) -> Text:
     value = reward.label or "unknown" if reward.value is None else f"{reward.value:g}"
-    step = "" if reward.step is None else f" for step {reward.step}"
     choice = "" if reward.choice is None else f" of choice {reward.choice}"
     tokens = "" if reward.token_end is None else f" for tokens {reward.token_start} to {reward.token_end}"
-    return Text(f"★ {reward.name} = {value}{step}{tokens}{choice}", "bold yellow")
+    return Text(f"★ {reward.name} = {value}{of}{tokens}{choice}", "bold yellow")
 
 
-def _message(entry: HistoryMessage, trajectory: Trajectory) -> Iterable[Text]:
+def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall | None) -> Iterable[Text]:
     message = entry.message
     mark = f"  {TRAINED}" if entry.trained else ""
     name = "" if message.name is None else f" ({message.name})"
     style = _STYLES.get(message.role, "")
     yield Text.assemble("\n", (f"{message.role}{name}", f"bold {style}"), (mark, "bold green"))
     yield from (Text(f"  {line}", style) for line in _body(message))
-    if entry.turn is None:
-        return
-    turn = trajectory.turns[entry.turn]
-    call = trajectory.calls[turn.call]
-    yield Text(f"  {_facts(call, turn.finish_reason, turn.token_ids is not None)}", "dim")
-    yield from (_reward(reward) for reward in trajectory.rewards if _is_for(reward, call))
-
-
-def _is_for(reward: Reward, call: InferenceCall) -> bool:
-    return reward.target == call.span_id or (reward.step is not None and reward.step == call.step)
+    if entry.turn is not None and call is not None:
+        turn = trajectory.turns[entry.turn]
+        yield Text(f"  {_facts(call, turn.finish_reason, turn.token_ids is not None)}", "dim")
 
 
 def _body(message: Message) -> Iterable[str]:

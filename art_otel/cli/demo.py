@@ -57,10 +57,11 @@ def _train(out: Path, steps: int, seed: int, console: "Console") -> None:
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # as above
 
     training = Training(out=out, steps=steps, seed=seed)
+    trained = train(training)  # says at once what is in the way
     console.print("A policy that knows no better picks tools at random. It learns which one answers which question.\n")
     console.print(_COLUMNS, style="bold")
     rewards: list[float] = []
-    for step in train(training):
+    for step in trained:
         rewards.append(step.reward)
         counts = f"{step.sampled_tokens:>7}  {step.trained_tokens:>7}  {step.seconds:>7.2f}"
         console.print(f"{step.number:>4}  {step.reward:>6.2f}  {counts}")
@@ -81,8 +82,9 @@ def _convert_recordings(out: Path, console: "Console") -> None:
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # as above
     from art_otel.store import read_trajectories  # noqa: PLC0415 # as above
 
+    report = convert(Conversion(sources=[str(RECORDINGS)], out=out))  # says at once what is in the way
     console.print(f"$ art-otel convert {RECORDINGS} --out {out}", style="bold")
-    print_summary(convert(Conversion(sources=[str(RECORDINGS)], out=out)), out)
+    print_summary(report, out)
     shown = next(trajectory for trajectory in read_trajectories(out) if trajectory.rollout_id == "r-sync_tools")
     console.print(f"\n$ art-otel show {out} --rollout {shown.rollout_id}", style="bold")
     print_conversation(shown, console)

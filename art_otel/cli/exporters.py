@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(printable_json([_plain(one) for one in found]) + "\n")
         return 0
     if not found:
-        sys.stdout.write("no exporter is installed; there is one a trainer, as in: pip install 'art-otel[trl]'\n")
+        sys.stdout.write("no exporter is installed; in a checkout of art-otel, for TRL: pip install ./exporters/trl\n")
     for one in found:
         sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(one))
     return 0

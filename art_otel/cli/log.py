@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.store import RunLog, read_trajectories  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
 
     run_log = RunLog(arguments.project, arguments.model, arguments.base_path)
-    found = [trajectory for path in arguments.paths for trajectory in read_trajectories(path)]
+    found = list(read_trajectories(arguments.paths))
     entry = run_log.log(
         found if arguments.paths else None, arguments.split, arguments.step, dict(arguments.metric) or None
     )

@@ -68,9 +68,14 @@ class Step(NamedTuple):
 def train(training: Training) -> Iterator[Step]:
     """Roll out, convert, batch, update, publish; a step each time the caller asks for one.
 
-    Raises UsageError where openai is missing and where `out` holds spans already, ArtOtelError where OTel is off.
+    Raises UsageError at once where openai is missing and where `out` holds spans already or is no folder, with the
+    first step ArtOtelError where OTel is off.
     """
     _check(training)
+    return _steps(training)
+
+
+def _steps(training: Training) -> Iterator[Step]:
     policy, log = untrained(), training.log
     with ExitStack() as stack:
         stack.callback(art_otel.configure(enabled=True, dir=training.out, spool=True).shutdown)
@@ -128,3 +133,5 @@ def _check(training: Training) -> None:
         raise UsageError("the demo's agent uses the openai client: pip install 'art-otel[demo]'")
     if training.spool.exists():
         raise UsageError(f"{training.spool}: there are spans already; choose a new folder")
+    if training.out.exists() and not training.out.is_dir():
+        raise UsageError(f"{training.out}: is a file; choose a new folder")

@@ -40,8 +40,8 @@ def _hints(spans: int, logs: int, quarantined: int, account: Account) -> Iterato
         yield f"{found}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
     for scope, count in sorted(account.blind_scopes.items()):
         yield (
-            f"{count} of {calls} LLM calls without messages: content capture was off in {scope or 'an unnamed scope'};"
-            f" set {capture_switch(scope)} in the traced app."
+            f"{count} of {calls} LLM calls without messages, made by {scope or 'an unnamed scope'}: if content capture"
+            f" was off, set {capture_switch(scope)} in the traced app."
         )
     unheard = account.ignored[NO_TARGET]
     if unheard:

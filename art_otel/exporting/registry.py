@@ -3,9 +3,10 @@
 Invariant: an exporter that cannot be loaded is named with its problem, and costs no other exporter.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from typing import Final
 
 from art_otel.errors import UsageError
@@ -35,7 +36,7 @@ def find_exporter(name: str) -> Exporter:
     found = [_load(entry) for entry in _entries() if entry.name == name]
     if not found:
         there = ", ".join(sorted({entry.name for entry in _entries()})) or "none"
-        raise UsageError(f"no exporter {name!r} is installed (there are: {there}); try: pip install art-otel-{name}")
+        raise UsageError(f"no exporter {name!r} is installed (there are: {there}){_advice(name)}")
     if found[0].exporter is None:
         raise UsageError(f"exporter {name!r} of {found[0].distribution} cannot be loaded: {found[0].problem}")
     return found[0].exporter
@@ -48,6 +49,26 @@ def find_kind(exporter: Exporter, name: str | None) -> Kind:
             return kind
     there = ", ".join(kind.name for kind in exporter.kinds)
     raise UsageError(f"exporter {exporter.name} has no kind {name!r}; it has {there}")
+
+
+def _advice(name: str) -> str:
+    """How to get it. Whoever guesses a name is told of no distribution: anybody may have published one under it."""
+    ours = sorted(set(_ours()))
+    if name in ours:
+        return f"; in a checkout of art-otel: pip install ./exporters/{name}"
+    return f"; art-otel has exporters for {', '.join(ours)}" if ours else ""
+
+
+def _ours() -> Iterator[str]:
+    """The exporters of art-otel's repository: each is the distribution of an extra."""
+    try:
+        needs = requires("art-otel") or ()
+    except PackageNotFoundError:  # read from a folder that nobody installed
+        return
+    for need in needs:
+        found = re.match(r"art-otel-([a-z0-9-]+)", need)
+        if found:
+            yield found[1]
 
 
 def _entries() -> Iterator[EntryPoint]:

@@ -12,6 +12,7 @@ import msgspec
 from art_otel.errors import SourceError
 from art_otel.sources.account import UNKNOWN_FORMAT, FileAccount
 from art_otel.sources.files.inputs import Input
+from art_otel.sources.files.own_output import WHAT_READS_IT, is_own_output
 from art_otel.sources.files.parts import lines_before
 from art_otel.sources.files.read_ahead import ReadAhead
 from art_otel.sources.files.streams import HEAD_BYTES, DumpStream, open_input
@@ -79,6 +80,8 @@ def _detect(stream: DumpStream, source: Input, account: FileAccount) -> Format |
         return known
     if not head.strip():
         account.note = "empty"
+    elif source.explicit and source.path is not None and is_own_output(source.path):
+        raise SourceError(f"{source.name}: {WHAT_READS_IT}")
     elif source.explicit:
         names = ", ".join(known.name for known in FORMATS)
         raise SourceError(f"{source.name}: no known format; known are {names}, each plain or with gzip or zstd")

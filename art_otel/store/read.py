@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -83,16 +83,18 @@ class Key(NamedTuple):
 
 
 def read_trajectories(
-    path: str | Path, *, prompts: bool = True, messages: bool = True, tokens: bool = True
+    path: str | Path | Iterable[str | Path], *, prompts: bool = True, messages: bool = True, tokens: bool = True
 ) -> Iterator[Trajectory]:
     """Read the trajectories of a file, of a folder's `*.parquet` or of all that a glob matches, in the order of names.
 
+    Of several paths those of the first come first. A rollout that stands in several files is given as often.
     Memory is that of one row group. Prompts repeat the turns before them, so they grow with the square of a
     conversation's length: `prompts=False` leaves `input_messages`, `choices` and `prompt_token_ids` of the calls
     None for who needs the turns only. Without `messages` or `tokens` those of the turns are None (edits are empty),
-    and so are the prompts. Raises StoreError, for a path without files at once, else while iterating.
+    and so are the prompts. Raises UsageError for a file that is given twice; StoreError, for a path without files at
+    once, else while iterating.
     """
-    files = _find_files(path)
+    files = _files_of(path)
     wanted = Wanted(prompts=prompts and messages and tokens, messages=messages, tokens=tokens)
     return (trajectory for file in files for trajectory in _read_file(file, wanted))
 
@@ -119,6 +121,23 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[Key]]:
                     raise StoreError(f"{file}: was written anew while it was read; start again")
                 rows = zip(*(table.column(name).to_pylist() for name in _KEY), strict=True)
                 yield [Key((one, attempt or 0, trace), bool(complete)) for one, attempt, trace, complete in rows]
+
+
+def _files_of(paths: object) -> list[Path]:
+    """The files of a path or of several, in order. Raises UsageError for what is none and for a file given twice."""
+    several = cast(Iterable[object], paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
+    files: list[Path] = []
+    known: set[Path] = set()
+    for path in several:
+        if not isinstance(path, str | Path):
+            raise UsageError(f"{path!r:.100}: give a path of trajectory files, or several")
+        found = _find_files(path)
+        places = {file.resolve() for file in found}
+        if twice := places & known:
+            raise UsageError(f"{path}: {min(twice)} is given twice, so that all in it would be read twice")
+        files += found
+        known |= places
+    return files
 
 
 def _find_files(path: str | Path) -> list[Path]:
@@ -183,7 +202,8 @@ def _read_file(file: Path, wanted: Wanted) -> Iterator[Trajectory]:
 def _check(file: Path, schema: pa.Schema) -> None:
     version = (schema.metadata or {}).get(VERSION_KEY, b"").decode(errors="replace")
     if not version.isdecimal():
-        raise StoreError(f"{file}: not a trajectory file: its metadata has no {VERSION_KEY.decode()}")
+        advice = _advice_on_rewritten(schema)
+        raise StoreError(f"{file}: not a trajectory file: its metadata has no {VERSION_KEY.decode()}{advice}")
     if int(version) > SCHEMA_VERSION:
         raise StoreError(
             f"{file}: has schema version {version}, this art-otel reads up to {SCHEMA_VERSION}; upgrade it"
@@ -192,6 +212,16 @@ def _check(file: Path, schema: pa.Schema) -> None:
     expected = pa.struct([field for field in ROW.type if field.name not in _DERIVED])
     for problem in _problems(expected, pa.struct(schema), later):
         raise StoreError(f"{file}: {problem}; write it again from its source")
+
+
+def _advice_on_rewritten(schema: pa.Schema) -> str:
+    """What to do where the columns are those of a dataset: polars, pandas and others keep no metadata."""
+    if not {"rollout_id", "trace_id", "turns"} <= set(schema.names):
+        return ""
+    return (
+        "; another program wrote a dataset anew: choose trajectories with art_otel.read_trajectories and write them"
+        " with art_otel.write_trajectories"
+    )
 
 
 def _problems(expected: pa.DataType, found: pa.DataType, later: frozenset[str], path: str = "") -> Iterator[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, SupportsIndex
 
 from art_otel.errors import UsageError
+from art_otel.store.run_defaults import run_defaults
 
 try:
     import fcntl
@@ -42,14 +43,16 @@ def _home(path: str | Path) -> Path:
 class RunFolder:
     """The folder of a model's run. It is made when something is written.
 
-    What is not given comes from ART_OTEL_PROJECT, ART_OTEL_MODEL and ART_OTEL_DIR (else `.art`). Raises UsageError for
-    a name that is missing or could lead elsewhere.
+    What is not given comes from `art_otel.configure()`, else from ART_OTEL_PROJECT, ART_OTEL_MODEL and ART_OTEL_DIR
+    (else `.art`). Raises UsageError for a name that is missing or could lead elsewhere.
     """
 
     def __init__(self, project: str | None, model: str | None, base_path: str | Path | None) -> None:
-        self.project = checked_name("project", _given_or_set("project", project, PROJECT))
-        self.model = checked_name("model", _given_or_set("model", model, MODEL))
-        self.path = _home(base_path or os.environ.get(DIR) or ".art") / self.project / "models" / self.model
+        defaults = run_defaults()
+        self.project = _name("project", project, defaults.project, PROJECT)
+        self.model = _name("model", model, defaults.model, MODEL)
+        home = _home(base_path or defaults.dir or os.environ.get(DIR) or ".art")
+        self.path = home / self.project / "models" / self.model
         self.history = self.path / "history.jsonl"
 
     def trajectories(self, split: str, step: int) -> Path:
@@ -109,8 +112,9 @@ def checked_name(what: str, name: object) -> str:
     return name
 
 
-def _given_or_set(what: str, given: str | None, variable: str) -> str:
-    name = os.environ.get(variable) or None if given is None else given
+def _name(what: str, given: str | None, default: str | None, variable: str) -> str:
+    """What was given, else the default, else what the variable says, checked."""
+    name = default or os.environ.get(variable) or None if given is None else given
     if name is None:
-        raise UsageError(f"{what}: none is given; name one, or set {variable}")
-    return name
+        raise UsageError(f"{what}: none is given; name one here or in art_otel.configure(), or set {variable}")
+    return checked_name(what, name)

@@ -48,7 +48,8 @@ class LogEntry:
 class RunLog:
     """Writes, and reads back, `{base_path}/{project}/models/{model}`: history.jsonl and trajectories by split and step.
 
-    `project`, `model` and `base_path` default to ART_OTEL_PROJECT, ART_OTEL_MODEL and ART_OTEL_DIR (else `.art`).
+    `project`, `model` and `base_path` default to `project`, `model` and `dir` of `art_otel.configure()`, else to
+    ART_OTEL_PROJECT, ART_OTEL_MODEL and ART_OTEL_DIR (else `.art`).
     `report_metrics`: `["wandb"]` reports to W&B, `[]` does not, None does where WANDB_API_KEY is set. Metrics also
     become gauges of OpenTelemetry. Raises UsageError for names that cannot be folders, and for W&B that is named and
     not installed.

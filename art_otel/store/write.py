@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, tee
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import pyarrow as pa
 
+from art_otel.errors import UsageError
 from art_otel.store.dataset import Dataset
 from art_otel.store.encode import encode_batches, weighed_row
 from art_otel.store.encoded_group import EncodedGroup, encode_group
@@ -38,13 +39,22 @@ def write_trajectories(
     """Write trajectories, in `Trajectory.order`, into a folder as `part-*.parquet` or into one `*.parquet` file.
 
     What was there before is replaced when everything is written. A list or tuple may come in any order; an iterator is
-    written as it comes, with memory of about two row groups, and has to be sorted. Raises UsageError when it is not or
-    the path cannot be a dataset, StoreError for a trajectory no column can hold, OSError for what the disk refuses.
+    written as it comes, with memory of about two row groups, and has to be sorted. Raises UsageError when it is not,
+    for what is no trajectory and where the path cannot be a dataset, StoreError for a trajectory no column can hold,
+    OSError for what the disk refuses.
     """
+    found = _checked(trajectories)
     if isinstance(trajectories, Sequence):
-        trajectories = sorted(trajectories, key=attrgetter("order"))
-    rows = chain.from_iterable(rows_of(batch, _Here(batch)) for batch in encode_batches(map(weighed_row, trajectories)))
+        found = sorted(found, key=attrgetter("order"))
+    rows = chain.from_iterable(rows_of(batch, _Here(batch)) for batch in encode_batches(map(weighed_row, found)))
     return write_groups(plan_groups(rows, limits), _encode_here, path, limits)
+
+
+def _checked(trajectories: object) -> Iterator[Trajectory]:
+    for one in cast(Iterable[object], trajectories) if isinstance(trajectories, Iterable) else [trajectories]:
+        if not isinstance(one, Trajectory):
+            raise UsageError(f"{one!r:.100}: give trajectories, as read_trajectories has them, or a group's own")
+        yield one
 
 
 def write_groups(

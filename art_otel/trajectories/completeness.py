@@ -37,7 +37,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
     CUT_JSON: "attributes cut or damaged (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT)",
     FAILED_CALL: "LLM calls that ended in an error",
-    NO_CONTENT: "LLM calls without prompt or completion (content capture was off)",
+    NO_CONTENT: "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     STREAM_NOT_FINISHED: "streams that ended without a finish reason (closed early, or broken)",
     UNKNOWN_HISTORY: "calls that continue a response nobody recorded",
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",

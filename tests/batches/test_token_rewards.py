@@ -46,6 +46,16 @@ def test_names_have_weights():
     assert rewarded(*given, weights={"a": 2.0, "b": -0.5}, sizes=(2,))[0] == [[0, 1.5, -0.5]]
 
 
+def test_a_name_that_nobody_gave_is_counted_as_0():
+    given = (of_tokens(1.0, 0, 1, "style"), of_tokens(0.5, 1, 2, "style"), of_tokens(None, 0, 1, "label"))
+    rows, report = rewarded(*given, judged(1.0, "whole"), weights="stlye", sizes=(2,))
+    assert rows == [[0, 0, 0]]
+    assert report.token_rewards == {"stlye": 0}
+    assert list(report.token_rewards) == ["stlye"]
+    weights = {"style": 1.0, "label": 1.0, "whole": 1.0}
+    assert dict(rewarded(*given, weights=weights)[1].token_rewards) == {"style": 2, "label": 0, "whole": 0}
+
+
 def test_choices_have_their_own():
     given = (of_tokens(0.5, 0, 1, choice=1), of_tokens(0.25, 0, 1))
     made = art_otel.batches(

@@ -1,6 +1,7 @@
 """`batches(…, tokenizer=…)`: what no server gave ids for is trained too, and marked."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,3 +58,9 @@ def test_without_a_tokenizer_they_are_left_out():
 def test_a_tokenizer_without_a_template_is_refused():
     with pytest.raises(UsageError, match="no chat template"):
         art_otel.batches([], tokenizer=tokenizers.bpe(None))
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", Path("tokenizer"), object()])
+def test_the_name_of_a_tokenizer_is_refused(name):
+    with pytest.raises(UsageError, match=r"give a tokenizer itself, as transformers\.AutoTokenizer"):
+        art_otel.batches([], tokenizer=name)

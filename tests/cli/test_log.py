@@ -52,6 +52,12 @@ def test_names_come_from_the_environment(datasets, tmp_path, capsys, monkeypatch
     assert (tmp_path / "p/models/m/trajectories/val/0000.parquet").exists()
 
 
+def test_a_dataset_that_is_given_twice_is_refused(datasets, tmp_path, capsys):
+    assert log(datasets[0], datasets[0], *named(tmp_path / "art"), "--split", "train") == 2
+    assert "is given twice" in capsys.readouterr().err
+    assert not (tmp_path / "art").exists()
+
+
 def test_metrics_alone(tmp_path, capsys):
     assert log(*named(tmp_path), "--split", "val", "--metric", "reward=0.5") == 0
     assert capsys.readouterr().out.splitlines()[0] == f"wrote  val step 0 in {tmp_path}/p/models/m/history.jsonl"

@@ -10,12 +10,18 @@ import subprocess
 import sys
 import termios
 from dataclasses import replace
+from io import StringIO
 
 import pytest
+from hypothesis import given, settings
+from rich.console import Console
 
 from art_otel.cli import main
+from art_otel.cli.conversation import print_conversation
+from art_otel.cli.printable import printable
 from art_otel.cli.table import table_lines
 from art_otel.store import write_trajectories
+from art_otel.testing import trajectories as any_trajectories
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
 from tests.dumps import attribute, chat_span, make_span
 
@@ -131,10 +137,50 @@ def test_steps_agents_and_rewards_stand_beside_their_call(tmp_path, capsys):
 
 
 def test_messages_nobody_captured_are_said_to_be_unknown(tmp_path, capsys):
-    call = chat_span(2, 1, ["a"], "b")
+    call = chat_span(2, 1, ["a"], "b", attributes={"art.reward": 0.5})
     call["attributes"] = [pair for pair in call["attributes"] if pair["key"] != "gen_ai.input.messages"]
     convert_spans(tmp_path, make_span(1, name="rollout x", attributes={"art.rollout.id": "r"}), call)
-    assert "messages unknown" in show(capsys, tmp_path / "dataset", "--rollout", "r")
+    out = show(capsys, tmp_path / "dataset", "--rollout", "r")
+    assert "messages unknown\n" in out
+    assert "no content (1): LLM calls of which nobody recorded prompt or completion" in out
+    assert "was off" not in out
+    assert f"★ reward = 0.5 for call {2:016x}\n" in out
+
+
+def test_rewards_of_what_has_no_message_are_at_the_end(tmp_path, capsys):
+    tool = {"gen_ai.operation.name": "execute_tool", "art.reward": 0.25}
+    spans = [
+        make_span(1, name="rollout x", attributes={"art.rollout.id": "r", "art.reward": 1.0}),
+        make_span(2, 1, name="step 0", attributes={"art.step.index": 0, "art.reward": 0.125}),
+        chat_span(3, 2, ["a"], "b", attributes={"art.reward": 0.75}),
+        make_span(4, 2, name="execute_tool x", attributes=tool),
+        make_span(5, 1, name="step 1", attributes={"art.step.index": 1, "art.reward": -0.5}),
+        make_span(6, 1, name="execute_tool y", attributes=tool),
+    ]
+    convert_spans(tmp_path, *spans)
+    out = show(capsys, tmp_path / "dataset", "--rollout", "r")
+    before, after = out.split("── rewards of what has no message above\n")
+    assert [line for line in before.splitlines() if "★" in line] == [
+        "★ reward = 1",
+        "★ reward = 0.75",
+        "★ reward = 0.125 for step 0",
+    ]
+    assert after.splitlines() == [
+        f"★ reward = 0.25 for tool {4:016x} in step 0",
+        "★ reward = -0.5 for step 1",
+        f"★ reward = 0.25 for tool {6:016x}",
+    ]
+
+
+@settings(deadline=None)
+@given(any_trajectories())
+def test_every_reward_is_told(trajectory):
+    console = Console(file=StringIO(), width=200)
+    print_conversation(trajectory, console)
+    told = console.file.getvalue()
+    for reward in trajectory.rewards:
+        value = reward.label or "unknown" if reward.value is None else f"{reward.value:g}"
+        assert printable(f"★ {reward.name} = {value}") in told
 
 
 def test_an_unknown_rollout_is_exit_2(dataset, capsys):

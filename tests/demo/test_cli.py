@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from art_otel.cli import main
 from art_otel.cli.plot import plot
+from art_otel.demo import training
 
 
 def test_the_demo_leaves_what_it_says(tmp_path, capsys):
@@ -27,7 +28,22 @@ def test_the_demo_leaves_what_it_says(tmp_path, capsys):
         assert str(path) in said
         assert path.exists()
     assert main(["demo", "--out", str(out)]) == 2
-    assert "choose a new folder" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "choose a new folder" in said.err
+    assert said.out == ""
+
+
+def test_what_is_in_the_way_is_said_before_anything_else(tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").touch()
+    for options in ([], ["--recordings"]):
+        assert main(["demo", *options, "--out", str(tmp_path / "file")]) == 2
+        said = capsys.readouterr()
+        assert (said.out, "file: is " in said.err) == ("", True)
+    monkeypatch.setattr(training, "find_spec", lambda _: None)
+    assert main(["demo", "--out", str(tmp_path / "new")]) == 2
+    said = capsys.readouterr()
+    assert (said.out, "openai client" in said.err) == ("", True)
+    assert not (tmp_path / "new").exists()
 
 
 def test_where_otel_is_turned_off_it_says_so(tmp_path):

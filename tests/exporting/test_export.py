@@ -21,7 +21,9 @@ class Options:
     times: Annotated[int, Meta(ge=1)] = 1
     mode: Literal["a", "b"] = "a"
     name: str | None = None
-    tags: tuple[str, ...] = field(default_factory=tuple)
+    tags: tuple[Literal["t"], ...] = field(default_factory=tuple)
+    pair: Annotated[Literal["x", "y"] | bool | None, Meta(description="")] = None
+    size: Literal["any"] | int = 1
 
     def __post_init__(self) -> None:
         if self.name == "wrong":
@@ -71,10 +73,13 @@ def test_options_come_as_values_or_text(tmp_path):
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"lower": True}, "ids has no option 'lower'; it has upper, times, mode, name, tags"),
-        ({"upper": "maybe"}, "upper"),
-        ({"times": "0"}, "times"),
-        ({"mode": "c"}, "mode"),
+        ({"lower": True}, "ids has no option 'lower'; it has upper, times, mode, name, tags, pair, size"),
+        ({"upper": "maybe"}, "upper='maybe', an option of ids: use one of true, false"),
+        ({"times": "0"}, "times='0', an option of ids: Expected `int` >= 1"),
+        ({"mode": "c"}, "mode='c', an option of ids: use one of a, b"),
+        ({"pair": "c"}, "pair='c', an option of ids: use one of x, y, true, false"),
+        ({"size": "big"}, "size='big', an option of ids: Invalid"),
+        ({"tags": ["other"]}, "tags=.*, an option of ids: Invalid"),
         ({"name": "wrong"}, "this name is wrong"),
     ],
 )
@@ -92,6 +97,8 @@ def test_options_tell_their_defaults_and_what_they_do():
         "mode": ("a", ""),
         "name": ("None", ""),
         "tags": ("()", ""),
+        "pair": ("None", ""),
+        "size": ("1", ""),
     }
 
 

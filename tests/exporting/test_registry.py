@@ -1,11 +1,14 @@
 """Installed exporters: found by name, and a broken one is named with its problem and costs no other."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from art_otel.errors import UsageError
 from art_otel.exporting import find_exporter, find_kind, installed_exporters
+
+OURS = sorted(path.parent.name for path in (Path(__file__).parents[2] / "exporters").glob("*/pyproject.toml"))
 
 
 @pytest.fixture
@@ -47,8 +50,22 @@ def test_broken_exporters_are_named_and_the_others_work(install):
 
 def test_a_name_that_nobody_has_says_which_there_are(install):
     install("works", WORKS)
-    with pytest.raises(UsageError, match=r"no exporter 'nothing' is installed .*works.* pip install art-otel-nothing"):
-        find_exporter("nothing")
+    with pytest.raises(
+        UsageError, match=r"no exporter 'trll' is installed .*works.*; art-otel has exporters for .*trl,"
+    ):
+        find_exporter("trll")
+
+
+def test_only_an_exporter_that_is_known_to_exist_is_named_for_installing(monkeypatch):
+    monkeypatch.setattr("art_otel.exporting.registry.entry_points", lambda **_: ())
+    for name in OURS:
+        with pytest.raises(UsageError, match=rf"in a checkout of art-otel: pip install \./exporters/{name}$"):
+            find_exporter(name)
+    for name in ("trll", "", "../trl", "wandb"):
+        with pytest.raises(UsageError) as raised:
+            find_exporter(name)
+        assert "pip install" not in str(raised.value)
+        assert str(raised.value).endswith(f"art-otel has exporters for {', '.join(OURS)}")
 
 
 def test_the_first_kind_is_the_default():

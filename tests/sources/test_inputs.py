@@ -12,6 +12,8 @@ import pytest
 
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import FileAccount, Input, find_inputs, read_file
+from art_otel.store import write_trajectories
+from art_otel.trajectories import Trajectory
 from tests.sources.requests import lines, span, spans_of, standard_input, traces
 
 
@@ -170,6 +172,19 @@ def test_parquet_that_we_wrote_is_left_alone_and_other_parquet_is_not(dumps):
     found = [name for name in names(find_inputs([dumps]), dumps) if name.endswith(".parquet")]
     assert found == ["lies.parquet", "not.parquet", "other.parquet"]
     assert find_inputs([dumps / "part-0.parquet"])[0].explicit
+
+
+@pytest.mark.parametrize("source", ["out", "o*", "out/../out", "file://localhost{folder}/out"])
+def test_a_dataset_that_is_named_says_what_reads_it(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_trajectories([Trajectory(rollout_id="r", trace_id="ab" * 16)], "out")
+    with pytest.raises(SourceError, match=r"out: is a dataset of art-otel already.* `art-otel show`|o\*: is a dataset"):
+        find_inputs([source.format(folder=tmp_path)])
+    (part,) = find_inputs(["out/part-00000.parquet"])
+    with pytest.raises(SourceError, match=r"^out/part-00000\.parquet: is a dataset of art-otel already"):
+        list(read_file(part, FileAccount()))
+    (tmp_path / "out" / "spans.jsonl").write_bytes(lines(traces(span())))
+    assert names(find_inputs(["out"]), "out") == ["spans.jsonl"]
 
 
 @pytest.mark.parametrize("source", ["no/such/file", "no/*.jsonl", "empty"])

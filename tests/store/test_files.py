@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,7 @@ from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, merge_runs, read_trajectories, write_run, write_trajectories
 from art_otel.store.codecs import Scalar
 from art_otel.store.schema import ROW, SCHEMA_VERSION
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, TrajectoryGroup
 from tests.store.test_columns import ANSWER, QUESTION, call, trajectory
 
 ROOT = Path(__file__).parent.parent.parent
@@ -160,6 +161,41 @@ def test_a_file_a_folder_and_a_glob_are_read_in_the_order_of_names(tmp_path):
     assert ids(tmp_path / "b" / "[x].parquet") == ["s00000"]
     assert ids(tmp_path / "a") == ["r00000", "r00001", "r00002"]
     assert ids(str(tmp_path / "*" / "*.parquet")) == ["r00000", "r00001", "r00002", "s00000"]
+
+
+def test_several_paths_are_read_one_after_the_other(tmp_path):
+    write_trajectories(rollouts(3), tmp_path / "b", limits=SMALL)
+    write_trajectories(rollouts(1, "s"), tmp_path / "a.parquet")
+    assert ids([tmp_path / "b", str(tmp_path / "a*")]) == ["r00000", "r00001", "r00002", "s00000"]
+    assert ids(path for path in (tmp_path / "a.parquet", tmp_path / "b")) == ["s00000", "r00000", "r00001", "r00002"]
+    assert ids([]) == []
+    with pytest.raises(UsageError, match=r"part-00001\.parquet is given twice"):
+        read_trajectories([tmp_path / "b", tmp_path / "a.parquet", tmp_path / "b" / "part-00001.parquet"])
+
+
+@pytest.mark.parametrize("path", [None, 7, b"out", [None], {"a": 1}.items(), [["out"]]])
+def test_what_is_no_path_is_refused_at_once(path):
+    with pytest.raises(UsageError, match="give a path of trajectory files, or several"):
+        read_trajectories(path)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[{}], iter([{}]), [None, 3], 7, "out", [TrajectoryGroup(group_id="g", trajectories=[])]]
+)
+def test_what_is_no_trajectory_is_not_written(tmp_path, wrong):
+    write_trajectories(rollouts(1), tmp_path)
+    with pytest.raises(UsageError, match=r": give trajectories, as read_trajectories has them, or a group's own"):
+        write_trajectories(wrong, tmp_path)
+    assert ids(tmp_path) == ["r00000"]
+    assert names(tmp_path) == ["part-00000.parquet"]
+
+
+def test_a_dataset_that_another_program_wrote_anew_says_how_to_choose_instead(tmp_path):
+    write_trajectories(rollouts(2), tmp_path)
+    part = tmp_path / "part-00000.parquet"
+    pl.read_parquet(part).write_parquet(part)
+    with pytest.raises(StoreError, match=r"another program wrote a dataset anew: .*art_otel\.write_trajectories"):
+        list(read_trajectories(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,19 @@ be read (a folder that cannot be listed, a link to nothing) is one too: reading 
 import glob
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
+from art_otel.sources.files.own_output import REPORT_NAME, WHAT_READS_IT, is_own_output
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
 
 STDIN: Final = "-"
 FILE_SCHEME: Final = "file://"
-REPORT_NAME: Final = "_report.json"
-SCHEMA_KEY: Final = b"art_otel.schema_version"
-MAX_FOOTER_BYTES: Final = 64 << 20
 _DEEP: Final = "**"
 
 
@@ -69,11 +67,18 @@ def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
             earlier = found.get(key, candidate)
             found[key] = msgspec.structs.replace(earlier, explicit=earlier.explicit or candidate.explicit)
         if len(found) == before and not known:
-            raise SourceError(
-                f"{source}: nothing to read there; name a file, a folder with files in it, "
-                "a glob such as 'dumps/**/*.jsonl', a URL such as s3://bucket/dumps, or - for standard input"
-            )
+            raise SourceError(_why_nothing(str(source)))
     return list(found.values())
+
+
+def _why_nothing(source: str) -> str:
+    paths: Iterable[Path] = () if is_store_url(source) else _paths(source)
+    if any(is_own_output(file) for path in paths for file in _visible_files(path)):
+        return f"{source}: {WHAT_READS_IT}"
+    return (
+        f"{source}: nothing to read there; name a file, a folder with files in it, "
+        "a glob such as 'dumps/**/*.jsonl', a URL such as s3://bucket/dumps, or - for standard input"
+    )
 
 
 def _expand(source: str) -> Iterator[Input]:
@@ -133,7 +138,7 @@ def _files(path: Path) -> Iterator[Input]:
         yield _input(path, explicit=True)
         return
     for file in sorted(_visible_files(path)):
-        if _is_for_reading(file) and not _is_own_output(file):
+        if _is_for_reading(file) and not is_own_output(file):
             yield _input(file, explicit=False)
 
 
@@ -185,28 +190,3 @@ def _input(path: Path, *, explicit: bool) -> Input:
     size = found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
     name = os.fsencode(path).decode(errors="backslashreplace")  # a name need not be text
     return Input(name=name, path=path, size=size, explicit=explicit)
-
-
-def _is_own_output(path: Path) -> bool:
-    """Whether art-otel wrote the file: its report, or a Parquet file whose footer holds our schema key."""
-    if path.name == REPORT_NAME:
-        return True
-    if path.suffix != ".parquet":
-        return False
-    try:
-        with path.open("rb") as file:
-            return SCHEMA_KEY in _parquet_footer(file)
-    except OSError:
-        return False  # reading it later says why
-
-
-def _parquet_footer(file: BinaryIO) -> bytes:
-    """The footer of a Parquet file: its length stands in 4 little-endian bytes before the closing magic PAR1."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(size - 8, 0))
-    tail = file.read(8)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != b"PAR1" or length > min(size - 8, MAX_FOOTER_BYTES):
-        return b""
-    file.seek(size - 8 - length)
-    return file.read(length)

@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final, Unpack
 
 from art_otel.errors import UsageError
+from art_otel.store.run_defaults import RunDefaults, use_run_defaults
 from art_otel.tracing import switch
 from art_otel.tracing.enabling.client import Client
 from art_otel.tracing.enabling.settings import Keywords, Settings, read_settings
@@ -69,6 +70,7 @@ class Tracing:
             self._let_go()
             self.settings, self._keywords = _OFF, {}
             switch.turn(off=False)
+            use_run_defaults(RunDefaults())
 
     def change(self, environ: Mapping[str, str], keywords: Mapping[str, object]) -> None:
         """Set up by keywords and variables. Raises UsageError."""
@@ -78,7 +80,8 @@ class Tracing:
             if problems:
                 raise UsageError("; ".join(problem.text for problem in problems))
             self.begin(settings)
-            self._keywords = asked
+            self._keywords = {name: getattr(settings, name) for name in asked}  # paths stay where they were
+            use_run_defaults(_said(settings, asked))
 
     def begin(self, settings: Settings) -> None:
         """Set up. Raises UsageError where something was recorded by other settings."""
@@ -165,6 +168,15 @@ class Tracing:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
+
+
+def _said(settings: Settings, keywords: Mapping[str, object]) -> RunDefaults:
+    """What keywords say of run logs; these read variables themselves, when they are made."""
+    return RunDefaults(
+        project=settings.project if "project" in keywords else None,
+        model=settings.model if "model" in keywords else None,
+        dir=settings.dir if "dir" in keywords else None,
+    )
 
 
 tracing: Final = Tracing()

@@ -377,7 +377,10 @@ def test_files_have_safe_names_of_their_own():
 def test_the_export_is_a_folder_with_a_report(tmp_path):
     nothing = rollout([call(0, [user("q")], error="boom")], "r-nothing")
     report = export([*samples.samples(), nothing], "atif", tmp_path, choice=EVERYTHING)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["_export.json", *sorted(map(name_of, report.files))]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "_export.json",
+        *sorted(map(name_of, report.files)),
+    ]
     assert report.trajectories_left_out == {"nothing sampled": 1}
     assert report.trajectories_used == len(samples.samples())
 

@@ -23,6 +23,7 @@ from art_otel_trinity.experience import Eid, Experience
 
 NO_LOGPROBS: Final = "no logprobs"
 OTHER_REWARDS: Final = "histories whose completions have different rewards, written with that of the last"
+UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"
 NO_VERSION: Final = "policy versions that are no whole number left out"
 
 _LARGEST: Final = 2**31 - 1
@@ -82,6 +83,7 @@ def _sequences(item: Credited, config: ExperiencesConfig, notes: Notes) -> list[
     found = gatherer.sequences(item.trajectory, item.worth)
     notes.left_out.update(report.completions_left_out)
     notes.trajectories_left_out.update(report.trajectories_left_out)
+    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not report.token_rewards.total()
     return found
 
 

@@ -169,8 +169,11 @@ def test_rewards_of_spans_of_tokens():
     assert one.token_level_reward[:3].tolist() == [0.5, 0.5, 0.0]
     assert one.token_level_reward[-1] == 1.0
     assert one.token_level_reward.sum() == 2.0
-    (other,) = experiences([group()[0]], config)
+    notes = Notes()
+    (other,) = experiences([group()[0]], config, notes)
     assert other.token_level_reward.sum() == 1.0
+    told = {what: count for what, count in notes.changed.items() if count}
+    assert told == {"trajectories without a reward of the name token_rewards for any span of tokens": 1}
     assert experiences([group()[0]])[0].token_level_reward is None
 
 

@@ -22,6 +22,7 @@ from art_otel_verl.config import RolloutsConfig
 Row: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
+UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
@@ -53,6 +54,7 @@ def _sequences(item: Credited, config: RolloutsConfig, notes: Notes) -> list[Seq
     found = gatherer.sequences(item.trajectory, item.worth)
     notes.left_out.update({f"completions: {reason}": count for reason, count in report.completions_left_out.items()})
     notes.trajectories_left_out.update(report.trajectories_left_out)
+    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not report.token_rewards.total()
     return found
 
 

@@ -107,8 +107,15 @@ def test_rewards_of_spans_of_tokens_are_added():
     size, last = len(row["responses"]), len(judged.turns[1].token_ids)
     found = {at - size + last: score for at, score in enumerate(row["rm_scores"]) if score}
     assert found == {1: 0.25, 2: 0.25, last - 1: 1.0}
-    (row,), _ = rows_of([judged])
+    (row,), report = rows_of([judged])
     assert sum(row["rm_scores"]) == 1.0
+    assert not report.changed
+
+
+def test_a_name_of_token_rewards_that_nobody_gave_is_counted():
+    (row,), report = rows_of([conversation("r", "Rain.", 1.0)], token_rewards="stlye")
+    assert sum(row["rm_scores"]) == 1.0
+    assert report.changed == {"trajectories without a reward of the name token_rewards for any span of tokens": 1}
 
 
 def test_what_has_no_group_is_compared_with_nothing_else():

@@ -64,6 +64,14 @@ def test_a_variable_and_its_keyword_mean_the_same(name, text, value):
     assert by_variable == by_keyword
 
 
+@pytest.mark.parametrize(("name", "text", "value"), EXAMPLES)
+def test_a_value_that_was_read_reads_as_itself(name, text, value):
+    once, _ = read_settings({}, {name: text})
+    again, problems = read_settings({}, {name: getattr(once, name)})
+    assert not problems
+    assert getattr(again, name) == value
+
+
 @pytest.mark.parametrize(("name", "text"), BAD)
 def test_a_bad_value_names_its_variable_and_says_what_is_right(name, text):
     with pytest.raises(UsageError, match=f"{VARIABLES[name]}=.*: write"):

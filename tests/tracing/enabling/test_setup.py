@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from art_otel import reward
+from art_otel import RunLog, reward
 from art_otel.errors import UsageError
 from art_otel.tracing import guest
 from art_otel.tracing.enabling import setup
@@ -63,6 +63,33 @@ def test_keywords_of_several_calls_come_together(tracing):
     tracing.change({"ART_OTEL_SPLIT": "val"}, {"project": "x"})
     tracing.change({"ART_OTEL_SPLIT": "val"}, {"model": "m"})
     assert (tracing.settings.project, tracing.settings.model, tracing.settings.split) == ("x", "m", "val")
+
+
+def test_what_is_configured_names_the_run_log(tracing, tmp_path, monkeypatch):
+    monkeypatch.setenv("ART_OTEL_PROJECT", "of-the-variable")
+    monkeypatch.setenv("ART_OTEL_MODEL", "of-the-variable")
+    tracing.change({}, {"project": "weather", "dir": "runs"})
+    monkeypatch.chdir("/")
+    assert RunLog().folder.path == tmp_path / "runs/weather/models/of-the-variable"
+    tracing.change({"ART_OTEL_ENABLED": "0"}, {"model": "agent-1"})
+    assert RunLog().folder.path == tmp_path / "runs/weather/models/agent-1"
+    assert RunLog("x", "y", tmp_path / "z").folder.path == tmp_path / "z/x/models/y"
+    tracing.shutdown()
+    assert RunLog().folder.project == "of-the-variable"
+
+
+def test_a_variable_that_changes_is_not_kept_for_the_run_log(tracing, tmp_path, monkeypatch):
+    tracing.change({"ART_OTEL_PROJECT": "before", "ART_OTEL_DIR": str(tmp_path / "before")}, {"model": "m"})
+    monkeypatch.setenv("ART_OTEL_PROJECT", "after")
+    monkeypatch.setenv("ART_OTEL_DIR", str(tmp_path / "after"))
+    assert RunLog().folder.path == tmp_path / "after/after/models/m"
+
+
+def test_what_cannot_be_raises_and_leaves_the_run_log_as_it_was(tracing, tmp_path):
+    tracing.change({}, {"project": "weather", "model": "m"})
+    with pytest.raises(UsageError):
+        tracing.change({}, {"project": "other", "grace_seconds": -1})
+    assert RunLog().folder.path == tmp_path / ".art/weather/models/m"
 
 
 def test_what_cannot_be_raises_and_changes_nothing(tracing):
