@@ -1,20 +1,20 @@
 """CapturedCall: one call, its span and what passed of its answer.
 
 Invariant: everything is written at the moment the span ends, whoever ends it, while it still records; then nothing of
-ours is left on it. What the app or the instrumentor wrote is never overwritten, but for an error they did not see.
+ours is left on it. What comes later is for a call span around it that still runs. What the app or the instrumentor
+wrote is never overwritten, but for an error they did not see.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import time_ns
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, StatusCode
 
 from art_otel import attributes as names
-from art_otel.conventions import may_be_call
 from art_otel.conventions.genai import INPUT_MESSAGES
 from art_otel.conventions.own import lost_input, misreads_input
 from art_otel.spans import Attributes
@@ -23,6 +23,8 @@ from art_otel.tracing.capture.exchange import RAW_HEADER, Options, Response
 from art_otel.tracing.capture.passing import Passing
 from art_otel.tracing.capture.request import messages, parameters
 from art_otel.tracing.guest import Guest
+from art_otel.tracing.processing.ancestors import path_up
+from art_otel.tracing.processing.call_spans import is_call_by_now
 
 CAPTURING: Final = Guest("a call could not be captured; its span has no exact tokens")
 _WAITING: Final = Guest("the span of a call could not wait for its answer")
@@ -47,16 +49,13 @@ def asks_responses(options: Options) -> bool:
 
 
 def current_call_span() -> Span | None:
-    """The span that is current, if it records an LLM call of a rollout."""
-    span = _innermost(trace.get_current_span())
-    return span if span.is_recording() and is_call_of_rollout(span) else None
+    """The nearest span around this code that records an LLM call: another's may be current that is no call to us."""
+    return next(_call_spans(trace.get_current_span()), None)
 
 
 def is_call_of_rollout(span: Span) -> bool:
     """Whether a span is that of an LLM call in a rollout."""
-    known = attributes_of(span)
-    scope: Any = getattr(span, "instrumentation_scope", None)
-    return names.ROLLOUT_ID in known and may_be_call("" if scope is None else scope.name, name_of(span), known)
+    return names.ROLLOUT_ID in attributes_of(span) and is_call_by_now(span)
 
 
 def name_of(span: Span) -> str:
@@ -89,6 +88,11 @@ class CapturedCall:
     def is_put_off(self) -> bool:
         """Whether the answer is that there will be one, which the app is to fetch."""
         return self.response.is_closed and (self._passing.body() or {}).get("status") in _PUT_OFF
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the app has all of the answer that it will get."""
+        return self.response.is_closed or self._passing.error is not None
 
     def when_over(self, act: Callable[[], None]) -> None:
         """Do something once the app has the answer, or will not get more of it."""
@@ -156,11 +160,22 @@ class _Ending:
             return
         with CAPTURING:
             self.call.write(self._span)
+            if not self.call.is_over:
+                self._hand_on()
         self._span.end(end_time)
 
+    def _hand_on(self) -> None:
+        """Let a span around this one, which may run until the app has the answer, have what is to come too."""
+        around = next((found for found in _call_spans(self._span) if found is not self._span), None)
+        if around is not None:
+            self.call.write_at_end_of(around)
 
-def _innermost(span: Span) -> Span:
-    """The span itself: some instrumentors make a proxy of it current."""
-    while (inner := getattr(span, "__wrapped__", None)) is not None:
-        span = inner
-    return span
+
+def _call_spans(span: Span) -> Iterator[Span]:
+    """The span and those around it, the innermost first, that record an LLM call of its rollout and have not ended."""
+    rollout = attributes_of(span).get(names.ROLLOUT_ID)
+    for around in path_up(span.get_span_context()):
+        if attributes_of(around).get(names.ROLLOUT_ID) != rollout:
+            return
+        if around.is_recording() and is_call_of_rollout(around):
+            yield around

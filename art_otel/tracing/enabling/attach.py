@@ -17,6 +17,7 @@ from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
 from art_otel.tracing.enabling.ids import SystemIdGenerator
 from art_otel.tracing.enabling.sampler import RolloutSampler
+from art_otel.tracing.import_hooks import guarded
 from art_otel.tracing.processing.processor import RolloutSpanProcessor
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,26 @@ def attach(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> Atta
         for owner in _with_tracers(provider):
             steps.extend(_record_rollouts(owner))
     return Attachment(provider=provider, undo=tuple(steps))
+
+
+def behind(provider: AnyTracerProvider) -> AnyTracerProvider | None:
+    """The provider that this one hands everything to, as Logfire's does; None for one that makes spans itself."""
+    inner: object = getattr(provider, "provider", None)
+    return inner if isinstance(inner, AnyTracerProvider) else None
+
+
+def follow(provider: AnyTracerProvider, on_next: Callable[[AnyTracerProvider], None]) -> Attachment:
+    """Learn which one it will hand to next, before it makes a tracer: Logfire's gets another whenever it is set up."""
+    set_next = cast(Callable[..., None] | None, getattr(provider, "set_provider", None))
+    if set_next is None:
+        return Attachment(provider=provider, undo=())
+
+    def setting(*given: Any, **named: Any) -> None:  # noqa: ANN401 # as it has them
+        guarded(lambda: on_next((*given, *named.values())[0]))()
+        set_next(*given, **named)
+
+    vars(provider)["set_provider"] = setting
+    return Attachment(provider=provider, undo=(lambda: vars(provider).pop("set_provider", None),))
 
 
 def _put_first(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> Callable[[], None] | None:

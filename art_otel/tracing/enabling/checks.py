@@ -132,7 +132,7 @@ def _content(about: Surroundings) -> Iterator[Check]:
         if about.environ.get(name) and about.environ[name].lower() != value.lower()
     ]
     if against:
-        yield Check(name="content", level="warning", text=f"messages may be missing: {', '.join(against)}")
+        yield Check(name="content", level="warning", text=f"calls or messages may be missing: {', '.join(against)}")
     else:
         yield Check(name="content", level="ok", text="messages are captured")
 

@@ -6,9 +6,10 @@ Invariant: nothing of it is imported before the app imports it, and everything i
 import os
 import sys
 from collections.abc import Mapping, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from art_otel.tracing.enabling.settings import Settings
+from art_otel.tracing.enabling.settings import MODULES, Settings
 from art_otel.tracing.import_hooks import after_import
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Client:
             self._is_hooked = True
             after_import(INSTRUMENTORS, self._watch)
             after_import(CLIENT, self._start)
+            for module in MODULES.values():
+                after_import(module, partial(self._imported, module))
         elif CLIENT in sys.modules:
             self._start()
 
@@ -82,6 +85,11 @@ class Client:
         """What all instrumentors are made of was imported; they look for their switches when they begin."""
         self._switch_content()
         self._instrumentations().watch()
+
+    def _imported(self, module: str) -> None:
+        """An instrumentor was imported."""
+        if self._instrumentation is not None and self._settings.enabled and not self._is_held:
+            self._instrumentation.imported(module)
 
     def _start(self) -> None:
         """The client was imported."""

@@ -15,11 +15,11 @@ from typing import Any, Final, cast
 
 from opentelemetry import trace
 from opentelemetry.metrics import NoOpMeterProvider
-from opentelemetry.trace import NoOpTracerProvider, TracerProvider
+from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, TracerProvider
 from wrapt import wrap_function_wrapper
 
 from art_otel.tracing.enabling.relay import RelayTracerProvider
-from art_otel.tracing.enabling.settings import Instrumentor
+from art_otel.tracing.enabling.settings import MODULES, Instrumentor
 from art_otel.tracing.enabling.unwrap import unwrap
 
 logger = logging.getLogger(__name__)
@@ -28,14 +28,6 @@ GROUP: Final = "opentelemetry_instrumentor"
 CLIENT: Final = "openai"
 INSTRUMENTOR_MODULE: Final = "opentelemetry.instrumentation.instrumentor"
 DISABLED: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
-
-KINDS: Final[Mapping[Instrumentor, str]] = {
-    "openllmetry": "opentelemetry.instrumentation.openai",
-    "genai-openai": "opentelemetry.instrumentation.genai.openai",
-    "openinference": "openinference.instrumentation.openai",
-    "openai-v2": "opentelemetry.instrumentation.openai_v2",
-}
-"""The instrumentors of the openai client by the module of their class, the preferred first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,16 +53,22 @@ class Installed:
 
 def installed_instrumentors() -> list[Installed]:
     """Those of the openai client, the preferred first."""
-    by_module: dict[str, Instrumentor] = {module: kind for kind, module in KINDS.items()}
+    by_module: dict[str, Instrumentor] = {module: kind for kind, module in MODULES.items()}
     unique = {found.value: found for found in entry_points(group=GROUP, name=CLIENT)}
     found = [Installed(kind=by_module.get(entry.module), entry_point=entry) for entry in unique.values()]
-    order = list(KINDS)
+    order = list(MODULES)
     return sorted(found, key=lambda one: len(order) if one.kind is None else order.index(one.kind))
 
 
 def is_disabled(environ: Mapping[str, str]) -> bool:
     """Whether OTel's own variable says that the client is not to be instrumented."""
     return bool({CLIENT, "*"} & {name.strip() for name in environ.get(DISABLED, "").split(",")})
+
+
+def _is_half_imported(name: str) -> bool:
+    """Whether the import of a module has begun and not ended."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 class _Ours(RelayTracerProvider):
@@ -93,6 +91,7 @@ class Instrumentation:
         self._lock = threading.RLock()
         self._ours: tuple[Any, _Ours] | None = None
         self._starting: int | None = None
+        self._awaited: tuple[str, Instrumentor] | None = None
         self._is_apps = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -101,11 +100,15 @@ class Instrumentation:
         """Learn of every instrumentor that starts. Call it once OTel's BaseInstrumentor has been imported."""
         wrap_function_wrapper(INSTRUMENTOR_MODULE, "BaseInstrumentor.instrument", self._before_instrument)
 
-    def start(self, wanted: Instrumentor) -> None:
-        """Instrument the client, which has been imported, unless somebody has or does."""
+    def start(self, wanted: Instrumentor, *, imported: str | None = None) -> None:
+        """Instrument the client, which has been imported, unless somebody has or does.
+
+        `imported` is a module whose import has just come to its end, which Python itself does not know yet.
+        """
         with self._lock:
             if self._is_apps or self._ours is not None or wanted == "none" or is_disabled(os.environ):
                 return
+            self._awaited = None
             found = installed_instrumentors()
             if any(one.active for one in found):
                 return
@@ -114,8 +117,18 @@ class Instrumentation:
                 what = "an instrumentor of the openai client" if wanted == "auto" else wanted
                 logger.warning("art-otel: LLM calls are not recorded: %s is not installed", what)
             for one in candidates:
+                module = one.entry_point.module
+                if one.kind is not None and module != imported and _is_half_imported(module):
+                    self._awaited = (module, wanted)
+                    return
                 if self._start(one):
                     return
+
+    def imported(self, module: str) -> None:
+        """An instrumentor has been imported: start it if that was waited for, as where it imports the client itself."""
+        awaited = self._awaited
+        if awaited is not None and awaited[0] == module:
+            self.start(awaited[1], imported=module)
 
     def stop(self) -> None:
         """Take ours away."""
@@ -163,7 +176,7 @@ class Instrumentation:
             self._is_apps = True
             self.stop()
             provider = kwargs.get("tracer_provider")
-            if provider is not None:
+            if provider is not None and not isinstance(provider, ProxyTracerProvider):  # one is still to be set
                 self._on_provider(cast(TracerProvider, provider))
         except Exception:  # the app instruments here; no fault of ours may stop it
             logger.warning("art-otel: could not give way to %s", kind.__qualname__, exc_info=True)

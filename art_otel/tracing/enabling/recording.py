@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import TracerProvider
 
 from art_otel import attributes
-from art_otel.tracing.enabling.attach import Attachment, attach
+from art_otel.tracing.enabling.attach import Attachment, attach, behind, follow
 from art_otel.tracing.enabling.settings import Settings
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
@@ -40,13 +40,19 @@ class Recording:
 
     def attach(self, provider: TracerProvider) -> None:
         """Record the provider's spans too; one that is recorded already stays as it is."""
-        if all(known.provider is not provider for known in self.attachments):
-            attachment = attach(provider, self.processor)
-            if attachment is not None:
-                self.attachments.append(attachment)
-            # Exit handlers run the last first: the own rollout ends before this provider, made earlier, shuts down.
-            atexit.unregister(self.own.end)
-            atexit.register(self.own.end)
+        if any(known.provider is provider for known in self.attachments):
+            return
+        inner = behind(provider)
+        if inner is not None:
+            self.attachments.append(follow(provider, self.attach))
+            self.attach(inner)
+            return
+        attachment = attach(provider, self.processor)
+        if attachment is not None:
+            self.attachments.append(attachment)
+        # Exit handlers run the last first: the own rollout ends before this provider, made earlier, shuts down.
+        atexit.unregister(self.own.end)
+        atexit.register(self.own.end)
 
     def end(self) -> list[TracerProvider]:
         """End the own rollout, close the spool, and leave the providers, which it gives, as they were."""

@@ -19,6 +19,14 @@ SpoolPolicy: TypeAlias = Literal["block", "drop"]
 Redaction: TypeAlias = bool | Literal["email"]
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
+MODULES: Final[Mapping[Instrumentor, str]] = {
+    "openllmetry": "opentelemetry.instrumentation.openai",
+    "genai-openai": "opentelemetry.instrumentation.genai.openai",
+    "openinference": "openinference.instrumentation.openai",
+    "openai-v2": "opentelemetry.instrumentation.openai_v2",
+}
+"""Where the class of each instrumentor of the openai client is, the preferred first."""
+
 DIR: Final = "ART_OTEL_DIR"
 
 

@@ -6,20 +6,21 @@ those of frameworks may say so only by what they put on it before it ends.
 
 from typing import cast
 
-from opentelemetry.sdk.trace import ReadableSpan, Span
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import Span
 
 from art_otel import spans
 from art_otel.conventions import may_be_call, may_tell_role, role_of
 from art_otel.tracing.processing.span_parts import as_dict
 
 
-def is_call(span: Span) -> bool:
+def is_call(span: ReadableSpan) -> bool:
     """Whether a span that has just started will be an LLM call."""
     return may_be_call(_scope(span), span.name, span.attributes or {})
 
 
 def was_call(span: ReadableSpan) -> bool:
-    """Whether a span that ended is an LLM call. Most have nothing on them that could tell."""
+    """Whether a span is an LLM call by all that it says. Most have nothing on them that could tell."""
     given = span.attributes or {}
     if not span.dropped_attributes and not may_tell_role(given):
         return False
@@ -35,6 +36,11 @@ def was_call(span: ReadableSpan) -> bool:
         dropped_attributes_count=span.dropped_attributes,
     )
     return role_of(ended) == "inference"
+
+
+def is_call_by_now(span: Span) -> bool:
+    """Whether a span that runs is an LLM call, by how it began or by what it has come to say."""
+    return isinstance(span, ReadableSpan) and (is_call(span) or was_call(span))
 
 
 def _scope(span: ReadableSpan) -> str:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from art_otel import attributes
 from art_otel.tracing.guest import Guest, say_once
+from art_otel.tracing.processing.ancestors import remember
 from art_otel.tracing.processing.call_spans import is_call, was_call
 from art_otel.tracing.processing.membership import Membership, Running, key_of
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
@@ -92,6 +93,7 @@ class RolloutSpanProcessor(SpanProcessor):
         return False
 
     def _start(self, span: Span, context: Context | None) -> None:
+        remember(span)
         known = self.membership.begin(span, context)
         if known.is_aside:
             if known.rollout is not None:

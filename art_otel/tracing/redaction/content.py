@@ -23,7 +23,11 @@ _PARAMETERS: Final = frozenset({attributes.REQUEST_PARAMETERS, "llm.invocation_p
 _KEPT_TEXTS: Final = frozenset({"model", "previous_response_id", "reasoning_effort", "service_tier"})
 """Parameters of a request that are text and tell nothing of what was said."""
 
+_ALWAYS: Final = {"USE_OTEL_LITELLM_REQUEST_SPAN": "true"}
+"""Else LiteLLM's callback writes each call onto the span that is current, over the one before and its status."""
+
 _ON: Final = {
+    **_ALWAYS,
     "OPENINFERENCE_HIDE_INPUTS": "false",
     "OPENINFERENCE_HIDE_OUTPUTS": "false",
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
@@ -31,6 +35,7 @@ _ON: Final = {
     "TRACELOOP_TRACE_CONTENT": "true",
 }
 _OFF: Final = {
+    **_ALWAYS,
     "OPENINFERENCE_HIDE_INPUTS": "true",
     "OPENINFERENCE_HIDE_OUTPUTS": "true",
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "NO_CONTENT",
@@ -39,7 +44,7 @@ _OFF: Final = {
 
 
 def content_environment(capture: bool) -> dict[str, str]:  # noqa: FBT001 # the one thing it is told
-    """The environment variables that make the instrumentors record content, or not; for those that are not set yet.
+    """The environment variables that make the instrumentors record calls whole, or without content; if not set yet.
 
     docs/how-to/capture-content.md tells which instrumentor reads which.
     """

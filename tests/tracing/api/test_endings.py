@@ -4,6 +4,8 @@ import asyncio
 from concurrent.futures import CancelledError as FutureCancelledError
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.trace import StatusCode
 
 from art_otel import rollout
 from art_otel.tracing.guest import AS_GUEST
@@ -62,6 +64,13 @@ def test_a_cancelled_and_a_timed_out_task(app):
         "timed out": "error",
     }
     assert len(found["cancelled"].calls) == 1
+
+
+def test_a_status_that_the_app_sets_stands(app):
+    with rollout(name="agent"):
+        trace.get_current_span().set_status(StatusCode.ERROR, "out of turns")
+    found = app.stored()["agent"]
+    assert (found.status, found.error) == ("error", "out of turns")
 
 
 def test_an_exception_without_words(app):

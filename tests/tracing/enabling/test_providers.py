@@ -31,6 +31,27 @@ class Wrapper(NoOpTracerProvider):
         self.processors.append(processor)
 
 
+class Handing(NoOpTracerProvider):
+    """As Logfire's, which hands everything to another."""
+
+    def __init__(self, provider) -> None:
+        self.provider = provider
+
+    def set_provider(self, provider) -> None:
+        self.provider = provider
+
+
+class Fixed(NoOpTracerProvider):
+    """One that always hands to the same."""
+
+    def __init__(self, provider) -> None:
+        self.provider = provider
+
+
+def processors(provider: TracerProvider) -> tuple[SpanProcessor, ...]:
+    return provider._active_span_processor._span_processors
+
+
 def test_ids_of_the_app_s_own_stay():
     provider = TracerProvider(id_generator=OwnIds(), shutdown_on_exit=False)
     attachment = attach(provider, RolloutSpanProcessor())
@@ -58,6 +79,54 @@ def test_a_provider_that_wraps_the_sdk_s_gets_the_processor_last_and_a_warning(c
     assert provider.processors == [processor]
     assert "before they are redacted" in caplog.text
     attachment.detach()
+
+
+def test_the_provider_that_another_hands_to_is_recorded_and_so_is_the_next(caplog, tmp_path):
+    first, second = (TracerProvider(shutdown_on_exit=False) for _ in range(2))
+    handing = Handing(Handing(first))
+    recording = make_recording(Settings(dir=tmp_path))
+    for provider in (handing, first, handing):
+        recording.attach(provider)
+    assert processors(first) == (recording.processor,)
+    handing.provider.set_provider(second)
+    assert (handing.provider.provider, processors(second)) == (second, (recording.processor,))
+    handing.set_provider(second)
+    assert processors(second) == (recording.processor,)
+    assert recording.end()[-2:] == [first, second]
+    assert (processors(first), processors(second)) == ((), ())
+    handing.set_provider(first)
+    assert (handing.provider, processors(first), caplog.text) == (first, (), "")
+
+
+def test_a_provider_that_hands_to_none_that_records_is_recorded_once_it_does(caplog, tmp_path):
+    handing = Handing(NoOpTracerProvider())
+    recording = make_recording(Settings(dir=tmp_path))
+    recording.attach(handing)
+    assert "nothing is recorded" in caplog.text
+    provider = TracerProvider(shutdown_on_exit=False)
+    handing.set_provider(provider)
+    assert processors(provider) == (recording.processor,)
+    recording.end()
+
+
+def test_a_fault_while_following_does_not_stop_the_app(caplog, tmp_path, monkeypatch):
+    handing = Handing(TracerProvider(shutdown_on_exit=False))
+    recording = make_recording(Settings(dir=tmp_path))
+    recording.attach(handing)
+    monkeypatch.setattr("art_otel.tracing.enabling.recording.attach", lambda *_: 1 / 0)
+    provider = TracerProvider(shutdown_on_exit=False)
+    handing.set_provider(provider=provider)
+    assert handing.provider is provider
+    assert "ZeroDivisionError" in caplog.text
+    recording.end()
+
+
+def test_a_provider_that_always_hands_to_the_same_is_recorded(tmp_path):
+    provider = TracerProvider(shutdown_on_exit=False)
+    recording = make_recording(Settings(dir=tmp_path))
+    recording.attach(Fixed(provider))
+    assert processors(provider) == (recording.processor,)
+    recording.end()
 
 
 def test_a_provider_without_processors_is_not_recorded_and_may_be_tried_again(caplog, tmp_path):

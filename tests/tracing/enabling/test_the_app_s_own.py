@@ -139,6 +139,17 @@ OpenAIInstrumentor().instrument(tracer_provider=provider)
     assert "art.response.choices" in str(found.spans), "and its call is captured"
 
 
+def test_its_instrumentor_is_given_a_provider_that_is_still_to_be_set(tmp_path, server):
+    code = f"""import art_otel{PROVIDER}
+from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+OpenAIInstrumentor().instrument(tracer_provider=trace.get_tracer_provider())
+trace.set_tracer_provider(make_provider())
+{ASK}print(exported())"""
+    found = run_code(tmp_path, code, **ON, **asking(server))
+    assert (found.output, found.errors) == ("['openai.chat']\n", "")
+    assert found.ended == ["openai.chat", "rollout app.py"]
+
+
 def test_an_instrumentor_that_was_there_before_stays(tmp_path, server):
     code = f"""from opentelemetry.instrumentation.openai import OpenAIInstrumentor
 from opentelemetry.instrumentation.openai.shared.config import Config
@@ -149,6 +160,36 @@ assert Config.enrich_assistant"""
     found = run_code(tmp_path, code, **ON, **asking(server))
     assert (found.code, found.errors) == (0, "")
     assert found.ended == ["openai.chat", "rollout app.py"]
+
+
+HANDING = """
+class Handing(trace.TracerProvider):
+    def __init__(self, provider):
+        self.set_provider(provider)
+    def set_provider(self, provider):
+        self.provider = provider
+    def get_tracer(self, *given, **named):
+        return self.provider.get_tracer(*given, **named)
+    def add_span_processor(self, processor):
+        self.provider.add_span_processor(processor)
+"""
+"""As Logfire's provider."""
+
+
+def test_a_provider_that_hands_to_the_sdk_s_is_used_as_that_one(tmp_path):
+    code = f"""import art_otel{PROVIDER}{HANDING}
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+handing = Handing(make_provider(sampler=ALWAYS_OFF))
+trace.set_tracer_provider(handing)
+{CALL}
+handing.set_provider(make_provider())
+chat = {{"gen_ai.operation.name": "chat", "gen_ai.input.messages": "my key is sk-proj-{"a1B2" * 12}"}}
+with trace.get_tracer("openai.test").start_as_current_span("chat again", attributes=chat):
+    pass
+print(exported(), [span.attributes["gen_ai.input.messages"] for span in theirs.get_finished_spans()])"""
+    found = run_code(tmp_path, code, **ON)
+    assert (found.output, found.errors) == ("['chat again'] ['my key is [redacted:openai key]']\n", "")
+    assert found.ended == ["chat again", "chat m", "rollout app.py"]
 
 
 def test_no_instrumentor_where_none_is_wanted(tmp_path, server):
@@ -172,6 +213,38 @@ def test_content_off_reaches_the_instrumentor_and_what_the_user_has_set_stays(tm
     found = run_code(tmp_path, code, **settings, TRACELOOP_TRACE_CONTENT="true")
     assert found.output == "true\n"
     assert "hello" not in str(found.spans)
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "true"), ({"USE_OTEL_LITELLM_REQUEST_SPAN": "false"}, "false")])
+def test_litellm_gives_each_call_a_span_of_its_own_unless_the_user_said_otherwise(tmp_path, given, used):
+    code = "import art_otel, openai, os\nprint(os.environ['USE_OTEL_LITELLM_REQUEST_SPAN'])"
+    assert run_code(tmp_path, code, **ON, **given).output == f"{used}\n"
+
+
+IMPORTED_FIRST = "import art_otel\nfrom opentelemetry.instrumentation.openai import OpenAIInstrumentor\n"
+"""OpenLLMetry imports the client before it has its class, so the client's hook finds it half imported."""
+
+
+@pytest.mark.parametrize("choice", ["auto", "openllmetry"])
+def test_an_instrumentor_that_imports_the_client_itself_is_started_when_it_is_imported(tmp_path, server, choice):
+    found = run_code(tmp_path, IMPORTED_FIRST + ASK, **ON, **asking(server), ART_OTEL_INSTRUMENTOR=choice)
+    assert (found.code, found.errors) == (0, "")
+    assert found.ended == ["openai.chat", "rollout app.py"]
+
+
+def test_one_that_imports_the_client_itself_and_is_not_wanted_is_not_started(tmp_path, server):
+    found = run_code(tmp_path, IMPORTED_FIRST + ASK, **ON, **asking(server), ART_OTEL_INSTRUMENTOR="openinference")
+    assert (found.code, found.errors) == (0, "")
+    assert found.ended == ["ChatCompletion", "rollout app.py"]
+
+
+def test_the_app_s_is_used_where_it_imports_the_client_itself(tmp_path, server):
+    code = f"""{IMPORTED_FIRST}{PROVIDER}
+OpenAIInstrumentor().instrument(tracer_provider=make_provider())
+{ASK}print(exported())"""
+    found = run_code(tmp_path, code, **ON, **asking(server))
+    assert (found.output, found.errors) == ("['openai.chat']\n", "")
+    assert found.ended == ["openai.chat", "rollout app.py"]
 
 
 def test_the_own_rollout_ends_before_the_provider_whenever_that_was_made(tmp_path):

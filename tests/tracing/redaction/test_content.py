@@ -193,6 +193,7 @@ def test_the_switches_of_the_instrumentors():
     on, off = content_environment(capture=True), content_environment(capture=False)
     assert on["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] == "SPAN_ONLY"
     assert off["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] == "NO_CONTENT"
+    assert on["USE_OTEL_LITELLM_REQUEST_SPAN"] == off["USE_OTEL_LITELLM_REQUEST_SPAN"] == "true"
     assert off.keys() <= on.keys()
     on.clear()
     assert content_environment(capture=True)
