@@ -10,7 +10,16 @@ from art_otel.conventions.claims import is_foreign
 from art_otel.conventions.failure import ERROR_TYPE, failure_of
 from art_otel.conventions.genai_messages import tells_completion
 from art_otel.conventions.own import env_state_of, extra_of
-from art_otel.conventions.recordings import content_of, merge_calls, model_of, same_call
+from art_otel.conventions.recordings import (
+    asked_of,
+    content_of,
+    merge_calls,
+    model_of,
+    same_answer,
+    same_call,
+    same_model,
+    same_tool_calls,
+)
 from art_otel.conventions.rewards import (
     EVALUATION,
     BadReward,
@@ -19,7 +28,8 @@ from art_otel.conventions.rewards import (
     rewards_of,
     rewards_of_log,
 )
-from art_otel.conventions.roles import Role, agent_name, may_be_call, may_tell_role, role_of
+from art_otel.conventions.roles import Role, agent_name, holds_call, may_be_call, may_tell_role, role_of
+from art_otel.conventions.unanswered import is_method, only_asks
 from art_otel.conventions.values import integer, number
 
 __all__ = [
@@ -29,23 +39,30 @@ __all__ = [
     "GivenReward",
     "Role",
     "agent_name",
+    "asked_of",
     "capture_switch",
     "content_of",
     "env_state_of",
     "evaluation_attributes",
     "extra_of",
     "failure_of",
+    "holds_call",
     "integer",
     "is_foreign",
+    "is_method",
     "may_be_call",
     "may_tell_role",
     "merge_calls",
     "model_of",
     "number",
+    "only_asks",
     "parse_call",
     "rewards_of",
     "rewards_of_log",
     "role_of",
+    "same_answer",
     "same_call",
+    "same_model",
+    "same_tool_calls",
     "tells_completion",
 ]

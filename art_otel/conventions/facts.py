@@ -148,6 +148,25 @@ def _merge_inputs(trusted: tuple[Message, ...], other: tuple[Message, ...] | Non
     return tuple(_merge_message(*pair) or pair[0] for pair in zip(trusted, other, strict=True))
 
 
+def merge_prompts(sent: tuple[Message, ...], shown: tuple[Message, ...] | None) -> tuple[Message, ...]:
+    """The prompt that was sent, with what lies around it in another recording of it.
+
+    Arguments of tool calls are spelt as they were sent: a framework may keep what was sampled and send it spelt anew.
+    """
+    merged = _merge_inputs(sent, shown)
+    return merged if merged is sent or not sent else tuple(map(_spelt_as, merged, sent))
+
+
+def _spelt_as(merged: Message, sent: Message) -> Message:
+    if not sent.tool_calls or merged.tool_calls == sent.tool_calls:
+        return merged
+    spelt = [
+        msgspec.structs.replace(call, arguments=known.arguments, exact=known.exact)
+        for call, known in zip(merged.tool_calls, sent.tool_calls, strict=True)
+    ]
+    return msgspec.structs.replace(merged, tool_calls=tuple(spelt))
+
+
 def _merge_choices(trusted: tuple[Choice, ...], other: tuple[Choice, ...] | None) -> tuple[Choice, ...]:
     if other is None:
         return trusted

@@ -29,6 +29,9 @@ FLATTENED: Final = "openinference.flattened"
 
 INPUT_VALUE: Final = "input.value"
 OUTPUT_VALUE: Final = "output.value"
+_INPUT_TYPE: Final = "input.mime_type"
+_OUTPUT_TYPE: Final = "output.mime_type"
+_JSON: Final = "application/json"
 AGENT_NAME: Final = "agent.name"
 SPAN_KIND: Final = "openinference.span.kind"
 RESPONSES_SPAN: Final = "Response"
@@ -51,8 +54,8 @@ def may_be_flattened(names: AttributeNames) -> bool:
 def read_raw(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
     """What the request and response bodies tell; None when they are none."""
     reading = recorded.reading()
-    request = reading.body(INPUT_VALUE)
-    response = values.mapping(reading.structured(OUTPUT_VALUE))
+    request = reading.body(INPUT_VALUE, may_be_text=not _is_json(reading, _INPUT_TYPE))
+    response = values.mapping(reading.structured(OUTPUT_VALUE, may_be_text=not _is_json(reading, _OUTPUT_TYPE)))
     asked = None if request is None else read_request(reading, INPUT_VALUE, request)
     answered = None if response is None else read_response(reading, OUTPUT_VALUE, response)
     if asked is None and answered is None and not reading.cut:
@@ -91,13 +94,18 @@ def _langchain_response_id(reading: Reading) -> str | None:
     body = reading.text(OUTPUT_VALUE)
     if body is None or '"generations"' not in body:
         return None
-    result = values.mapping(reading.structured(OUTPUT_VALUE)) or {}
+    result = values.mapping(reading.structured(OUTPUT_VALUE, may_be_text=not _is_json(reading, _OUTPUT_TYPE))) or {}
     prompts = values.items(result.get("generations")) or ()
     if len(prompts) != 1:
         return None
     sampled = [_inside(_inside(entry, "message"), "kwargs") for entry in values.items(prompts[0]) or ()]
     places = (_inside(result, "llm_output"), *(_inside(message, "response_metadata") for message in sampled))
     return next(filter(None, (values.text(place.get("id")) for place in places)), None)
+
+
+def _is_json(reading: Reading, mime_type: str) -> bool:
+    """Whether a value is said to be JSON; an answer that is text may begin as JSON does. What cut it cuts this, too."""
+    return _JSON.startswith(reading.text(mime_type) or "?")
 
 
 def _messages(reading: Reading, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:

@@ -22,6 +22,8 @@ from art_otel.errors import ParseError
 from art_otel.spans import Attributes, Span, Value
 
 CONVENTION: Final = "art"
+SCOPE: Final = "art_otel"
+"""The instrumentation scope of our own spans."""
 
 _PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
 

@@ -68,8 +68,11 @@ class Reading:
                 return boolean
         return None
 
-    def structured(self, name: str) -> Value:
-        """The value of an attribute that is JSON text or structured already; None for other text."""
+    def structured(self, name: str, *, may_be_text: bool = False) -> Value:
+        """The value of an attribute that is JSON text or structured already; None for other text.
+
+        What begins as JSON and is none was cut, unless it `may_be_text`.
+        """
         value = self.attributes.get(name)
         if not isinstance(value, str):
             return value
@@ -78,7 +81,8 @@ class Reading:
         try:
             decoded, whole = values.decode(value)
         except ParseError:
-            self.unreadable(name)
+            if not may_be_text:
+                self.unreadable(name)
             return None
         if not whole:
             self.unreadable(name)
@@ -99,7 +103,7 @@ class Reading:
             self.unreadable(name)
             return None
 
-    def body(self, name: str) -> dict[str, Value] | None:
+    def body(self, name: str, *, may_be_text: bool = False) -> dict[str, Value] | None:
         """The JSON object that attribute `name` holds; lists of messages in it stay JSON (`msgspec.Raw`)."""
         value = self.attributes.get(name)
         if isinstance(value, str):
@@ -108,7 +112,7 @@ class Reading:
                 return {key: _kept_as_json(key, raw) for key, raw in fields.items()}
             except (ValueError, RecursionError):
                 pass
-        return values.mapping(self.structured(name))
+        return values.mapping(self.structured(name, may_be_text=may_be_text))
 
     def messages(self, name: str) -> tuple[Message, ...] | None:
         """The message list that attribute `name` holds; None for JSON that is no message list, which is not cut."""

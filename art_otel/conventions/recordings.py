@@ -11,10 +11,11 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Message, canonical_arguments
+from art_otel.calls import Choice, InferenceCall, Message, Usage, canonical_arguments
 from art_otel.conventions.call import CONVENTIONS
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
 from art_otel.conventions.litellm import RAW_SPAN
+from art_otel.conventions.openinference import RAW
 from art_otel.errors import UsageError
 from art_otel.spans import Span
 
@@ -36,23 +37,55 @@ def same_call(outer: Span, outer_call: InferenceCall, inner: Span, inner_call: I
     )
 
 
+def same_answer(outer: Span, outer_call: InferenceCall, inner: Span, inner_call: InferenceCall) -> bool:
+    """Whether an inference span nested in another has its answer, as a framework's has that shows the prompt otherwise.
+
+    Frameworks show it before they lay it out for the API: without instructions, tool results wrapped, messages apart.
+    Of equal answers those are different that differ in a tool call's id or in how many tokens they took.
+    """
+    if outer.scope.name == inner.scope.name:
+        return False
+    if outer_call.response_id is not None and inner_call.response_id is not None:
+        return False
+    said, repeated = outer_call.choices or (), inner_call.choices or ()
+    return (
+        any(_says(choice.message) for choice in said)
+        and list(map(_answer, said)) == list(map(_answer, repeated))
+        and same_tool_calls(said, repeated)
+        and _same_model(outer_call.request_model, inner_call.request_model)
+        and _same_usage(outer_call.usage, inner_call.usage)
+    )
+
+
+def same_tool_calls(first: Sequence[Choice], second: Sequence[Choice]) -> bool:
+    """Whether no id contradicts that the tool calls of two equal answers are the same."""
+    pairs = zip(_tool_call_ids(first), _tool_call_ids(second), strict=False)
+    return all(one is None or other is None or one == other for one, other in pairs)
+
+
+def same_model(first: InferenceCall, second: InferenceCall) -> bool:
+    """Whether nothing known contradicts that both are of one model."""
+    one, other = model_of(first), model_of(second)
+    return one is None or other is None or one == other
+
+
 def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     """Several recordings of one call, the outermost first, as one. Raises UsageError when there is none.
 
-    Identity and times are the outermost one's. The most trusted convention's facts win whoever's span they were on.
+    Identity and times are the outermost one's. The most trusted convention's facts win whoever's span they were on, and
+    of equally trusted ones those of the recording that knows the response. The prompt is the one that was sent.
     """
     if not calls:
         raise UsageError("merge_calls needs at least one recording of the call; pass the outermost first")
     if len(calls) == 1:
         return calls[0]
-    trusted = sorted(
-        calls, key=lambda call: min((_TRUST.get(name, len(_TRUST)) for name in call.conventions), default=99)
-    )
+    trusted = sorted(calls, key=_distrust)
+    facts = reduce(merge_facts, map(_facts, trusted))
     error_type, error = _failure(calls)
     outermost = calls[0]
     return msgspec.structs.replace(
         outermost,
-        **msgspec.structs.asdict(reduce(merge_facts, map(_facts, trusted))),
+        **{**msgspec.structs.asdict(facts), "input_messages": _sent(calls)},
         error_type=error_type,
         error=error,
         agent=next((call.agent for call in calls if call.agent is not None), None),
@@ -63,12 +96,17 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     )
 
 
+def asked_of(call: InferenceCall) -> tuple[str, ...]:
+    """The texts of a prompt, by which two recordings of it are compared: recorders lose names, reasoning and images."""
+    return tuple(message.content or "" for message in call.input_messages or ())
+
+
 def content_of(call: InferenceCall) -> Hashable | None:
     """What was asked and answered, by which recordings of one request are alike; None where either is unknown.
 
     Texts and tool calls only, because recorders lose names, reasoning and images, and how a stream ended.
     """
-    asked = tuple(message.content or "" for message in call.input_messages or ())
+    asked = asked_of(call)
     if not any(asked) or (call.choices is None and not call.failed):
         return None
     return asked, tuple(map(_answer, call.choices or ()))
@@ -86,8 +124,30 @@ def model_of(call: InferenceCall) -> str | None:
     return None if model is None else model.rpartition("/")[2]
 
 
+def _says(message: Message) -> bool:
+    return bool(message.content or message.refusal or message.tool_calls)
+
+
+def _tool_call_ids(choices: Sequence[Choice]) -> list[str | None]:
+    return [called.id for choice in choices for called in choice.message.tool_calls]
+
+
+def _distrust(call: InferenceCall) -> tuple[int, bool]:
+    rank = min((_TRUST.get(name, len(_TRUST)) for name in call.conventions), default=len(_TRUST))
+    return rank, call.response_id is None
+
+
 def _facts(call: InferenceCall) -> CallFacts:
-    return CallFacts(**{name: getattr(call, name) for name in CallFacts.__struct_fields__})
+    """What the call tells, without its prompt."""
+    return CallFacts(**{name: getattr(call, name) for name in CallFacts.__struct_fields__ if name != "input_messages"})
+
+
+def _sent(calls: Sequence[InferenceCall]) -> tuple[Message, ...] | None:
+    """The prompt, as who saw the request wrote it: one that knows the response, with the body, else the innermost."""
+    inside_out = calls[::-1]
+    nearest = sorted(inside_out, key=lambda call: (call.response_id is None, RAW not in call.conventions))
+    prompts = [call.input_messages for call in nearest if call.input_messages is not None]
+    return reduce(merge_prompts, prompts) if prompts else None
 
 
 def _failure(calls: Sequence[InferenceCall]) -> tuple[str | None, str | None]:
@@ -111,6 +171,14 @@ def _finished(call: InferenceCall) -> bool:
 def _same_model(first: str | None, second: str | None) -> bool:
     """Models are compared without the provider or organisation that some recorders add or drop."""
     return first is None or second is None or first.rpartition("/")[2] == second.rpartition("/")[2]
+
+
+def _same_usage(first: Usage | None, second: Usage | None) -> bool:
+    """Frameworks write 0 for what they do not know, and count tokens from a cache or leave them out."""
+    if first is None or second is None or first.cached_tokens or second.cached_tokens:
+        return True
+    counts = ((first.input_tokens, second.input_tokens), (first.output_tokens, second.output_tokens))
+    return all(not one or not other or one == other for one, other in counts)
 
 
 def _same_prompt(first: tuple[Message, ...] | None, second: tuple[Message, ...] | None) -> bool:

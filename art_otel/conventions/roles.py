@@ -1,7 +1,8 @@
 """Roles: what a span stands for, so that only sampling becomes an InferenceCall.
 
 Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
-and a server's own span about usage and latency is "other". The SDK drops a span's oldest attributes beyond its limit,
+and a server's own span about usage and latency is "other". So is our own span of a rollout or step, whatever others
+write on it because it is current (LiteLLM). The SDK drops a span's oldest attributes beyond its limit,
 which are the ones that name its role; then what is left has to tell.
 """
 
@@ -9,9 +10,12 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
+from art_otel.attributes import ROLLOUT_NAME, STEP_INDEX
 from art_otel.conventions import genai, litellm, openinference, openllmetry, values
 from art_otel.conventions.operations import operation, operation_of_name
+from art_otel.conventions.own import SCOPE
 from art_otel.conventions.reading import Reading
+from art_otel.conventions.unanswered import prepares
 from art_otel.spans import Attributes, Span
 
 Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
@@ -75,11 +79,23 @@ def role_of(span: Span) -> Role:
     role = _named_role(span)
     if role != "inference":
         return role
+    if _is_own(span) or prepares(span.attributes):
+        return "other"
     if _is_fetch(span):
         return "retrieval"
     if span.name == litellm.RAW_SPAN and not litellm.is_response(span.attributes):
         return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
     return "inference"
+
+
+def holds_call(span: Span) -> bool:
+    """Whether somebody wrote a call onto our own span of a rollout or step."""
+    return _is_own(span) and not _is_unmarked(span) and _named_role(span) == "inference"
+
+
+def _is_own(span: Span) -> bool:
+    """Whether it is our span of a rollout or step; those of calls are ours, too, where an instrumentor lost one."""
+    return span.scope.name == SCOPE and (ROLLOUT_NAME in span.attributes or STEP_INDEX in span.attributes)
 
 
 def _is_unmarked(span: Span) -> bool:

@@ -4,15 +4,18 @@ LangChain's instrumentors do not make their spans current, so that the client's 
 Invariant: only recordings of different instrumentors are joined that ask and answer the same, of which at most one
 knows the response's id, and of which one is around the other in time and below the other's parent. They are joined one
 to one: n recordings by one instrumentor stay n requests.
+
+LlamaIndex's instrumentor lets a stream's span end where its generator was made, before the request is sent. Such a span
+is around one that ran when its first token came, of which it tells after its end.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from art_otel.calls import InferenceCall
-from art_otel.conventions import content_of, model_of
+from art_otel.calls import Choice, InferenceCall
+from art_otel.conventions import content_of, model_of, same_tool_calls
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.surroundings import Surroundings
 
@@ -20,15 +23,18 @@ from art_otel.trajectories.surroundings import Surroundings
 class _Recording(msgspec.Struct, kw_only=True, eq=False):
     """The spans of one request so far, the outermost first, and when the innermost of them ran.
 
-    `joined` says that it is part of another by now.
+    `heard` is the last moment that it tells of, where that is after its end. `joined` says that it is part of another
+    by now.
     """
 
     spans: list[Span]
     scopes: frozenset[str]
     has_id: bool
     model: str | None
+    choices: Sequence[Choice]
     start: int
     end: int
+    heard: int | None
     joined: bool = False
 
 
@@ -64,14 +70,22 @@ def _has_id(group: Iterable[Span], parsed: Mapping[SpanKey, InferenceCall]) -> b
 def _recording(group: list[Span], parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree) -> _Recording:
     outermost = group[0]
     start = tree.starts[outermost.key]
+    later = [span.events[-1].time_ns for span in group if _tells_later(span)]
     return _Recording(
         spans=group,
         scopes=frozenset(span.scope.name for span in group),
         has_id=_has_id(group, parsed),
         model=next(filter(None, (model_of(parsed[span.key]) for span in group)), None),
+        choices=next(filter(None, (parsed[span.key].choices for span in group)), ()),
         start=start,
         end=start + (outermost.end_ns or 0) - outermost.start_ns,
+        heard=start + max(later) - outermost.start_ns if later else None,
     )
+
+
+def _tells_later(span: Span) -> bool:
+    """Whether something happened to the span after its end."""
+    return bool(span.events) and span.end_ns is not None and span.events[-1].time_ns > span.end_ns
 
 
 def _by_model(recordings: Sequence[_Recording]) -> Iterable[list[_Recording]]:
@@ -95,7 +109,28 @@ def _join(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundin
         united = recording if outer is None else _united(outer, recording)
         around.add(united)
         found.append(united)
+    _join_late([recording for recording in found if not recording.joined], tree, surroundings)
     return (recording for recording in found if not recording.joined)
+
+
+def _join_late(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundings) -> None:
+    """Give each to one that tells of a moment when it ran: in the order of both, which joins as many as can be."""
+    late = sorted((one for one in recordings if one.heard is not None), key=_heard)
+    for inner in sorted((one for one in recordings if one.heard is None), key=_end) if late else ():
+        place = tree.parents.get(inner.spans[0].key)
+        first, last = bisect_left(late, inner.start, key=_heard), bisect_right(late, inner.end, key=_heard)
+        for outer in late[first:last]:
+            below = place is None or place in surroundings.inside(outer.spans[0].key)
+            if below and not outer.joined and _may_be_one(outer, inner):
+                inner.spans = [*outer.spans, *inner.spans]
+                outer.joined = True
+                break
+
+
+def _may_be_one(outer: _Recording, inner: _Recording) -> bool:
+    if (outer.has_id and inner.has_id) or not outer.scopes.isdisjoint(inner.scopes):
+        return False
+    return same_tool_calls(outer.choices, inner.choices)
 
 
 def _united(outer: _Recording, inner: _Recording) -> _Recording:
@@ -138,6 +173,10 @@ class _Around:
                     outer.joined = True
                     return outer
         return None
+
+
+def _heard(recording: _Recording) -> int:
+    return recording.heard or 0
 
 
 def _end(recording: _Recording) -> int:

@@ -12,7 +12,7 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import integer
+from art_otel.conventions import asked_of, holds_call, integer, parse_call
 from art_otel.spans import Damage, Span, SpanKey, SpanTree
 
 MISSING_ROOT: Final = "missing root"
@@ -118,6 +118,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     }
     _count_in_spans(evidence, counts)
     _count_in_calls(evidence.calls, counts)
+    counts[NO_CONTENT] += _overwritten(spans, evidence.calls)
     return {reason: counts[reason] for reason in EXPLANATIONS if counts[reason]}
 
 
@@ -163,6 +164,23 @@ def _without_content(call: InferenceCall) -> bool:
         return False
     prompt_unknown = call.input_messages is None and call.prompt_token_ids is None and call.previous_response_id is None
     return prompt_unknown or call.choices is None
+
+
+def _overwritten(spans: Iterable[Span], calls: Sequence[InferenceCall]) -> int:
+    """How many spans of ours hold a call without a span of its own: LiteLLM writes each onto the current span.
+
+    What was written there before is lost. Where not both response ids are known the prompts tell whether it is one.
+    """
+    written = [parse_call(span) for span in spans if holds_call(span)]
+    if not written:
+        return 0
+    answered = {call.response_id for call in calls if call.response_id is not None}
+    asked = {asked_of(call) for call in calls}
+    asked_without_id = {asked_of(call) for call in calls if call.response_id is None}
+    return sum(
+        call.response_id not in answered and asked_of(call) not in (asked_without_id if call.response_id else asked)
+        for call in written
+    )
 
 
 def _broke_off(call: InferenceCall) -> bool:

@@ -1,13 +1,14 @@
 """Requests: which inference spans of a rollout describe one request.
 
-Invariant: every span describes exactly one request, and two spans of one instrumentor never describe the same. Nesting
-and response ids tell; where an id is unknown and nothing is nested, `alike` compares what was asked and answered.
+Invariant: every span describes exactly one request, and two spans of one instrumentor that tell of an answer never
+describe the same. Nesting and response ids tell; where an id is unknown and nothing is nested, `alike` compares what
+was asked and answered.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import same_call
+from art_otel.conventions import is_method, only_asks, same_answer, same_call, same_model
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.alike import join_alike
 from art_otel.trajectories.surroundings import Surroundings
@@ -18,12 +19,28 @@ def find_requests(
 ) -> list[list[SpanKey]]:
     """Group the spans of one request, the outermost first; the groups by the start of their outermost."""
     above = _calls_above(parsed, surroundings)
-    inference = [tree.spans[key] for key in parsed]
-    nested = bool(above) or _repeats_ids(parsed.values())
-    groups = _unite(inference, parsed, tree, above) if nested else [[span] for span in inference]
-    groups = join_alike(groups, parsed, tree, surroundings)
+    beside = _find_beside(parsed, tree, above) if above else {}
+    told = {key: call for key, call in parsed.items() if key not in beside} if beside else parsed
+    groups = join_alike(_group(told, tree, surroundings, above, beside), told, tree, surroundings)
     groups.sort(key=lambda group: tree.order(group[0]))
-    return [[span.key for span in group] for group in groups]
+    found = [[span.key for span in group] for group in groups]
+    _put_beside(found, beside)
+    return found
+
+
+def _group(
+    told: Mapping[SpanKey, InferenceCall],
+    tree: SpanTree,
+    surroundings: Surroundings,
+    above: Mapping[SpanKey, SpanKey],
+    beside: Collection[SpanKey],
+) -> list[list[Span]]:
+    inference = [tree.spans[key] for key in told]
+    if beside:
+        above = _calls_above(told, surroundings)
+    if not above and not _repeats_ids(told.values()):
+        return [[span] for span in inference]
+    return _unite(inference, told, tree, above)
 
 
 def _calls_above(parsed: Collection[SpanKey], surroundings: Surroundings) -> dict[SpanKey, SpanKey]:
@@ -36,6 +53,37 @@ def _calls_above(parsed: Collection[SpanKey], surroundings: Surroundings) -> dic
         if at is not None:
             found[key] = at
     return found
+
+
+def _find_beside(
+    parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, above: Mapping[SpanKey, SpanKey]
+) -> dict[SpanKey, SpanKey]:
+    """The spans that are no request of their own, and that of whose request each is part.
+
+    A method around a call of its own instrumentor is part of the last such call. A span that only asks is part of the
+    call around it that knows the response: of one request another instrumentor may make a span when it is sent and one
+    when the answer has come.
+    """
+    found: dict[SpanKey, SpanKey] = {}
+    for key, outer_key in above.items():
+        span, outer = tree.spans[key], tree.spans[outer_key]
+        call, outer_call = parsed[key], parsed[outer_key]
+        if span.scope.name == outer.scope.name:
+            if is_method(outer, outer_call) and same_model(outer_call, call):
+                found[outer_key] = key
+        elif outer_call.response_id is not None and only_asks(span, call) and same_call(outer, outer_call, span, call):
+            found[key] = outer_key
+    return found
+
+
+def _put_beside(groups: list[list[SpanKey]], beside: Mapping[SpanKey, SpanKey]) -> None:
+    """Add each to the request that it is part of, behind those that tell of it."""
+    place = {key: group for group in groups for key in group} if beside else {}
+    for key in beside:
+        part_of = key
+        while part_of in beside:
+            part_of = beside[part_of]
+        place[part_of].append(key)
 
 
 def _repeats_ids(calls: Iterable[InferenceCall]) -> bool:
@@ -95,22 +143,39 @@ def _outer_spans(
 ) -> dict[SpanKey, Span]:
     """For every span that repeats the request of one above it, that span.
 
-    Of several requests below one span (a router that tried again) it stands for the last that went as it did itself.
+    Of several requests below one span (a router that tried again) it stands for the one it answers with, else for the
+    last that went as it did itself. One that was asked otherwise can be that request only when nothing below the span
+    answered before: what answers again at the end of an agent's run is the agent.
     """
     rivals: dict[tuple[SpanKey, str], list[Span]] = {}
     outers: dict[SpanKey, Span] = {}
+    answered: set[tuple[SpanKey, str]] = set()
     for span in inference:
         outer_key = above.get(span.key)
-        outer = None if outer_key is None else tree.spans[outer_key]
-        if outer is not None and same_call(outer, parsed[outer.key], span, parsed[span.key]):
+        if outer_key is None:
+            continue
+        outer, place = tree.spans[outer_key], (outer_key, span.scope.name)
+        recordings = (outer, parsed[outer_key], span, parsed[span.key])
+        if same_call(*recordings) or (place not in answered and same_answer(*recordings)):
             outers[span.key] = outer
-            rivals.setdefault((outer.key, span.scope.name), []).append(span)
+            rivals.setdefault(place, []).append(span)
+        if parsed[span.key].choices is not None:
+            answered.add(place)
     for (outer_key, _), spans in rivals.items():
-        alike = [span for span in spans if parsed[span.key].failed == parsed[outer_key].failed]
-        for span in spans:
-            if span is not (alike or spans)[-1]:
-                del outers[span.key]
+        if len(spans) > 1:
+            kept = _repeated(tree.spans[outer_key], spans, parsed)
+            for span in spans:
+                if span is not kept:
+                    del outers[span.key]
     return outers
+
+
+def _repeated(outer: Span, rivals: Sequence[Span], parsed: Mapping[SpanKey, InferenceCall]) -> Span:
+    """Which of several requests below a span it stands for."""
+    call = parsed[outer.key]
+    alike = [span for span in rivals if parsed[span.key].failed == call.failed]
+    with_its_answer = [span for span in alike if same_answer(outer, call, span, parsed[span.key])]
+    return (with_its_answer or alike or rivals)[-1]
 
 
 def _overlap(first: Span, second: Span) -> bool:

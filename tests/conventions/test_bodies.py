@@ -133,6 +133,7 @@ def test_a_cut_body_falls_back_and_is_named():
     attributes = {
         "openinference.span.kind": "LLM",
         "input.value": body[:-4],
+        "input.mime_type": "application/json",
         "llm.input_messages.0.message.role": "user",
         "llm.input_messages.0.message.content": "q",
     }
@@ -144,6 +145,21 @@ def test_a_cut_body_falls_back_and_is_named():
 def test_bodies_that_are_plain_text_are_not_cut():
     found = call({"openinference.span.kind": "LLM", "input.value": "hello", "output.value": "world"})
     assert (found.input_messages, found.choices, found.cut) == (None, None, ())
+
+
+@pytest.mark.parametrize("text", ["[1] is the first footnote", "[[ ## answer ## ]]", '{"a": 1} and so on'])
+def test_an_answer_that_begins_as_json_is_text_unless_it_is_said_to_be_json(text):
+    attributes = {
+        "openinference.span.kind": "LLM",
+        "input.value": text,
+        "output.value": text,
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": text,
+    }
+    found = call(attributes)
+    assert (found.choices[0].message.content, found.cut) == (text, ())
+    types = {"input.mime_type": "application/json", "output.mime_type": "application/json"}
+    assert call({**attributes, **types}).cut == ("input.value", "output.value")
 
 
 def test_several_choices_and_choices_without_an_index():

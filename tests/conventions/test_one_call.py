@@ -120,6 +120,42 @@ def test_prompts_that_contradict_each_other_are_not_mixed():
     assert [message.content for message in merged.input_messages] == ["q"]
 
 
+def test_the_prompt_is_of_the_recording_that_knows_the_response_whoever_is_trusted_more():
+    shown = inner({"input.value": BODY.replace('"q"', '"Task: q"')})
+    sent = outer({"gen_ai.response.id": "r"})
+    for recordings in ((shown, sent), (sent, shown)):
+        merged = merge_calls([parse_call(recorded) for recorded in recordings])
+        assert [message.content for message in merged.input_messages] == ["q"]
+        assert merged.parameters == {"seed": 1}
+
+
+def history(arguments):
+    """A prompt with a tool call in its history, as an instrumentor writes it."""
+    called = {"type": "tool_call", "id": "c", "name": "f", "arguments": arguments}
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": json.dumps([{"role": "assistant", "parts": [called]}]),
+        "gen_ai.response.id": "r",
+    }
+
+
+def test_a_framework_s_spelling_of_arguments_in_the_history_is_not_taken_for_what_was_sent():
+    sampled = '{ "q" : 1}'
+    merged = merge_calls([parse_call(span(history(sampled))), parse_call(span(history({"q": 1})))])
+    (called,) = merged.input_messages[0].tool_calls
+    assert (called.arguments, called.exact) == ('{"q": 1}', False)
+
+
+def test_the_request_s_own_body_tells_how_arguments_were_sent_wherever_it_stands():
+    sent = '{"q":1}'
+    message = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": sent}}]}
+    body = {"input.value": json.dumps({"model": "m", "messages": [message]}), "output.value": ANSWER}
+    recordings = [parse_call(inner(body)), parse_call(span(history({"q": 1})))]
+    for calls_of_one in (recordings, recordings[::-1]):
+        (called,) = merge_calls(calls_of_one).input_messages[0].tool_calls
+        assert (called.arguments, called.exact) == (sent, True)
+
+
 def test_a_choice_that_one_side_alone_knows_is_kept():
     two = json.dumps(
         [{"role": "assistant", "parts": []}, {"role": "assistant", "parts": [{"type": "text", "content": "b"}]}]
@@ -158,9 +194,8 @@ def test_a_failure_counts_unless_a_retry_or_handler_made_good(recordings, failed
 
 def test_what_was_lost_on_either_side_is_said():
     one = parse_call(outer({"gen_ai.output.messages": "[{"}, dropped_attributes_count=1))
-    other = parse_call(
-        inner({"output.value": '{"a', "art.env_state.x": 1, "art.policy.version": "v"}, dropped_attributes_count=2)
-    )
+    cut = {"output.value": '{"a', "output.mime_type": "application/json"}
+    other = parse_call(inner({**cut, "art.env_state.x": 1, "art.policy.version": "v"}, dropped_attributes_count=2))
     merged = merge_calls([one, other])
     assert merged.dropped_attributes == 3
     assert set(merged.cut) == {"gen_ai.output.messages", "output.value"}

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions import agent_name, env_state_of, extra_of, litellm, role_of, roles
+from art_otel.conventions import agent_name, env_state_of, extra_of, holds_call, litellm, own, role_of, roles
+from art_otel.tracing import tracer
 from tests.conventions.builders import call, event, span
 
 
@@ -50,6 +51,35 @@ from tests.conventions.builders import call, event, span
 )
 def test_roles(attributes, role):
     assert role_of(span(attributes)) == role
+
+
+LITELLM = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "r"}
+
+
+@pytest.mark.parametrize("ours", [{"art.rollout.name": "x"}, {"art.step.index": 1}])
+def test_our_own_span_of_a_rollout_or_step_is_no_call_whatever_stands_on_it(ours):
+    written_on = span({**LITELLM, **ours}, scope="art_otel", kind="internal")
+    assert role_of(written_on) == "other"
+    assert holds_call(written_on)
+    assert not holds_call(span(ours, scope="art_otel"))
+    assert role_of(span({**LITELLM, **ours}, scope="app")) == "inference"
+    assert not holds_call(span({**LITELLM, **ours}, scope="app"))
+
+
+def test_our_scope_is_that_of_our_tracer():
+    assert own.SCOPE == tracer.SCOPE
+
+
+def test_a_call_that_is_ours_because_its_instrumentor_lost_it_is_a_call():
+    assert role_of(span(LITELLM, scope="art_otel")) == "inference"
+
+
+def test_a_span_that_gives_back_a_request_only_prepares_it():
+    prepared = {"openinference.span.kind": "LLM", "output.value": '{"messages": ["ChatMessage()"], "tools": []}'}
+    assert role_of(span(prepared)) == "other"
+    assert role_of(span({**prepared, "llm.output_messages.0.message.role": "assistant"})) == "inference"
+    assert role_of(span({**prepared, "llm.token_count.total": 3})) == "inference"
+    assert role_of(span({**prepared, "output.value": '{"choices": []}'})) == "inference"
 
 
 LEFT = [

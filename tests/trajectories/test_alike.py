@@ -155,3 +155,77 @@ def test_equal_requests_of_one_instrumentor_stay_apart(tmp_path_factory, count):
     requests = [request_of(rollout(), scope="app"), *(request_of(span, scope=CLIENT) for span in spans)]
     (trajectory,), _ = convert_all(tmp_path_factory.mktemp("equal"), requests)
     assert len(trajectory.calls) == count
+
+
+def streamed(number: int, parent: int, prompt: str, answer: str, *, first_token: int, **fields):
+    """A stream's span as LlamaIndex's instrumentor ends it: when the generator was made."""
+    heard = {"name": "First Token Stream Event", "timeUnixNano": str(1_000_000 + first_token)}
+    return langchain(number, parent, prompt, answer, events=[heard], **fields)
+
+
+def test_a_span_that_ended_before_the_request_is_of_the_one_whose_first_token_it_tells_of(tmp_path):
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        (FRAMEWORK, streamed(2, 1, "a", "b", first_token=30, **ran(3, 10))),
+        (CLIENT, client(3, 1, "a", "b", **ran(20, 40))),
+    )
+    (call,) = trajectory.calls
+    assert (call.span_id, call.response_id) == (f"{2:016x}", "r1")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        client(5, 1, "a", "c", **ran(20, 40)),
+        client(5, 1, "c", "b", **ran(20, 40)),
+        client(5, 1, "a", "b", **ran(31, 40)),
+        client(5, 1, "a", "b", **ran(20, 29)),
+        client(5, 2, "a", "b", **ran(20, 40)),
+    ],
+    ids=["another answer", "another prompt", "later", "earlier", "of another part of the tree"],
+)
+def test_what_else_ran_after_it_is_another_call(tmp_path, other):
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("app", make_span(2, 1, **ran(1, 100))),
+        (FRAMEWORK, streamed(4, 1, "a", "b", first_token=30, **ran(3, 10))),
+        (CLIENT, other),
+    )
+    assert len(trajectory.calls) == 2
+
+
+def test_an_event_after_the_end_takes_nothing_from_a_span_around_another(tmp_path):
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        (FRAMEWORK, streamed(2, 1, "a", "b", first_token=95, **ran(3, 80))),
+        (CLIENT, client(3, 1, "a", "b", **ran(4, 70))),
+    )
+    assert len(trajectory.calls) == 1
+
+
+@st.composite
+def streamed_one_after_another(draw) -> tuple[list[Request], int]:
+    """Streams of few prompts and answers, each seen by a framework that ended its span early, and by the client."""
+    spans = [make_span(1, name="rollout x", attributes={"art.rollout.id": "r"}, **ran(0, 100_000))]
+    scopes = ["app"]
+    said = draw(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("ab")), max_size=8))
+    for number, (prompt, answer) in enumerate(said):
+        times = sorted(draw(st.lists(st.integers(1, 90), min_size=5, max_size=5, unique=True)))
+        made, left, asked, heard, ended = (100 * number + time for time in times)
+        spans.append(streamed(200 + number, 1, prompt, answer, first_token=heard, **ran(made, left)))
+        spans.append(client(300 + number, 1, prompt, answer, f"r{number}", **ran(asked, ended)))
+        scopes += [FRAMEWORK, CLIENT]
+    requests = [request_of(span, scope=scope) for span, scope in zip(spans, scopes, strict=True)]
+    return draw(st.permutations(requests)), len(said)
+
+
+@settings(max_examples=100, deadline=None)
+@given(streamed_one_after_another())
+def test_n_streams_recorded_twice_are_n_calls(tmp_path_factory, recorded):
+    requests, count = recorded
+    trajectories, _ = convert_all(tmp_path_factory.mktemp("streamed"), requests)
+    calls = [call for trajectory in trajectories for call in trajectory.calls]
+    assert [call.response_id for call in calls] == [f"r{number}" for number in range(count)]

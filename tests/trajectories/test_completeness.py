@@ -90,6 +90,31 @@ def test_a_linked_reward_from_elsewhere_is_no_span_of_the_certificate(tmp_path):
     assert reasons(tmp_path, rollout(**certificate), chat_span(2, 1, ["a"], "b"), late) == {"spans missing": 1}
 
 
+LITELLM = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+ASKED = {"gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": "a"}]}])}
+
+
+@pytest.mark.parametrize(
+    ("written", "missing"),
+    [
+        ({"gen_ai.response.id": "r1"}, {}),
+        ({"gen_ai.response.id": "r2"}, {"no content": 1}),
+        (ASKED, {}),
+        ({"gen_ai.input.messages": ASKED["gen_ai.input.messages"].replace('"a"', '"c"')}, {"no content": 1}),
+    ],
+    ids=["of the call below", "of none", "asked as the call below", "asked otherwise"],
+)
+@pytest.mark.parametrize("ours", [{"art.rollout.name": "x"}, {"art.rollout.name": "x", "art.step.index": 1}])
+def test_a_call_that_was_written_on_our_own_span(tmp_path, ours, written, missing):
+    root = rollout(**ours, **LITELLM, **written)
+    call = chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "r1"})
+    requests = [request_of(root, scope="art_otel"), request_of(call, scope="client")]
+    (trajectory,), report = convert_files(tmp_path / "out", write_lines(tmp_path / "in.jsonl", requests))
+    assert trajectory.incomplete_reasons == missing
+    assert [found.span_id for found in trajectory.calls] == [f"{2:016x}"]
+    assert report.calls.total == 1
+
+
 def test_an_earlier_response_nobody_recorded(tmp_path):
     request = {"model": "m", "input": "go on", "previous_response_id": "resp_0"}
     response = {
