@@ -12,6 +12,7 @@ import msgspec
 from art_otel.calls import Choice, InferenceCall
 from art_otel.conventions import agentlightning, genai, genai_messages, litellm, openinference, openllmetry, own
 from art_otel.conventions.attribute_names import AttributeNames, names_of
+from art_otel.conventions.echo import sampled_facts
 from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
 from art_otel.conventions.failure import failure_of
 from art_otel.conventions.finish import BROKEN, completed_reason, is_response
@@ -58,7 +59,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
             known = found if known is NOTHING else merge_facts(known, found)
     operation_name = known.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
-        known = _with_prompts_apart(known)
+        known = sampled_facts(_with_prompts_apart(known))
     reasons = genai.finish_reasons(span)
     error_type, error = failure_of(span)
     broke = _broke(known.choices, reasons)

@@ -57,7 +57,7 @@ def read_raw(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
     request = reading.body(INPUT_VALUE, may_be_text=not _is_json(reading, _INPUT_TYPE))
     response = values.mapping(reading.structured(OUTPUT_VALUE, may_be_text=not _is_json(reading, _OUTPUT_TYPE)))
     asked = None if request is None else read_request(reading, INPUT_VALUE, request)
-    answered = None if response is None else read_response(reading, OUTPUT_VALUE, response)
+    answered = None if response is None else read_response(reading, OUTPUT_VALUE, response, request)
     if asked is None and answered is None and not reading.cut:
         return None
     facts = merge_facts(asked or CallFacts(), answered or CallFacts())

@@ -12,6 +12,7 @@ from art_otel import attributes as names
 from art_otel.calls import Choice, Message
 from art_otel.conventions import genai, openinference, values
 from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.echo import certain_tokens, is_echo, leaves_prompt_out
 from art_otel.conventions.facts import UNSAID, CallFacts
 from art_otel.conventions.messages import coalesce
 from art_otel.conventions.payload import read_choices, read_parameters, read_response, read_tools, read_usage
@@ -57,12 +58,17 @@ def read(recorded: Recorded, _known: CallFacts) -> CallFacts | None:
     asked = _asked(reading) if names.REQUEST_PARAMETERS in attributes else CallFacts()
     ended = _ended(reading) if names.RESPONSE_END in attributes else {}
     version = attributes.get(names.POLICY_VERSION)
+    prompt = _decoded(reading, names.PROMPT_TOKENS, decode_prompt_ids)
+    choices = _with_tokens(reading, _choices(reading, ended) if names.RESPONSE_CHOICES in attributes else {})
+    if choices and is_echo(asked.parameters) and not _is_chat(reading):
+        is_left_out = leaves_prompt_out(asked.parameters)
+        choices = tuple(certain_tokens(choice, prompt, is_left_out=is_left_out) for choice in choices)
     return msgspec.structs.replace(
         asked,
         conventions=(CONVENTION,),
         input_messages=_messages(recorded, reading) if names.REQUEST_MESSAGES in attributes else None,
-        choices=_with_tokens(reading, _choices(reading, ended) if names.RESPONSE_CHOICES in attributes else {}),
-        prompt_token_ids=_decoded(reading, names.PROMPT_TOKENS, decode_prompt_ids),
+        choices=choices,
+        prompt_token_ids=prompt,
         usage=read_usage(values.mapping(ended.get("usage")) or {}) if ended else None,
         policy_version=None if version is None else str(version),
         cut=reading.cut,
@@ -157,6 +163,12 @@ def _choices(reading: Reading, ended: dict[str, Value]) -> dict[int, Choice]:
         reading.unreadable(name)
         return {}
     return {choice.index: choice for choice in found}
+
+
+def _is_chat(reading: Reading) -> bool:
+    """Whether `art.response.choices` are those of Chat Completions."""
+    entries = values.items(reading.structured(names.RESPONSE_CHOICES)) or ()
+    return any("message" in entry for entry in map(values.mapping, entries) if entry)
 
 
 def _with_tokens(reading: Reading, choices: dict[int, Choice]) -> tuple[Choice, ...] | None:

@@ -5,12 +5,14 @@ of the server. Chat Completions, Completions and Responses are told apart by the
 too. A body of another shape gives no facts.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import msgspec
 
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
 from art_otel.conventions import messages, values
+from art_otel.conventions.echo import is_echo, leaves_prompt_out, sampled_tokens
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.finish import finish_reason, response_finish_reason
 from art_otel.conventions.message import Draft, messages_of
@@ -21,6 +23,9 @@ from art_otel.conventions.tokens import choice_tokens, parse_ids, parse_logprobs
 from art_otel.conventions.tools import parse_tools
 from art_otel.errors import ParseError
 from art_otel.spans import Value
+
+TokensOf: TypeAlias = Callable[[dict[str, Value]], tuple[Value, Value]]
+"""Finds the ids and the logprobs in a choice of OpenAI's JSON."""
 
 _NO_PARAMETERS: Final = frozenset(
     {"model", "messages", "input", "instructions", "prompt", "system", "tools", "functions", "stream"}
@@ -71,10 +76,15 @@ def _names_tools(body: dict[str, Value]) -> bool:
     return body.get("tools") is not None or body.get("functions") is not None
 
 
-def read_response(reading: Reading, name: str, body: dict[str, Value]) -> CallFacts | None:
-    """What a response body, found in attribute `name`, tells; None when it has no completion."""
+def read_response(
+    reading: Reading, name: str, body: dict[str, Value], request: dict[str, Value] | None = None
+) -> CallFacts | None:
+    """What a response body, found in attribute `name`, tells; None when it has no completion.
+
+    Of the request that it answers it has to be known whether it has its prompt echoed.
+    """
     try:
-        choices = _choices(reading, name, body)
+        choices = _choices(reading, name, body, request or {})
     except ParseError:
         reading.unreadable(name)
         choices = None
@@ -92,10 +102,10 @@ def read_response(reading: Reading, name: str, body: dict[str, Value]) -> CallFa
     )
 
 
-def read_choices(reading: Reading, name: str, value: Value) -> tuple[Choice, ...]:
+def read_choices(reading: Reading, name: str, value: Value, tokens_of: TokensOf = choice_tokens) -> tuple[Choice, ...]:
     """The choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
     recorded = [values.mapping(entry) for entry in values.items(value) or [None]]
-    found = [_choice(reading, name, position, fields) for position, fields in enumerate(recorded)]
+    found = [_choice(reading, name, position, fields, tokens_of) for position, fields in enumerate(recorded)]
     if len({choice.index for choice in found}) < len(found):
         found = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(found)]
     return tuple(sorted(found, key=lambda choice: choice.index))
@@ -173,9 +183,12 @@ def _prompt_ids(prompt: Value) -> TokenIds | None:
         return None
 
 
-def _choices(reading: Reading, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
+def _choices(
+    reading: Reading, name: str, body: dict[str, Value], request: dict[str, Value]
+) -> tuple[Choice, ...] | None:
     if "choices" in body:
-        return read_choices(reading, name, _with_ids(body["choices"], body.get("response_token_ids")))
+        listed = _with_ids(body["choices"], body.get("response_token_ids"))
+        return read_choices(reading, name, listed, _tokens_after(body, request) if is_echo(request) else choice_tokens)
     if "output" in body:
         output = coalesce(
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
@@ -197,13 +210,27 @@ def _with_ids(choices: Value, ids: Value) -> Value:
     return [{"token_ids": found, **choice} for choice, found in zip(known, beside, strict=True)]
 
 
-def _choice(reading: Reading, name: str, position: int, fields: dict[str, Value] | None) -> Choice:
+def _tokens_after(body: dict[str, Value], request: dict[str, Value]) -> TokensOf:
+    """How the tokens of a choice are found that begins with the prompt, as those of Chat do not."""
+    asked = _prompt_ids(request.get("prompt"))
+
+    def tokens_of(choice: dict[str, Value]) -> tuple[Value, Value]:
+        if "text" not in choice:
+            return choice_tokens(choice)
+        told = values.items(choice.get("prompt_token_ids")) or values.items(body.get("prompt_token_ids"))
+        before = told or (None if asked is None else asked.tolist())
+        return sampled_tokens(choice, before, is_left_out=leaves_prompt_out(request))
+
+    return tokens_of
+
+
+def _choice(reading: Reading, name: str, position: int, fields: dict[str, Value] | None, tokens_of: TokensOf) -> Choice:
     if fields is None:
         raise ParseError("", "is no list of choices")
     recorded = fields.get("message")
     recorded = {"content": fields.get("text")} if recorded is None else recorded
     index = values.integer(fields.get("index"))
-    ids, logprobs = read_tokens(reading, name, *choice_tokens(fields))
+    ids, logprobs = read_tokens(reading, name, *tokens_of(fields))
     return Choice(
         index=position if index is None or index < 0 else index,
         message=messages_of(recorded, role="assistant")[-1],

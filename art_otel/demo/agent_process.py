@@ -11,7 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from opentelemetry import propagate
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from art_otel.demo.loopback import post
 from art_otel.demo.policy_server import VERSION_HEADER
@@ -19,6 +21,7 @@ from art_otel.demo.task import Task
 from art_otel.errors import ArtOtelError
 
 _SET_BY_OTHERS: Final = ("ART_OTEL_", "OPENAI_")
+_PROPAGATOR: Final = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
 
 
 class AgentProcess:
@@ -30,6 +33,7 @@ class AgentProcess:
             "OPENAI_BASE_URL": f"{model}/v1",
             "OPENAI_API_KEY": "none",
             "NO_PROXY": "*",  # the system's neither
+            "OTEL_PROPAGATORS": "tracecontext,baggage",  # as `ask` writes them
             "ART_OTEL_DIR": str(folder),
             "ART_OTEL_REQUEST_TOKENS": "1",
             "ART_OTEL_POLICY_VERSION_HEADER": VERSION_HEADER,
@@ -39,7 +43,7 @@ class AgentProcess:
     def ask(self, task: Task, seed: int) -> str:
         """The agent's answer. The rollout that asks goes along as W3C trace context and baggage."""
         headers: dict[str, str] = {}
-        propagate.inject(headers)
+        _PROPAGATOR.inject(headers)
         question = {"topic": task.topic, "city": task.city, "readings": task.readings, "seed": seed}
         return post(self._url, json.dumps(question).encode(), headers).decode()
 

@@ -7,6 +7,7 @@ does belongs to the rollout that asked. It knows nothing of art-otel: it is trac
 """
 
 import json
+import os
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -51,9 +52,16 @@ def main() -> None:
     """Tell the port, and serve until standard input ends, as it does when whoever started this has gone."""
     with OpenAI() as client, AgentService(client) as service:
         Thread(target=service.serve_forever, daemon=True).start()
-        print(service.server_port, flush=True)  # noqa: T201 # how it tells
+        _tell(service.server_port)
         sys.stdin.read()
         service.shutdown()
+
+
+def _tell(port: int) -> None:
+    try:
+        print(port, flush=True)  # noqa: T201 # how it tells
+    except BrokenPipeError:  # whoever started this has gone; Python would complain again while closing the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

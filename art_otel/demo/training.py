@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import art_otel
-from art_otel.batches import Batch, batches
+from art_otel.batches import Batch, BatchReport, batches
 from art_otel.batches.options import AdvantageName
 from art_otel.batches.plan import Advantage
 from art_otel.demo.agent_process import AgentProcess
@@ -68,8 +68,8 @@ class Step(NamedTuple):
 def train(training: Training) -> Iterator[Step]:
     """Roll out, convert, batch, update, publish; a step each time the caller asks for one.
 
-    Raises UsageError at once where openai is missing and where `out` holds spans already or is no folder, with the
-    first step ArtOtelError where OTel is off.
+    Raises UsageError at once where openai is missing and where `out` is no folder for a new run, with a step
+    ArtOtelError where OTel is off and where not all that was sampled can be trained.
     """
     _check(training)
     return _steps(training)
@@ -87,8 +87,9 @@ def _steps(training: Training) -> Iterator[Step]:
             with TemporaryDirectory(prefix="art-otel-demo-") as folder:
                 roll_out(agent, training.seed, step)
                 dataset = convert_new(spans, Path(folder))
-                policy, trained = learn(policy, dataset, training.advantage)
-                sampled = publish(server.url, policy, version=step + 1)
+                policy, report = learn(policy, dataset, training.advantage)
+                sampled, trained = publish(server.url, policy, version=step + 1), report.trained_tokens
+                _check_trained(step, sampled, report)
                 counts = {"sampled_tokens": sampled, "trained_tokens": trained}
                 entry = log.log(read_trajectories(dataset), "train", step, counts)
             yield Step(step, entry.metrics["train/reward"], sampled, trained, time.monotonic() - began)
@@ -104,13 +105,12 @@ def convert_new(spans: NewSpans, folder: Path) -> Path:
     return dataset
 
 
-def learn(policy: Policy, dataset: Path, advantage: AdvantageName | Advantage) -> tuple[Policy, int]:
-    """The policy after a step along the gradient, and how many tokens that was made of."""
-    gradient, tokens = np.zeros_like(policy.weights), 0
-    for batch in batches(dataset, advantage=advantage):
+def learn(policy: Policy, dataset: Path, advantage: AdvantageName | Advantage) -> tuple[Policy, BatchReport]:
+    """The policy after a step along the gradient, and what that was made of."""
+    gradient, given = np.zeros_like(policy.weights), batches(dataset, advantage=advantage)
+    for batch in given:
         gradient += policy.gradient(examples(batch))
-        tokens += int(batch.loss_mask.sum())
-    return Policy(weights=policy.weights + LEARNING_RATE * gradient / (TASKS * ATTEMPTS)), tokens
+    return Policy(weights=policy.weights + LEARNING_RATE * gradient / (TASKS * ATTEMPTS)), given.report
 
 
 def examples(batch: Batch) -> Iterator[Example]:
@@ -131,7 +131,26 @@ def publish(url: str, policy: Policy, version: int) -> int:
 def _check(training: Training) -> None:
     if find_spec("openai") is None:
         raise UsageError("the demo's agent uses the openai client: pip install 'art-otel[demo]'")
-    if training.spool.exists():
-        raise UsageError(f"{training.spool}: there are spans already; choose a new folder")
-    if training.out.exists() and not training.out.is_dir():
-        raise UsageError(f"{training.out}: is a file; choose a new folder")
+    out = training.out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=out):
+            pass
+    except FileExistsError as error:
+        raise UsageError(f"{out}: is a file; choose a new folder") from error
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written to ({error.strerror}); choose another folder") from error
+    for earlier in (training.spool, training.log.folder.path):
+        if earlier.exists():
+            raise UsageError(f"{earlier}: there is an earlier run of the demo; choose a new folder")
+
+
+def _check_trained(step: int, sampled: int, report: BatchReport) -> None:
+    if report.trained_tokens == sampled:
+        return
+    left_out = report.trajectories_left_out + report.completions_left_out + report.sequences_left_out
+    why = ", ".join(f"{reason}: {count}" for reason, count in sorted(left_out.items())) or "nothing"
+    raise ArtOtelError(
+        f"step {step}: {sampled} tokens were sampled, {report.trained_tokens} of them could be trained"
+        f" (left out: {why}); `art-otel doctor` tells what is in the way"
+    )

@@ -22,6 +22,7 @@ _CLAIMED: Final = frozenset(
         attributes.ROLLOUT_TRACE_ID,
         attributes.SPANS_STARTED,
         attributes.SPANS_ENDED,
+        attributes.ROLLOUT_GUESSED,
         attributes.GROUP_ID,
         attributes.SPLIT,
         attributes.POLICY_VERSION,

@@ -3,7 +3,8 @@
 Invariant: every span of a tree is in exactly one rollout or in none, and each says which rollout it is nested in.
 A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
 that, so a rollout survives a broken trace. Where nobody set an id, the spans that match `rollout_spans` are the
-rollouts, else the root of a trace that has LLM calls below it.
+rollouts, else the root of a trace that has LLM calls below it. An id that was guessed counts only for spans of which
+nothing else tells where they belong.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ def find_rollouts(tree: SpanTree, roles: Mapping[SpanKey, Role], rollout_spans: 
     finder = _Finder(tree, roles, rollout_spans)
     for root, rollout_id in list(finder.roots()):
         finder.open(rollout_id, root.trace_id, root)
+    if finder.guessed:
+        finder.settle_guesses()
     finder.place_all()
     finder.place_linked()
     found = (rollout for rollout in finder.rollouts if rollout.spans)
@@ -105,6 +108,7 @@ class _Candidates(msgspec.Struct, kw_only=True, eq=False):
     _by_attempt: "dict[int | None, _Candidates] | None" = None
 
     def add(self, rollout: RolloutSpans) -> None:
+        self._running = None
         self.all.append(rollout)
         if rollout.root is None and self.rootless is None:
             self.rootless = rollout
@@ -146,11 +150,15 @@ class _Finder:
         self.tree = tree
         self.roles = roles
         self.calls = [key for key, role in roles.items() if role == "inference"]
-        self.declared = {
+        declared = {
             key: found
             for key, span in tree.spans.items()
             if attributes.ROLLOUT_ID in span.attributes and (found := declared_id(span)) is not None
         }
+        guesses = {rollout_id for key, rollout_id in declared.items() if _is_guess(tree.spans[key])}
+        self.declared = {key: found for key, found in declared.items() if found not in guesses}
+        self.guessed = {key: found for key, found in declared.items() if found in guesses}
+        self.meant: dict[str, str] = {}
         self.globs = rollout_spans
         self.rollouts: list[RolloutSpans] = []
         self.by_root: dict[SpanKey, RolloutSpans] = {}
@@ -248,6 +256,29 @@ class _Finder:
             self.by_root[root.key] = rollout
         return rollout
 
+    def settle_guesses(self) -> None:
+        """Find which rollout each guessed id means: the one around its root, else one that its root begins."""
+        around: dict[SpanKey, str | None] = {}
+        begun: list[tuple[str, Span]] = []
+        for key in self.tree.outside_in():
+            above, span = self.tree.parents.get(key), self.tree.spans[key]
+            own, guess = self.by_root.get(key), self.guessed.get(key, "")
+            known = self.declared.get(key) if own is None else own.rollout_id
+            known = known or (self._running_at(key) if above is None else around[above])
+            if guess and guess not in self.meant and _is_guess(span):
+                self.meant[guess] = known or guess
+                if known is None:
+                    begun.append((guess, span))
+            around[key] = known or self.meant.get(guess)
+        for rollout_id, root in begun:
+            self.open(rollout_id, root.trace_id, root)
+
+    def _running_at(self, key: SpanKey) -> str | None:
+        """The id of the rollout of an orphan's trace that was running when it started, if just one was."""
+        known = self.by_trace.get(key[0]) if key in self.tree.orphans else None
+        found = None if known is None else known.around(key)
+        return None if found is None else found.rollout_id
+
     def place_all(self) -> None:
         """Put every span into its rollout, each after its parent."""
         spans, parents, placed = self.tree.spans, self.tree.parents, self.placed
@@ -272,6 +303,9 @@ class _Finder:
             return self._by_declared_id(rollout_id, key, outer)
         if outer is not None:
             return outer
+        guess = self.guessed.get(key)
+        if guess is not None:
+            return self._by_declared_id(self.meant.get(guess, guess), key, outer)
         if key in self.tree.orphans:
             return self._of_orphan(key)
         lone_call = self.roles[key] == "inference" and self.tree.spans[key].parent_span_id is None
@@ -332,6 +366,12 @@ class _Finder:
                 self.placed[key] = rollout
                 rollout.spans.append(span)
                 rollout.keys.append(key)
+
+
+def _is_guess(span: Span) -> bool:
+    """Whether the span is a root whose id its process made up, not knowing what its parent belongs to."""
+    told = span.attributes.get(attributes.ROLLOUT_GUESSED)
+    return told is not None and str(told).lower() == "true"  # some stores make it a text
 
 
 def _is_marked(span: Span) -> bool:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -25,3 +27,15 @@ def test_ctrl_c_while_the_agent_starts_ends_it_in_silence(tmp_path, capfd):
     presser.join()
     assert agent._process.returncode == 0
     assert capfd.readouterr().err == ""
+
+
+def test_an_agent_whose_starter_has_gone_ends_in_silence():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "art_otel.demo.agent_service"]
+    known = {**os.environ, "OPENAI_API_KEY": "none"}
+    done = subprocess.run(
+        command, env=known, stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.PIPE, check=False, timeout=60
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

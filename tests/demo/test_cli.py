@@ -57,10 +57,20 @@ def test_where_otel_is_turned_off_it_says_so(tmp_path):
 def test_variables_of_the_shell_do_not_disturb_it(tmp_path):
     command = [sys.executable, "-m", "art_otel", "demo", "--steps", "1", "--out", str(tmp_path / "out")]
     others = {"ART_OTEL_ENABLED": "0", "ART_OTEL_SPOOL": "0", "ART_OTEL_REQUEST_TOKENS": "0", "OPENAI_API_KEY": "sk-x"}
+    others["OTEL_PROPAGATORS"] = "none"
     proxies = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
     done = subprocess.run(command, env={**os.environ, **others, **proxies}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "64 complete, 0 incomplete" in done.stdout
+
+
+def test_where_not_every_token_is_trained_it_says_so_and_why(tmp_path):
+    command = [sys.executable, "-m", "art_otel", "demo", "--steps", "1", "--out", str(tmp_path / "out")]
+    off = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai,openai_v2"}
+    done = subprocess.run(command, env={**os.environ, **off}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "tokens were sampled, 0 of them could be trained (left out: nothing sampled: 64)" in last
 
 
 @pytest.mark.parametrize("options", [["--steps", "0"], ["--seed", "-1"]])

@@ -93,10 +93,22 @@ def test_a_batch_holds_the_probabilities_that_the_policy_had(trained):
     assert np.array(logprobs, np.float32) == pytest.approx(batch.logprobs[batch.loss_mask], abs=1e-6)
 
 
-def test_a_folder_that_holds_spans_is_refused(trained):
+@pytest.mark.parametrize("kept", ["spool", "demo/models/guide"])
+def test_a_folder_with_an_earlier_run_is_refused(trained, tmp_path, kept):
     training, _ = trained
-    with pytest.raises(UsageError, match="choose a new folder"):
-        next(train(training))
+    (tmp_path / "notes.txt").write_text("mine")
+    train(Training(out=tmp_path))
+    (tmp_path / kept).mkdir(parents=True)
+    for used in (training, Training(out=tmp_path)):
+        with pytest.raises(UsageError, match="choose a new folder"):
+            train(used)
+
+
+@pytest.mark.parametrize(("below", "said"), [("", "is a file"), ("x", "cannot be written to"), ("x/y", "choose")])
+def test_a_folder_that_cannot_be_is_refused_at_once(tmp_path, below, said):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=said):
+        train(Training(out=tmp_path / "file" / below))
 
 
 @pytest.mark.parametrize("proxy", ["http_proxy", "ALL_PROXY"])

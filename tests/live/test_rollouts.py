@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from art_otel.store import read_trajectories
 from tests.live.comparison import check_calls
 from tests.live.environments import live_python
@@ -54,9 +56,11 @@ def test_a_rollout_that_forks(server, tmp_path, instrumentor):
     assert set(ended_spans(tmp_path / "art" / "spool").values()) == {1}
 
 
-def test_a_call_of_another_service_joins_by_baggage(server, tmp_path, instrumentor):
+@pytest.mark.parametrize("propagators", ["tracecontext,baggage", "baggage", "tracecontext"])
+def test_a_call_of_another_service_joins_by_baggage_or_trace(server, tmp_path, instrumentor, propagators):
     python = live_python(instrumentor)
-    run = run_app(server, tmp_path, alone(python, str(APPS / "two_services.py")))
+    command = alone(python, str(APPS / "two_services.py"))
+    run = run_app(server, tmp_path, command, OTEL_PROPAGATORS=propagators)
     assert run.code == 0, run.errors
     found = {one.name: sorted(call.response_id or "" for call in one.calls) for one in run.trajectories}
     assert found == {name: sorted(ids) for name, ids in run.printed.items()}

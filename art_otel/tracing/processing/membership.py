@@ -2,8 +2,8 @@
 
 Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
 that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, and so does an LLM
-call: the outermost running span of its trace becomes the rollout, as in dumps; a call that is itself a root joins the
-process's own rollout.
+call: the outermost running span of its trace becomes the rollout, as in dumps; a call without a parent joins the
+process's own rollout. Where the outermost span has a parent (of another process, or ended), the rollout is a guess.
 """
 
 from collections import OrderedDict
@@ -23,7 +23,7 @@ from art_otel.tracing.tracer import SCOPE
 Key: TypeAlias = tuple[int, int]
 
 _REMEMBERED: Final = 20_000
-"""Ended spans whose late children still find their rollout."""
+"""Spans that do not run here, whose late children still find their rollout."""
 
 _MOST_RUNNING: Final = 100_000
 """Spans that an app starts and never ends must not fill its memory; the oldest are forgotten."""
@@ -47,12 +47,12 @@ class Running:
 
 
 class Membership:
-    """Every running span of the process and, for a while, those that ended."""
+    """Every running span of the process and, for a while, those above it that do not run here: most have ended."""
 
     def __init__(self, globs: Sequence[str] = ()) -> None:
         self._globs = tuple(globs)
         self._running: OrderedDict[Key, Running] = OrderedDict()
-        self._ended: OrderedDict[Key, str] = OrderedDict()
+        self._elsewhere: OrderedDict[Key, str] = OrderedDict()
 
     def begin(self, span: Span, context: Context | None) -> Running:
         """Note a span that starts; its rollout as far as the rules without calls tell."""
@@ -94,7 +94,7 @@ class Membership:
         while above is not None:
             found = self._running.get(above)
             if found is None:
-                return self._ended.get(above)
+                return self._elsewhere.get(above)
             if found.rollout is not None:
                 return found.rollout
             above = found.above
@@ -109,7 +109,7 @@ class Membership:
         """After a fork: what runs is the parent's to end, but new children still find their rollout."""
         for key, known in self._running.items():
             if known.rollout is not None:
-                self._ended[key] = known.rollout
+                self._elsewhere[key] = known.rollout
         self._running.clear()
 
     def end(self, span: ReadableSpan) -> Running | None:
@@ -117,10 +117,18 @@ class Membership:
         key = key_of(span)
         known = self._running.pop(key, None)
         if known is not None and known.rollout is not None:
-            self._ended[key] = known.rollout
-            while len(self._ended) > _REMEMBERED:
-                self._ended.popitem(last=False)
+            self._remember(key, known.rollout)
         return known
+
+    def share_parent(self, root: Running) -> None:
+        """Let the calls that begin below a root's parent later, with nothing else around, be of its rollout too."""
+        if root.above is not None and root.rollout is not None:
+            self._remember(root.above, root.rollout)
+
+    def _remember(self, key: Key, rollout: str) -> None:
+        self._elsewhere[key] = rollout
+        while len(self._elsewhere) > _REMEMBERED:
+            self._elsewhere.popitem(last=False)
 
     def _of_linked(self, span: Span) -> str | None:
         """The rollout of a span that this one links to, if one is known."""
@@ -131,7 +139,7 @@ class Membership:
         if above is None:
             return None
         running = self._running.get(above)
-        return self._ended.get(above) if running is None else running.rollout
+        return self._elsewhere.get(above) if running is None else running.rollout
 
 
 def key_of(span: ReadableSpan) -> Key:

@@ -115,12 +115,11 @@ class RolloutSpanProcessor(SpanProcessor):
     def _begin_rollout(self, known: Running, *, calls: bool) -> None:
         """Begin a rollout around a span that is in none, where it is a call or matches a glob."""
         if self.membership.matches(known.span.name):
-            _make_root(known)
+            _make_root(known, _named(known))
             return
-        if not calls:
-            return
-        if not self._join(known):
-            _make_root(known)
+        if calls and not self._join(known):
+            _make_root(known, _outermost(known))
+            self.membership.share_parent(known)
 
     def _join_ended(self, known: Running, span: ReadableSpan) -> ReadableSpan:
         """Put a span that ended in no rollout into one, if one began around it or its end shows it to be a call.
@@ -129,31 +128,32 @@ class RolloutSpanProcessor(SpanProcessor):
         """
         if self.membership.rollout_around(known) is None and not was_call(span):
             return span
-        mark: dict[str, str] = {}
+        mark: dict[str, str | bool] = {}
         if not self._join(known, since_ns=span.start_time):
-            mark = {**self._about, attributes.ROLLOUT_NAME: span.name}
+            mark = {**self._about, **_outermost(known)}
             known.rollout, known.is_root = os.urandom(16).hex(), True
+            self.membership.share_parent(known)
         rollout = known.rollout or ""
         self.rollouts.started(rollout, is_root=known.is_root)
         known.counted = True
         return self._rewritten(with_attributes(span, {**mark, attributes.ROLLOUT_ID: rollout}))
 
     def _join(self, known: Running, *, since_ns: int | None = None) -> bool:
-        """Put a span into the rollout that is around it by now, or into one that begins; False where nothing is around.
+        """Put a span into the rollout that is around it by now or that begins there; False where it is to begin one.
 
-        `since_ns` is when a call started that only its end shows to be one. A call that nothing is around and that
-        began meanwhile may be a recording of the same request by another instrumentor. Recordings in two rollouts are
-        never compared, so then both are the process's.
+        `since_ns` is when a call started that only its end shows to be one. A call without a parent that began
+        meanwhile may be a recording of the same request by another instrumentor. Recordings in two rollouts are never
+        compared, so then both are the process's.
         """
         around = self.membership.outermost(known)[:-1]
         rollout = self.membership.rollout_around(known)
         own = self._own
         if rollout is not None:
             around = list(takewhile(lambda above: above.rollout is None, reversed(around)))
-        elif own is not None and (not around or (since_ns is not None and own.was_joined_since(since_ns))):
+        elif own is not None and (known.above is None or (since_ns is not None and own.was_joined_since(since_ns))):
             rollout = own.join()
         elif around:
-            rollout = _make_root(around[0])
+            rollout = _make_root(around[0], _outermost(around[0]))
         else:
             return False
         known.rollout = rollout
@@ -242,9 +242,18 @@ class RolloutSpanProcessor(SpanProcessor):
         self._guest.faults = 0
 
 
-def _make_root(known: Running) -> str:
-    """Make a span of the app a rollout's own: its name marks it as such, also where its parent is not recorded."""
+def _make_root(known: Running, mark: Mapping[str, str | bool]) -> str:
+    """Make a span of the app a rollout's own."""
     known.rollout, known.is_root = os.urandom(16).hex(), True
-    known.span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
-    known.span.set_attribute(attributes.ROLLOUT_NAME, known.span.name)
+    known.span.set_attributes({attributes.ROLLOUT_ID: known.rollout, **mark})
     return known.rollout
+
+
+def _named(known: Running) -> dict[str, str | bool]:
+    """The mark of a span that is a rollout's own, also where its parent is not recorded."""
+    return {attributes.ROLLOUT_NAME: known.span.name}
+
+
+def _outermost(known: Running) -> dict[str, str | bool]:
+    """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
+    return _named(known) if known.above is None else {attributes.ROLLOUT_GUESSED: True}

@@ -1,4 +1,4 @@
-"""A rollout that asks another service, in another process, which calls the model for it; baggage is all they share.
+"""A rollout that asks another service, in another process, which calls the model for it; headers are all they share.
 
 `python two_services.py` is the first; it starts the second. Prints one JSON line: the response ids.
 """
