@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from art_otel.engines import groups
@@ -195,6 +195,7 @@ class World:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
+@example(935)  # links into two rollouts, and names a response of one
 def test_kin_taken_apart_give_what_they_give_together(seed):
     with tempfile.TemporaryDirectory() as folder:
         dump = write_lines(Path(folder) / "in.jsonl", map(request_of, World(Random(seed)).spans))

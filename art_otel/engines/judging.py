@@ -97,14 +97,14 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
         return (linked | named) - {own} if linked or named else frozenset()
 
     def is_certain(self, record: Record) -> bool:
-        """Whether the responses that rewards name are where their links lead, and those of log records in their own."""
+        """Whether the responses that rewards name are where all links lead, and those of log records in their own."""
         if isinstance(record, Damage):
             return True
         if isinstance(record, LogRecord):
             expected = {self.heads[record.trace_id]}
         else:
             expected = {self.heads.get(trace_id) for trace_id in judged_by(record).traces}
-        return not expected or all(self.answering.get(name) in {None, *expected} for name in _named(record))
+        return not expected or all({self.answering.get(name)} in ({None}, expected) for name in _named(record))
 
     def links_here(self, span: Span) -> bool:
         """Whether its rewards link into its own trace, maybe to a span that goes with what that one judges."""
