@@ -7,7 +7,7 @@ recording contains.
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture import capture_switch
 from art_otel.conventions.claims import is_foreign
-from art_otel.conventions.failure import ERROR_TYPE, failure_of
+from art_otel.conventions.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.genai_messages import tells_completion
 from art_otel.conventions.own import env_state_of, extra_of
 from art_otel.conventions.recordings import (
@@ -48,6 +48,7 @@ __all__ = [
     "failure_of",
     "holds_call",
     "integer",
+    "is_cancellation",
     "is_foreign",
     "is_method",
     "may_be_call",

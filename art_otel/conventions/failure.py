@@ -8,6 +8,11 @@ from art_otel.spans import Span
 ERROR_TYPE: Final = "error.type"
 
 
+def is_cancellation(error_type: str) -> bool:
+    """Whether an error of this type says that somebody cancelled, in asyncio, concurrent.futures or trio."""
+    return error_type.rsplit(".", 1)[-1] == "CancelledError" or error_type == "trio.Cancelled"
+
+
 def failure_of(span: Span) -> tuple[str | None, str | None]:
     """The error's type and message, both None for a call that did not fail.
 

@@ -4,7 +4,7 @@ Invariant: whatever is decoded here gives the very message that `message.message
 left to that. Read are GenAI's messages of one text part and messages whose content is a text.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,7 +14,8 @@ from art_otel.conventions.message import ROLES
 from art_otel.spans import Value
 
 
-class _TextPart(msgspec.Struct, tag_field="type", tag="text", gc=False):
+class _TextPart(msgspec.Struct, gc=False):
+    type: Literal["text"]  # as a tag of the struct it could be left out
     content: str
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import failure_of, integer, is_foreign, number
+from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, number
 from art_otel.spans import Span, Value
 from art_otel.trajectories.trajectory import Status
 
@@ -105,7 +105,7 @@ def _outcome(root: Span) -> tuple[Status, str | None]:
     error_type, message = failure_of(root)
     if error_type is None and message is None:
         return "ok", None
-    cancelled = error_type is not None and error_type.rsplit(".", 1)[-1] == "CancelledError"
+    cancelled = error_type is not None and is_cancellation(error_type)
     return "cancelled" if cancelled else "error", message or error_type
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from art_otel.conventions import messages
@@ -27,6 +27,7 @@ entries = st.fixed_dictionaries(
 
 
 @given(st.lists(entries, max_size=3))
+@example([{"role": "user", "parts": [{"content": "a"}]}])
 def test_plain_messages_are_what_they_are_anywhere(listed):
     found = plain_messages(json.dumps(listed))
     if found is not None:

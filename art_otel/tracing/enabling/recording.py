@@ -5,6 +5,7 @@ nothing. The own rollout ends before any provider shuts down.
 """
 
 import atexit
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from opentelemetry.trace import TracerProvider
 from art_otel import attributes
 from art_otel.tracing.enabling.attach import Attachment, attach, behind, follow
 from art_otel.tracing.enabling.settings import Settings
+from art_otel.tracing.guest import say_once
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
 from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
@@ -21,6 +23,7 @@ from art_otel.tracing.processing.spool import Spool
 from art_otel.tracing.redaction import Redactor
 from art_otel.tracing.redaction.content import leave_content_out
 from art_otel.tracing.rollouts.recorder import use_recorder
+from art_otel.tracing.switch import is_sdk_off
 from art_otel.tracing.tracer import tracer
 
 
@@ -66,6 +69,8 @@ class Recording:
 
 def make_recording(settings: Settings) -> Recording:
     """What the settings ask for."""
+    if is_sdk_off(os.environ):
+        say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
     rollouts = OpenRollouts(grace=settings.grace_seconds)
     own = OwnRollout(tracer, rollouts.counts)
     processor = RolloutSpanProcessor(

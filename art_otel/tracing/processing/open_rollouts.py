@@ -2,6 +2,7 @@
 
 Invariant: a trajectory is built from the very lines that the spool holds, by the reader of dumps, so live and dump give
 the same. Memory is bounded in rollouts, bytes and age; what is let go is counted and logged, and stays in the spool.
+The spans of a rollout whose root runs here are counted to its end all the same: its certificate says how many.
 """
 
 import logging
@@ -20,31 +21,41 @@ logger = logging.getLogger(__name__)
 
 NAME: Final = "live"
 
+_MOST_COUNTED: Final = 100_000
+"""Rollouts that are only counted. The processor remembers no more running spans than that, so no root of more ends."""
+
 
 @dataclass(kw_only=True, slots=True)
 class _Rollout:
-    """One rollout. `lines` are those of its ended spans and of starts; `kept` says how often somebody waits for it."""
+    """One rollout. `lines` are those of its ended spans and of starts; `kept` says how often somebody waits for it.
+
+    `is_here` says that its root started in this process; `is_open` that its root runs, here or, as the code that began
+    it goes on here too, in the process that this one was forked from.
+    """
 
     parent: str | None
     opened: float
+    is_here: bool = False
+    is_open: bool = False
     lines: list[bytes] = field(default_factory=list[bytes])
     size: int = 0
     started: int = 0
     ended: int = 0
-    root_started: bool = False
-    root_ended: bool = False
     closed: float | None = None
     forgotten: bool = False
     kept: int = 0
 
     @property
     def done(self) -> bool:
-        """Whether its root and everything else that started has ended."""
-        return self.root_ended and self.ended >= self.started
+        """Whether all that started here has ended, and nobody's code runs in it any more."""
+        return not self.is_open and self.ended >= self.started
 
 
 class OpenRollouts:
-    """Rollouts by id. `grace` is how many seconds one that is done stays, for late spans and late readers."""
+    """Rollouts by id. `grace` is how many seconds one that is done stays, for late spans and late readers.
+
+    Beyond `max_rollouts` and `max_age` those go that nobody waits for; beyond `max_bytes` these go first.
+    """
 
     def __init__(
         self,
@@ -60,23 +71,33 @@ class OpenRollouts:
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._rollouts: dict[str, _Rollout] = {}
+        # Each rollout is in one of these, the oldest first, or in none: then somebody waits for what was let go.
         self._done: dict[str, None] = {}
+        self._running: dict[str, None] = {}
+        self._kept: dict[str, None] = {}
+        self._counted: dict[str, None] = {}
+        self._of_parent: frozenset[str] = frozenset()
         self._bytes = 0
         self._changed = threading.Condition()
 
-    def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> None:
-        """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in."""
+    def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> bool:
+        """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in.
+
+        Gives whether its root started here, so that a certificate will tell of the span.
+        """
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None:
                 self._make_room()
-                rollout = self._rollouts[rollout_id] = _Rollout(parent=parent, opened=time.monotonic())
+                rollout = self._open(rollout_id, parent)
             if is_root:
-                rollout.root_started = True
+                rollout.is_here = rollout.is_open = True
                 rollout.parent = parent
             else:
                 rollout.started += 1
-            self._done.pop(rollout_id, None)
+            if rollout_id in self._done:
+                self._place(rollout_id, rollout)
+            return rollout.is_here
 
     def add(self, rollout_id: str, line: bytes) -> None:
         """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later."""
@@ -88,10 +109,10 @@ class OpenRollouts:
     def missed(self, rollout_id: str | None) -> None:
         """A span started that could not be recorded, of any rollout if nobody knows which: count it as missing."""
         with self._changed:
-            known = list(self._rollouts) if rollout_id is None else [rollout_id]
-            for each in known:
-                rollout = self._rollouts.setdefault(each, _Rollout(parent=None, opened=time.monotonic()))
+            for each in list(self._rollouts) if rollout_id is None else [rollout_id]:
+                rollout = self._rollouts.get(each) or self._open(each, None)
                 rollout.started += 1
+                self._place(each, rollout)
 
     def ended(self, rollout_id: str, line: bytes, *, is_root: bool) -> None:
         """A span of the rollout ended. One that is done is opened again by a late span."""
@@ -100,7 +121,7 @@ class OpenRollouts:
             if rollout is None:
                 return
             if is_root:
-                rollout.root_ended = True
+                rollout.is_open = False
             else:
                 rollout.ended += 1
             self._hold(rollout, line)
@@ -115,7 +136,7 @@ class OpenRollouts:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
                 rollout.kept += 1
-                self._done.pop(rollout_id, None)
+                self._place(rollout_id, rollout)
 
     def release(self, rollout_id: str) -> None:
         """As Recorder."""
@@ -123,6 +144,7 @@ class OpenRollouts:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None and rollout.kept:
                 rollout.kept -= 1
+                self._place(rollout_id, rollout)
                 if rollout.done:
                     self._close(rollout_id, rollout)
 
@@ -143,18 +165,41 @@ class OpenRollouts:
         return _build(rollout_id, lines) if lines else None
 
     def start_anew(self) -> None:
-        """After a fork: what runs in the parent is the parent's."""
+        """After a fork: what runs in the parent is the parent's, but its code goes on here, and may ask for it."""
         self._changed = threading.Condition()
-        self._rollouts.clear()
-        self._done.clear()
+        self._of_parent |= {known for known, rollout in self._rollouts.items() if rollout.is_open}
+        for known in (self._rollouts, self._done, self._running, self._kept, self._counted):
+            known.clear()
         self._bytes = 0
 
+    def _open(self, rollout_id: str, parent: str | None) -> _Rollout:
+        """One that nothing is known of here."""
+        rollout = _Rollout(parent=parent, opened=time.monotonic(), is_open=rollout_id in self._of_parent)
+        self._rollouts[rollout_id] = rollout
+        self._running[rollout_id] = None
+        return rollout
+
     def _close(self, rollout_id: str, rollout: _Rollout) -> None:
-        """Its grace begins, if nobody keeps it."""
+        """Its grace begins, if nobody keeps it. Of one whose root runs elsewhere nobody here asks."""
         rollout.closed = time.monotonic()
-        self._done.pop(rollout_id, None)
-        if not rollout.kept:
+        if rollout.is_here or rollout.kept:
+            self._place(rollout_id, rollout)
+        else:
+            self._drop(rollout_id)
+
+    def _place(self, rollout_id: str, rollout: _Rollout) -> None:
+        """Put it where its turn comes to be let go."""
+        for place in (self._done, self._running, self._kept, self._counted):
+            place.pop(rollout_id, None)
+        if rollout.kept:
+            if not rollout.forgotten:
+                self._kept[rollout_id] = None
+        elif rollout.done:
             self._done[rollout_id] = None
+        elif rollout.forgotten:
+            self._counted[rollout_id] = None
+        else:
+            self._running[rollout_id] = None
 
     def _is_done(self, rollout_id: str) -> bool:
         rollout = self._rollouts.get(rollout_id)
@@ -178,33 +223,32 @@ class OpenRollouts:
         now = time.monotonic()
         while self._done:
             oldest = next(iter(self._done))
-            rollout = self._rollouts.get(oldest)
-            if rollout is not None and rollout.closed is not None and now - rollout.closed < self.grace:
+            closed = self._rollouts[oldest].closed
+            if closed is not None and now - closed < self.grace:
                 break
-            del self._done[oldest]
             self._drop(oldest)
         while self._bytes > self._max_bytes:
-            self._forget_lines(next(known for known in self._rollouts.items() if known[1].size))
-        oldest = next(iter(self._rollouts), None)
+            self._evict(_first(self._done, self._running, self._kept), "it is more than the bytes that may be held")
+        oldest = next(iter(self._running), None)
         if oldest is not None and now - self._rollouts[oldest].opened > self._max_age:
-            self._evict("it is older than a rollout may be")
+            self._evict(oldest, "it is older than a rollout may be")
 
     def _make_room(self) -> None:
-        if len(self._rollouts) >= self._max_rollouts:
-            self._evict("there are more than may be open")
+        if len(self._done) + len(self._running) >= self._max_rollouts:
+            self._evict(_first(self._done, self._running), "there are more than may be open")
 
-    def _evict(self, because: str) -> None:
-        rollout_id = next(iter(self._done), None) or next(iter(self._rollouts))
-        self._done.pop(rollout_id, None)
-        self._drop(rollout_id)
+    def _evict(self, rollout_id: str, because: str) -> None:
+        """Hold no line of it. Its spans are counted on where its certificate, or who waits for it, needs that."""
+        rollout = self._rollouts[rollout_id]
+        if not rollout.kept and not (rollout.is_here and rollout.is_open):
+            self._drop(rollout_id)
+        else:
+            self._bytes -= rollout.size
+            rollout.lines, rollout.size, rollout.forgotten = [], 0, True
+            self._place(rollout_id, rollout)
+            while len(self._counted) > _MOST_COUNTED:
+                self._drop(next(iter(self._counted)))
         self._tell(rollout_id, because)
-
-    def _forget_lines(self, known: tuple[str, _Rollout]) -> None:
-        """Let go of a rollout's lines; its spans are counted on, for the certificate."""
-        rollout_id, rollout = known
-        self._bytes -= rollout.size
-        rollout.lines, rollout.size, rollout.forgotten = [], 0, True
-        self._tell(rollout_id, "it is more than the bytes that may be held")
 
     def _tell(self, rollout_id: str, because: str) -> None:
         self.evicted += 1
@@ -217,8 +261,15 @@ class OpenRollouts:
             )
 
     def _drop(self, rollout_id: str) -> None:
-        rollout = self._rollouts.pop(rollout_id, None)
-        self._bytes -= 0 if rollout is None else rollout.size
+        rollout = self._rollouts.pop(rollout_id)
+        for place in (self._done, self._running, self._kept, self._counted):
+            place.pop(rollout_id, None)
+        self._bytes -= rollout.size
+
+
+def _first(*places: dict[str, None]) -> str:
+    """The oldest of the first place that has any."""
+    return next(known for place in places for known in place)
 
 
 def _build(rollout_id: str, lines: list[bytes]) -> "Trajectory | None":

@@ -16,6 +16,7 @@ from art_otel import attributes
 from art_otel.tracing.guest import Guest, say_once
 from art_otel.tracing.processing.ancestors import remember
 from art_otel.tracing.processing.call_spans import is_call, was_call
+from art_otel.tracing.processing.child_exit import at_child_exit
 from art_otel.tracing.processing.membership import Membership, Running, key_of
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
@@ -60,6 +61,7 @@ class RolloutSpanProcessor(SpanProcessor):
         self._about = dict(about or {})
         self._lines = SpanLines()
         self._waiting = Waiting()
+        self._is_ended_with_child = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -166,7 +168,10 @@ class RolloutSpanProcessor(SpanProcessor):
         return True
 
     def _record_start(self, known: Running, *, calls: bool) -> None:
-        """Mark and count a start; that of a root, step and call is written, so that a crash leaves them unfinished."""
+        """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
+
+        That is a root's, step's and call's, and any in a process whose counts no certificate has.
+        """
         if known.rollout is None:
             return
         if known.is_root:
@@ -174,15 +179,15 @@ class RolloutSpanProcessor(SpanProcessor):
             known.span.set_attributes({name: value for name, value in self._about.items() if name not in said})
         else:
             known.span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
-        self.rollouts.started(known.rollout, is_root=known.is_root, parent=known.outer)
+        certified = self.rollouts.started(known.rollout, is_root=known.is_root, parent=known.outer)
         known.counted = True
-        if known.is_root or calls or attributes.STEP_INDEX in (known.span.attributes or {}):
+        if known.is_root or calls or not certified or attributes.STEP_INDEX in (known.span.attributes or {}):
             self.rollouts.add(known.rollout, self._write(self._line(start_of(known.span))))
 
     def _record_surroundings(self, known: Running, rollout: str) -> None:
         """Tell the assembler of the running spans around a nested rollout, which the spool will hold when they end."""
         for above in self.membership.outermost(known)[:-1]:
-            if above.rollout is not None and not above.is_root:
+            if above.rollout is not None:
                 self.rollouts.add(rollout, self._line(start_of(above.span)))
 
     def _end(self, span: ReadableSpan) -> None:
@@ -207,6 +212,8 @@ class RolloutSpanProcessor(SpanProcessor):
             self.rollouts.ended(known.rollout, self._write(line), is_root=known.is_root)
 
     def _write(self, line: bytes) -> bytes:
+        if not self._is_ended_with_child:
+            self._is_ended_with_child = at_child_exit(self.shutdown)
         if self.spool is not None:
             self.spool.write(line)
         return line
@@ -240,6 +247,7 @@ class RolloutSpanProcessor(SpanProcessor):
         self.membership.start_anew()
         self.rollouts.start_anew()
         self._guest.faults = 0
+        self._is_ended_with_child = False
 
 
 def _make_root(known: Running, mark: Mapping[str, str | bool]) -> str:

@@ -49,6 +49,7 @@ class Spool:
         self._patience = patience
         self._lock = threading.Lock()
         self._file: int | None = None
+        self._path = folder
         self._size = 0
         self._seen = 0
         """How much of the file was written when it was last seen in its folder."""
@@ -159,7 +160,8 @@ class Spool:
     def _open(self) -> None:
         self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         name = f"{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
-        self._file = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
+        self._path = self.folder / name
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
         self._size = self._seen = 0
         self._counts_links = os.fstat(self._file).st_nlink > 0  # some file systems of a network never do
         if self._was_removed:
@@ -199,10 +201,13 @@ class Spool:
         self._dropped += lost
         self._bytes -= len(lines)
 
-    def _close(self) -> None:
+    def _close(self, *, of_parent: bool = False) -> None:
+        """Close the file; one that nothing could be written to goes, if it is this process's."""
         if self._file is not None:
             try:
                 os.close(self._file)
+                if not self._size and not of_parent:
+                    self._path.unlink(missing_ok=True)
             except OSError as error:
                 logger.warning("art-otel: a file of the spool in %s: %s", self.folder, error)
             self._file = None
@@ -211,7 +216,7 @@ class Spool:
     def _start_anew(self) -> None:
         """After a fork: the file is the parent's, and the lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
-        self._close()
+        self._close(of_parent=True)
         self._written = self._dropped = self._bytes = 0
 
 

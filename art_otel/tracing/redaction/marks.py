@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from art_otel.tracing.redaction.patterns import SecretPattern
+from art_otel.tracing.redaction.patterns import ESCAPES, SecretPattern
 
 _RARE: Final = "-_@bBIJKzZ"
 _FOLD: Final = bytes(ord("-") if chr(code) in _RARE else code for code in range(256))
@@ -68,7 +68,7 @@ class _Folded:
     def around(self) -> str:
         """A regex for what follows the rare character, which fails fastest, and then for what stands before it."""
         whole, behind = re.escape(self.text), re.escape(self.text[self.rare + 1 :])
-        breaks = (rf"(?<![A-Za-z0-9]{whole})", rf"(?<=\\[-fnrt]{whole})", rf"(?<=\\u[0-9a-fA-F-]{{4}}{whole})")
+        breaks = (rf"(?<![A-Za-z0-9]{whole})", *(rf"(?<={_fold(escape).decode()}{whole})" for escape in ESCAPES))
         return rf"{behind}(?<={whole})(?:{'|'.join(breaks)})"
 
 

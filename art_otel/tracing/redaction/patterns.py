@@ -2,7 +2,8 @@ r"""SecretPattern: what one kind of secret looks like in a text.
 
 Invariant: searching takes time linear in the text, whatever it holds: nothing repeated can be divided in two ways, and
 looking ahead is bounded. Escapes of JSON count as what they stand for (`\nsk-…` begins with `sk-`), because texts hold
-pieces of JSON; so a pattern never needs to know how deep it stands in one.
+pieces of JSON; so a pattern never needs to know how deep it stands in one. So do those of URLs and of a terminal's
+colours, in which logs and answers of tools come.
 
 Sources: the vendors' documentation of their keys, RFC 6750 (bearer), RFC 7519 (JWT), RFC 7468 (PEM), RFC 3986 (URLs).
 """
@@ -26,9 +27,26 @@ class SecretPattern:
     marks: tuple[str, ...] = ()
 
 
+ESCAPES: Final = (
+    r"\\[bfnrt]",
+    r"\\u[0-9a-fA-Fb]{4}",
+    r"%[0-9a-fA-Fb]{2}",
+    # A terminal's colours, ESC[m, ESC[31m, ESC[01;31m, ESC[38;5;196m, and ESC[K after them; ESC may be spelled out.
+    "\x1b" + r"\[[mK]",
+    r"(?:1b|1B|33|\\e)\[[mK]",
+    r"[\[;][0-9][mK]",
+    r"[\[;][0-9]{2}[mK]",
+    r"[\[;][0-9]{3}[mK]",
+)
+"""What ends with a letter or a digit, which is none of the word behind it. Each has one length, for looking behind.
+
+Folding them as `Marks` folds texts gives regexes for folded texts: so hexadecimal digits are a range and a `b`.
+"""
+
+
 def begins(prefix: str) -> str:
     """A regex for a prefix of fixed length that begins a word."""
-    breaks = (rf"(?<![A-Za-z0-9]{prefix})", rf"(?<=\\[bfnrt]{prefix})", rf"(?<=\\u[0-9a-fA-F]{{4}}{prefix})")
+    breaks = (rf"(?<![A-Za-z0-9]{prefix})", *(rf"(?<={escape}{prefix})" for escape in ESCAPES))
     return rf"{prefix}(?:{'|'.join(breaks)})"
 
 
@@ -45,6 +63,7 @@ _QUOTED_API_KEY: Final = ("api_key", "API_KEY", "apiKey", "ApiKey")
 _SECRET_KEY: Final = ("secret_access_key", "SECRET_ACCESS_KEY", "secretAccessKey", "SecretAccessKey")
 _BEARER: Final = ("bearer", "Bearer", "BEARER")
 
+_BLANKS: Final = r"(?:[ \t]|%20)++"
 _QUOTE: Final = r"""\\*["']"""
 _ASSIGNED: Final = rf"""(?:(?:{_QUOTE})?\s*+[:=]\s*+(?P<quote>{_QUOTE})?|{_QUOTE}\s*+,\s*+(?P<after>{_QUOTE}))"""
 _ASSIGNED_TO_QUOTED: Final = rf"""{_QUOTE}\s*+[:=,]\s*+(?P<quoted>{_QUOTE})"""
@@ -119,14 +138,16 @@ BUILTIN_PATTERNS: Final[tuple[SecretPattern, ...]] = (
     SecretPattern(
         kind="bearer token",
         regex=re.compile(
-            rf"{_words(*_BEARER)}[ \t]++(?P<secret>"
+            rf"{_words(*_BEARER)}{_BLANKS}(?P<secret>"
             r"(?:(?=[A-Za-z._~+/-]{0,128}[0-9])[A-Za-z0-9._~+/-]{8,}|[A-Za-z0-9._~+/-]{20,})=*+)"
         ),
         marks=_BEARER,
     ),
     SecretPattern(
         kind="authorization",
-        regex=re.compile(rf"{begins('Basic')}[ \t]++(?P<secret>(?=[A-Za-z+/]{{0,128}}[0-9=])[A-Za-z0-9+/]{{8,}}=*+)"),
+        regex=re.compile(
+            rf"{begins('Basic')}{_BLANKS}(?P<secret>(?=[A-Za-z+/]{{0,128}}(?:[0-9=]|%3[dD]))[A-Za-z0-9+/]{{8,}}=*+)"
+        ),
         marks=("Basic",),
     ),
     SecretPattern(

@@ -5,6 +5,8 @@ context, and HTTP. Nothing here needs the SDK.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Token
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
@@ -44,6 +46,15 @@ def current_rollout_id(context: Context | None = None) -> str | None:
     return remote if isinstance(remote, str) and remote else None
 
 
+def detach(token: Token[Context]) -> None:
+    """Leave a context that was attached, as OTel does, which logs an error where that cannot be.
+
+    It cannot be where a coroutine is closed by whoever collects it: what it attached was attached in its own task only.
+    """
+    with suppress(ValueError):
+        token.var.reset(token)
+
+
 def in_context(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """The function as it would run here: give this to a thread or a pool, which start without a context.
 
@@ -57,6 +68,6 @@ def in_context(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         finally:
-            otel_context.detach(token)
+            detach(token)
 
     return run

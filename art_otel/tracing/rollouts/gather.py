@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 from opentelemetry import context as otel_context
 
 from art_otel.errors import UsageError
+from art_otel.tracing.rollouts.context import detach
 from art_otel.tracing.rollouts.gathering import Gathering, with_gathering
 from art_otel.tracing.rollouts.recorder import Recorder
 from art_otel.tracing.rollouts.running import RunningTrajectory
@@ -111,7 +112,7 @@ async def _run(work: Work, gathering: Gathering) -> object:
         result = function() if inspect.iscoroutinefunction(function) else await _in_thread(function)
         return await result if inspect.isawaitable(result) else result
     finally:
-        otel_context.detach(token)
+        detach(token)
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # what the app's function returns

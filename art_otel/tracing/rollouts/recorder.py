@@ -38,7 +38,7 @@ class Recorder(Protocol):
         ...
 
     def keep(self, rollout_id: str) -> None:
-        """Let go of a rollout that runs only after `release`, unless bounds are reached."""
+        """Let go of a rollout only after `release`, unless it is more than may be held."""
         ...
 
     def release(self, rollout_id: str) -> None:

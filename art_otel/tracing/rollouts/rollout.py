@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 
-from opentelemetry import context as otel_context
-
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.rollouts import scalars
-from art_otel.tracing.rollouts.context import running_trajectory
+from art_otel.tracing.rollouts.context import detach, running_trajectory
 from art_otel.tracing.rollouts.decorated import decorate
 from art_otel.tracing.rollouts.run import About, Run, begin
 from art_otel.tracing.rollouts.running import RunningTrajectory
@@ -56,7 +54,7 @@ class Rollout:
         found = next((known for known in self._open if known[0].running is here), None) or self._open[-1]
         self._open.remove(found)
         run, token = found
-        otel_context.detach(token)
+        detach(token)
         run.end(error)
 
     async def __aenter__(self) -> RunningTrajectory:

@@ -21,7 +21,7 @@ from art_otel.errors import UsageError
 from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.rollouts import scalars
 from art_otel.tracing.rollouts.certificate import certify
-from art_otel.tracing.rollouts.context import with_rollout
+from art_otel.tracing.rollouts.context import detach, with_rollout
 from art_otel.tracing.rollouts.forks import runs_here
 from art_otel.tracing.rollouts.gathering import Gathering, gathering_in, without_gathering
 from art_otel.tracing.rollouts.outcome import record_outcome
@@ -60,7 +60,7 @@ class Run:
             return call(*args, **kwargs)
         finally:
             self._context = otel_context.get_current()
-            otel_context.detach(token)
+            detach(token)
 
     async def inside_async(self, awaited: Awaitable[_R]) -> _R:
         """As `inside`, until it is there."""
@@ -69,7 +69,7 @@ class Run:
             return await awaited
         finally:
             self._context = otel_context.get_current()
-            otel_context.detach(token)
+            detach(token)
 
     def attach(self) -> Token[Context]:
         """Make the code from here on code of the rollout, until what this gave is detached."""

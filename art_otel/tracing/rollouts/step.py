@@ -13,7 +13,7 @@ from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span
 from art_otel import attributes
 from art_otel.tracing.guest import AS_GUEST, say_once
 from art_otel.tracing.rollouts import scalars
-from art_otel.tracing.rollouts.context import running_trajectory
+from art_otel.tracing.rollouts.context import detach, running_trajectory
 from art_otel.tracing.rollouts.outcome import record_outcome
 from art_otel.tracing.rollouts.rewarded import Rewarded
 from art_otel.tracing.rollouts.running import RunningTrajectory
@@ -63,7 +63,7 @@ class OpenStep:
         if self._opened is None:
             return
         (opened, token), self._opened = self._opened, None
-        otel_context.detach(token)
+        detach(token)
         with AS_GUEST:
             record_outcome(opened.span, error)
         with AS_GUEST:

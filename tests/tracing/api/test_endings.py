@@ -8,7 +8,6 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from art_otel import rollout
-from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.rollouts.run import About, begin
 
 
@@ -82,7 +81,6 @@ def test_an_exception_without_words(app):
         raise WordlessError
     found = app.stored()["agent"]
     assert (found.status, found.error) == ("error", "WordlessError")
-    AS_GUEST.faults -= 2
 
 
 def test_a_run_ends_once(app):
@@ -90,3 +88,57 @@ def test_a_run_ends_once(app):
     run.end()
     run.end(ValueError("again"))
     assert app.stored()["agent"].status == "ok"
+
+
+@pytest.mark.parametrize("make", ["trio.open_nursery", "anyio.create_task_group"])
+@pytest.mark.parametrize("limit", ["trio.move_on_after", "anyio.move_on_after"])
+def test_cancelled_by_trio(app, make, limit):
+    trio = pytest.importorskip("trio")
+
+    @rollout(name="waits")
+    async def waits() -> None:
+        app.ask("one")
+        await trio.sleep(60)
+
+    @rollout(name="waits in a group")
+    async def waits_in_a_group() -> None:
+        module, _, name = make.partition(".")
+        async with getattr(pytest.importorskip(module), name)() as group:
+            for _ in range(2):
+                group.start_soon(trio.sleep, 60)
+            await trio.sleep(60)
+
+    @rollout(name="fails meanwhile")
+    async def fails_meanwhile() -> None:
+        async with trio.open_nursery() as group:
+            group.start_soon(trio.sleep, 60)
+            try:
+                await trio.sleep(60)
+            finally:
+                raise ValueError("bad")
+
+    async def run() -> None:
+        module, _, name = limit.partition(".")
+        for agent in (waits, waits_in_a_group):
+            with getattr(pytest.importorskip(module), name)(0.01):
+                await agent()
+        with pytest.raises(ExceptionGroup), trio.move_on_after(0.01):
+            await fails_meanwhile()
+
+    trio.run(run)
+    found = {name: trajectory.status for name, trajectory in app.stored().items()}
+    assert found == {"waits": "cancelled", "waits in a group": "cancelled", "fails meanwhile": "error"}
+
+
+def test_a_group_is_cancelled_where_all_of_it_is(app):
+    cancelled = asyncio.CancelledError("x")
+    both = {
+        "cancelled": BaseExceptionGroup("g", [BaseExceptionGroup("h", [cancelled]), FutureCancelledError()]),
+        "failed": BaseExceptionGroup("g", [cancelled, ValueError("bad")]),
+    }
+    for name, error in both.items():
+        with pytest.raises(BaseExceptionGroup), rollout(name=name):
+            raise error
+    found = app.stored()
+    assert (found["cancelled"].status, found["cancelled"].error) == ("cancelled", "CancelledError: x")
+    assert (found["failed"].status, found["failed"].error) == ("error", "BaseExceptionGroup: g (2 sub-exceptions)")

@@ -79,6 +79,7 @@ def test_a_full_disk_costs_whole_lines_and_is_counted(tmp_path, monkeypatch, cap
     disk.left = 1 << 20
     assert spool.write(b"%063d\n" % 8)
     assert lines(tmp_path) == [b"%063d\n" % number for number in (0, 1, 2, 8)]
+    assert len(list(tmp_path.iterdir())) == 2, "no file that nothing could be written to"
     assert "spans are lost" in caplog.text
     assert "5 lost" in caplog.text
 
@@ -179,6 +180,19 @@ spool.write(b"parent again\\n")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"child\n", b"parent\nparent again\n"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_leaves_its_parent_s_empty_file_alone(tmp_path):
+    spool = Spool(tmp_path)
+    spool._open()
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_altered_line_costs_itself_only(tmp_path):

@@ -46,6 +46,14 @@ def test_without_the_variable_nothing_happens(tmp_path, value):
     assert not (tmp_path / ".art").exists()
 
 
+def test_it_is_said_once_that_otel_itself_is_off(tmp_path):
+    script = tmp_path / "app.py"
+    script.write_text(f"import art_otel{CALL}{CALL}")
+    found = run_command(tmp_path, *RUN, sys.executable, script, OTEL_SDK_DISABLED="true")
+    assert (found.code, found.spans) == (0, [])
+    assert found.errors == "art-otel: nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set\n"
+
+
 def test_run_traces_a_script(app, server):
     found = run_command(app.parent, *RUN, sys.executable, app, ART_OTEL_INSTRUMENTOR="openllmetry", **asking(server))
     assert (found.code, found.ended) == (0, ONE_CALL), found.errors

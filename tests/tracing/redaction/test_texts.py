@@ -87,9 +87,31 @@ def test_letters_written_as_escapes_hide_nothing(secret, only_the_first):
     assert not [word for word in canaries(secret) if word in json.loads(redacted)["a"]]
 
 
+ESC = "\x1b"
+COLOURS = [f"{ESC}[m", f"{ESC}[0m", f"{ESC}[01;31m{ESC}[K", f"{ESC}[38;5;196m", f"{ESC}[38;2;255;10;100m", f"{ESC}[2K"]
+SPELLED = [r"\033[1m", r"\e[0;31m", r"\x1b[K", r"\u001b[m", r"\u001B[32m"]
+CODED = ["%3Ftoken%3D", "%0a", "%20"]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("before", [*COLOURS, *SPELLED, *CODED])
+def test_what_is_coloured_or_coded_before_a_secret_hides_nothing(name, before):
+    kind, secret = SECRETS[name]
+    for text in (
+        f"KEY={before}{secret}{ESC}[m{ESC}[K",
+        f"a {json.dumps(before + secret)}",
+        json.dumps(before + secret),
+    ):
+        redacted = redact(text)
+        assert f"[redacted:{kind}]" in redacted
+        assert not [word for word in canaries(secret) if word in redacted]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("%20Bearer%20opensesame1%26", "%20Bearer%20[redacted:bearer token]%26"),
+        ("Authorization%3A%20Basic%20dXNlcjpwdzE%3D", "Authorization%3A%20Basic%20[redacted:authorization]%3D"),
         ('{"authorization": "opensesame"}', '{"authorization": "[redacted:authorization]"}'),
         ('{"X-Api-Key" : "a b"}', '{"X-Api-Key" : "[redacted:api key]"}'),
         ('{"api_key": "", "n": 1}', '{"api_key": "", "n": 1}'),
@@ -114,6 +136,8 @@ def test_headers_keys_and_urls(text, expected):
     [
         "",
         "The risk-averse task-force of disk-based sk-learn users asks for authorization: now.",
+        "[msk-cluster-production-1] [ask-me-anything-about-2024] 5mask-me-anything-about-2024 %task-force-of-2024",
+        "/search?q=Basic%20understanding%20of%20it&r=bearer%20bonds%20of%201990",
         "<div class='sk-toggleable__label-arrow'>",
         "an AKIA prefix, an AIza prefix, ghp_short, hf_hub, xoxb-, eyJ, a bearer of news, Basic understanding",
         "the header Authorization: <token> and api_key=os.environ['KEY']",
