@@ -16,8 +16,8 @@ from art_otel.conventions import Role
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, list_in_order
 from art_otel.spans.damage import Kind
 from art_otel.spans.tree import unite_deliveries
+from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.rewards import FoundRewards
-from art_otel.trajectories.rollouts import RolloutSpans
 
 EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"

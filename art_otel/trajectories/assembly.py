@@ -14,6 +14,7 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, rewards_of, role_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree, grow_tree
 from art_otel.trajectories.account import Account, count_idle, count_spans, set_aside_logs
+from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses, is_blind
 from art_otel.trajectories.joined_logs import join_logs
 from art_otel.trajectories.lineage import build_turns
@@ -21,7 +22,7 @@ from art_otel.trajectories.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.rewards import RewardKey, RewardScene, find_rewards, lead_judges
 from art_otel.trajectories.rollout_span import describe
-from art_otel.trajectories.rollouts import RolloutSpans, declared_id, find_rollouts, is_named_rollout
+from art_otel.trajectories.rollouts import declared_id, find_rollouts, is_named_rollout
 from art_otel.trajectories.standing import final_reward
 from art_otel.trajectories.trajectory import Reward, Trajectory
 

@@ -13,8 +13,8 @@ from art_otel import attributes
 from art_otel.calls import InferenceCall, Message
 from art_otel.conventions import Role, env_state_of, extra_of, integer, merge_calls, parse_call
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
+from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.requests import find_requests
-from art_otel.trajectories.rollouts import RolloutSpans
 from art_otel.trajectories.surroundings import Above, Surroundings
 
 

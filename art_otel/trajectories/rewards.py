@@ -17,8 +17,9 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import BadReward, GivenReward, Role, rewards_of, rewards_of_log
 from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree
+from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.recorded_calls import RecordedCalls, step_index
-from art_otel.trajectories.rollouts import Division, RolloutSpans, declared_id, is_reward_span, named_trace
+from art_otel.trajectories.rollouts import Division, declared_id, is_reward_span, named_trace
 from art_otel.trajectories.standing import final_reward
 from art_otel.trajectories.trajectory import Reward, Trajectory
 

@@ -1,4 +1,4 @@
-"""RolloutSpans: which spans belong to which rollout.
+"""Rollouts: which spans belong to which rollout.
 
 Invariant: every span of a tree is in exactly one rollout or in none, and each says which rollout it is nested in.
 A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
@@ -7,40 +7,21 @@ rollouts, else the root of a trace that has LLM calls below it. An id that was g
 nothing else tells where they belong.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import Role, integer
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.spans.clock import Running
-from art_otel.trajectories.rollout_span import attempt_of
+from art_otel.trajectories.candidates import Candidates, RolloutSpans
 
 _MARKS: Final = frozenset({attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, attributes.SPANS_ENDED})
 """Attributes of a rollout's own span."""
-
-_K = TypeVar("_K")
-
-
-class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
-    """The spans of one rollout and their keys. `root` is its own span, None when that is missing."""
-
-    rollout_id: str
-    root: Span | None
-    parent_rollout_id: str | None = None
-    spans: list[Span] = msgspec.field(default_factory=list[Span])
-    keys: list[SpanKey] = msgspec.field(default_factory=list[SpanKey])
-
-    @property
-    def order(self) -> tuple[str, str, str]:
-        """A sort key that no delivery changes."""
-        first = self.root or self.spans[0]
-        return (self.rollout_id, first.trace_id, first.span_id)
 
 
 class Division(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,57 +75,6 @@ def is_reward_span(span: Span) -> bool:
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)
 
 
-class _Candidates(msgspec.Struct, kw_only=True, eq=False):
-    """The rollouts of one id or of one trace, in the order they were found: those with a root come first.
-
-    What is asked of them is known once all that have a root are found.
-    """
-
-    tree: SpanTree
-    all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
-    rootless: RolloutSpans | None = None
-    _running: Running[RolloutSpans] | None = None
-    _by_trace: "dict[str, _Candidates] | None" = None
-    _by_attempt: "dict[int | None, _Candidates] | None" = None
-
-    def add(self, rollout: RolloutSpans) -> None:
-        self._running = None
-        self.all.append(rollout)
-        if rollout.root is None and self.rootless is None:
-            self.rootless = rollout
-
-    def of_trace(self, trace_id: str) -> "_Candidates | None":
-        """Those whose own span is in the trace."""
-        if self._by_trace is None:
-            self._by_trace = self._by(lambda root: root.trace_id)
-        return self._by_trace.get(trace_id)
-
-    def of_attempt(self, number: int) -> "_Candidates | None":
-        """Those that are attempts of this number."""
-        if self._by_attempt is None:
-            self._by_attempt = self._by(attempt_of)
-        return self._by_attempt.get(number)
-
-    def around(self, key: SpanKey) -> RolloutSpans | None:
-        """The rollout that was running when the span started, if just one was."""
-        if self._running is None:
-            self._running = Running(self._times())
-        return self._running.alone_at(self.tree.starts[key])
-
-    def _by(self, trait: Callable[[Span], _K]) -> "dict[_K, _Candidates]":
-        found: dict[_K, _Candidates] = {}
-        for rollout in self.all:
-            if rollout.root is not None:
-                found.setdefault(trait(rollout.root), _Candidates(tree=self.tree)).add(rollout)
-        return found
-
-    def _times(self) -> Iterator[tuple[int, int | None, RolloutSpans]]:
-        for rollout in self.all:
-            if rollout.root is not None:
-                first, root = self.tree.starts[rollout.root.key], rollout.root
-                yield first, None if root.end_ns is None else first + root.end_ns - root.start_ns, rollout
-
-
 class _Finder:
     def __init__(self, tree: SpanTree, roles: Mapping[SpanKey, Role], rollout_spans: Sequence[str]) -> None:
         self.tree = tree
@@ -162,8 +92,8 @@ class _Finder:
         self.globs = rollout_spans
         self.rollouts: list[RolloutSpans] = []
         self.by_root: dict[SpanKey, RolloutSpans] = {}
-        self.by_id: dict[str, _Candidates] = {}
-        self.by_trace: dict[str, _Candidates] = {}
+        self.by_id: dict[str, Candidates] = {}
+        self.by_trace: dict[str, Candidates] = {}
         self.placed: dict[SpanKey, RolloutSpans | None] = {}
 
     @cached_property
@@ -250,7 +180,7 @@ class _Finder:
         self.rollouts.append(rollout)
         for known, name in ((self.by_id, rollout_id), (self.by_trace, trace_id)):
             if name not in known:
-                known[name] = _Candidates(tree=self.tree)
+                known[name] = Candidates(tree=self.tree)
             known[name].add(rollout)
         if root is not None:
             self.by_root[root.key] = rollout
@@ -320,7 +250,7 @@ class _Finder:
         rollout.parent_rollout_id = None if outer is None else outer.rollout_id
         return rollout
 
-    def _run_of(self, key: SpanKey, runs: _Candidates) -> RolloutSpans | None:
+    def _run_of(self, key: SpanKey, runs: Candidates) -> RolloutSpans | None:
         """Of the runs of an id the one that a span is of: by trace, attempt and time, else the last.
 
         A reward that names a trace is of a run of that trace; None where there is none. None, too, for one that nothing
