@@ -119,11 +119,12 @@ def _join_late(recordings: list[_Recording], tree: SpanTree, surroundings: Surro
     for inner in sorted((one for one in recordings if one.heard is None), key=_end) if late else ():
         place = tree.parents.get(inner.spans[0].key)
         first, last = bisect_left(late, inner.start, key=_heard), bisect_right(late, inner.end, key=_heard)
-        for outer in late[first:last]:
+        for at in range(first, last):
+            outer = late[at]
             below = place is None or place in surroundings.inside(outer.spans[0].key)
-            if below and not outer.joined and _may_be_one(outer, inner):
+            if below and _may_be_one(outer, inner):
                 inner.spans = [*outer.spans, *inner.spans]
-                outer.joined = True
+                late.pop(at).joined = True
                 break
 
 

@@ -205,8 +205,16 @@ def _below_certificate(root: Span | None, spans: Sequence[Span]) -> int:
     expected = max((count for count in counted if count is not None), default=0)
     if expected <= 0:
         return 0
-    outside = sum(span.trace_id != root.trace_id and _is_given_aside(span) for span in spans)
+    outside = sum(_is_uncounted(span, root) for span in spans)
     return max(0, expected - (len(spans) - 1 - outside))
+
+
+def _is_uncounted(span: Span, root: Span) -> bool:
+    """Whether the root's process did not count the span: it is given aside, or of a service that guessed another id."""
+    declared = span.attributes.get(attributes.ROLLOUT_ID)
+    if declared is not None and declared != root.attributes.get(attributes.ROLLOUT_ID):
+        return True
+    return span.trace_id != root.trace_id and _is_given_aside(span)
 
 
 def _is_given_aside(span: Span) -> bool:

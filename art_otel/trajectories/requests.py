@@ -40,7 +40,7 @@ def _group(
         above = _calls_above(told, surroundings)
     if not above and not _repeats_ids(told.values()):
         return [[span] for span in inference]
-    return _unite(inference, told, tree, above)
+    return _unite(inference, told, tree, above, surroundings)
 
 
 def _calls_above(parsed: Collection[SpanKey], surroundings: Surroundings) -> dict[SpanKey, SpanKey]:
@@ -96,11 +96,12 @@ def _unite(
     parsed: Mapping[SpanKey, InferenceCall],
     tree: SpanTree,
     above: Mapping[SpanKey, SpanKey],
+    surroundings: Surroundings,
 ) -> list[list[Span]]:
     depths = _depths(parsed, above)
     # A span may start in the same nanosecond as its parent, so depth decides who is met first.
     outside_in = sorted(inference, key=lambda span: (depths[span.key], tree.order(span)))
-    outer_of = _outer_spans(inference, parsed, tree, above)
+    outer_of = _outer_spans(inference, parsed, tree, above, surroundings)
     group_of: dict[SpanKey, list[Span]] = {}
     by_response: dict[str, list[Span]] = {}
     groups: list[list[Span]] = []
@@ -140,12 +141,13 @@ def _outer_spans(
     parsed: Mapping[SpanKey, InferenceCall],
     tree: SpanTree,
     above: Mapping[SpanKey, SpanKey],
+    surroundings: Surroundings,
 ) -> dict[SpanKey, Span]:
     """For every span that repeats the request of one above it, that span.
 
     Of several requests below one span (a router that tried again) it stands for the one it answers with, else for the
     last that went as it did itself. One that was asked otherwise can be that request only when nothing below the span
-    answered before: what answers again at the end of an agent's run is the agent.
+    answered before, as what answers again at the end of an agent's run is the agent, and no tool made it.
     """
     rivals: dict[tuple[SpanKey, str], list[Span]] = {}
     outers: dict[SpanKey, Span] = {}
@@ -156,7 +158,8 @@ def _outer_spans(
             continue
         outer, place = tree.spans[outer_key], (outer_key, span.scope.name)
         recordings = (outer, parsed[outer_key], span, parsed[span.key])
-        if same_call(*recordings) or (place not in answered and same_answer(*recordings)):
+        repeats = place not in answered and same_answer(*recordings)
+        if same_call(*recordings) or (repeats and surroundings.is_passed_on(span.key, outer_key)):
             outers[span.key] = outer
             rivals.setdefault(place, []).append(span)
         if parsed[span.key].choices is not None:

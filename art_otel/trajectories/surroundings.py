@@ -48,6 +48,15 @@ class Surroundings:
             yield at
             at = None if at in self._rollouts else self._tree.parents.get(at)
 
+    def is_passed_on(self, key: SpanKey, outer: SpanKey) -> bool:
+        """Whether neither a tool nor an agent runs between a span and one above it."""
+        at = self._tree.parents.get(key)
+        while at is not None and at != outer:
+            if self._roles[at] in ("tool", "agent"):
+                return False
+            at = self._tree.parents.get(at)
+        return True
+
     def _ask(self, key: SpanKey) -> Above:
         path: list[SpanKey] = []
         at: SpanKey | None = key

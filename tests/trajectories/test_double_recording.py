@@ -139,6 +139,18 @@ def test_a_framework_s_span_around_the_client_s_has_its_answer_and_not_its_promp
     assert [message.content for message in call.input_messages] == ["be brief", "ok", "a"]
 
 
+@pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent"])
+def test_what_a_tool_asks_that_is_answered_the_same_is_another_call(tmp_path, operation):
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("framework", framework(2, 1, ["a"], "b")),
+        ("framework", make_span(3, 2, name="judge", attributes={"gen_ai.operation.name": operation})),
+        ("client", client(4, 3, ["c"], "b")),
+    )
+    assert [message.content for call in trajectory.calls for message in call.input_messages] == ["a", "c"]
+
+
 @pytest.mark.parametrize(
     ("known", "inner"),
     [

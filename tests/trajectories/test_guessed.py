@@ -36,6 +36,16 @@ def test_it_gives_way_to_the_rollout_around_it(tmp_path, mark):
     assert (found.rollout_id, found.reward, len(found.calls), found.complete) == ("r", 0.5, 1, True)
 
 
+def test_spans_of_the_service_stand_for_none_that_the_certificate_counted(tmp_path):
+    root = make_span(1, name="rollout x", attributes={ID: "r", "art.rollout.spans.started": 3})
+    counted = [chat_span(number, 1, ["q"], f"a{number}", attributes={ID: "r"}) for number in (7, 8)]
+    spans = [root, make_span(2, 1, name="POST", attributes={ID: "r"}), *service(3, 2)]
+    (whole,), _ = convert_spans(tmp_path / "whole", *spans, *counted)
+    (lost,), _ = convert_spans(tmp_path / "lost", *spans, counted[0])
+    assert whole.complete
+    assert lost.incomplete_reasons == {"spans missing": 1}
+
+
 def test_without_its_parent_it_is_a_rollout(tmp_path):
     (found,), _ = convert_spans(tmp_path, *service(3, 2))
     assert (found.rollout_id, found.name, len(found.calls), found.complete) == ("guess", "POST /", 1, True)

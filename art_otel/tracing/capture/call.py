@@ -24,7 +24,7 @@ from art_otel.tracing.capture.passing import Passing
 from art_otel.tracing.capture.request import messages, parameters
 from art_otel.tracing.guest import Guest
 from art_otel.tracing.processing.ancestors import path_up
-from art_otel.tracing.processing.call_spans import is_call_by_now
+from art_otel.tracing.processing.call_spans import is_call_by_now, runs_code
 
 CAPTURING: Final = Guest("a call could not be captured; its span has no exact tokens")
 _WAITING: Final = Guest("the span of a call could not wait for its answer")
@@ -172,10 +172,15 @@ class _Ending:
 
 
 def _call_spans(span: Span) -> Iterator[Span]:
-    """The span and those around it, the innermost first, that record an LLM call of its rollout and have not ended."""
+    """The span and those around it, the innermost first, that record an LLM call of its rollout and have not ended.
+
+    What a tool or an agent asks is not what the call around it asks.
+    """
     rollout = attributes_of(span).get(names.ROLLOUT_ID)
     for around in path_up(span.get_span_context()):
         if attributes_of(around).get(names.ROLLOUT_ID) != rollout:
             return
         if around.is_recording() and is_call_of_rollout(around):
             yield around
+        elif runs_code(around):
+            return

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Span
 
 from art_otel import spans
-from art_otel.conventions import may_be_call, may_tell_role, role_of
+from art_otel.conventions import Role, may_be_call, may_tell_role, role_of
 from art_otel.tracing.processing.span_parts import as_dict
 
 
@@ -20,11 +20,21 @@ def is_call(span: ReadableSpan) -> bool:
 
 
 def was_call(span: ReadableSpan) -> bool:
-    """Whether a span is an LLM call by all that it says. Most have nothing on them that could tell."""
+    """Whether a span is an LLM call by all that it says."""
+    return _role(span) == "inference"
+
+
+def runs_code(span: Span) -> bool:
+    """Whether a span is a tool's or an agent's, whose calls are its own."""
+    return isinstance(span, ReadableSpan) and _role(span) in ("tool", "agent")
+
+
+def _role(span: ReadableSpan) -> Role:
+    """What a span stands for. Most have nothing on them that could tell."""
     given = span.attributes or {}
     if not span.dropped_attributes and not may_tell_role(given):
-        return False
-    ended = spans.Span(
+        return "other"
+    said = spans.Span(
         trace_id="",
         span_id="",
         name=span.name,
@@ -35,7 +45,7 @@ def was_call(span: ReadableSpan) -> bool:
         scope=spans.Scope(name=_scope(span)),
         dropped_attributes_count=span.dropped_attributes,
     )
-    return role_of(ended) == "inference"
+    return role_of(said)
 
 
 def is_call_by_now(span: Span) -> bool:

@@ -191,9 +191,10 @@ class RolloutSpanProcessor(SpanProcessor):
                 self.rollouts.add(rollout, self._line(start_of(above.span)))
 
     def _end(self, span: ReadableSpan) -> None:
-        if attributes.ROLLOUT_ID in (span.attributes or {}):
-            span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
         known = self.membership.of(span)
+        is_ours = known is not None and (known.rollout is not None or known.is_aside)
+        if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
+            span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
         if known is None:
             return
         if known.rollout is None and not known.is_aside:

@@ -138,6 +138,18 @@ def test_a_call_around_another_rollout_has_none_of_its_tokens(app):
     assert app.call().choices is None
 
 
+@pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent"])
+def test_a_call_has_none_of_the_tokens_of_a_tool_that_it_runs(app, operation):
+    with (
+        app.client() as client,
+        app.rollout(),
+        app.tracer.start_as_current_span("chat", attributes=CALL),
+        app.tracer.start_as_current_span("search", attributes={"gen_ai.operation.name": operation}),
+    ):
+        client.chat.completions.create(**ASK)
+    assert app.call().choices is None
+
+
 def test_a_request_from_elsewhere_gives_nothing_to_the_call_it_comes_from(app):
     with app.client() as client, app.rollout(), app.tracer.start_as_current_span("chat", attributes=CALL) as around:
         ours = around.get_span_context()

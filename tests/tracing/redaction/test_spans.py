@@ -63,6 +63,19 @@ def test_no_canary_in_any_byte(name, tmp_path):
     assert json.loads(json.loads(span.attributes["arguments"])["of"])["the"][0].startswith("call ")
 
 
+def test_no_canary_in_a_span_that_lost_its_rollout_s_id_to_the_sdk_s_limit(tmp_path):
+    app = App(tmp_path, Redactor().redact)
+    tracer = app.provider.get_tracer("app")
+    marks = {"art.rollout.id": "r", "art.rollout.name": "x"}
+    with (
+        tracer.start_as_current_span("rollout x", attributes=marks),
+        tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}) as span,
+    ):
+        for number in range(200):
+            span.set_attribute(f"gen_ai.prompt.{number}.content", f"key {KEY}")
+    assert not [word for word in canaries(KEY) if word in app.everything()]
+
+
 def test_the_rest_of_the_span_stays(tmp_path):
     app = App(tmp_path, Redactor().redact, max_span_attributes=3, max_events=1, max_links=1)
     span = app.tracer.start_span("s", links=[Link(ELSEWHERE), Link(ELSEWHERE, {"key": KEY})], start_time=5)
