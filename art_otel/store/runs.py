@@ -28,7 +28,7 @@ from art_otel.store.grouping import FileLimits, RowGroupPlan, RowKeys, gather, p
 from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
 from art_otel.trajectories.trajectory import Trajectory
 
-_PIECE_BYTES: Final = 2 * 1024 * 1024
+_PIECE_BYTES: Final = 1024 * 1024
 
 _STRETCH_BYTES: Final = 32 * 1024 * 1024
 _STARTS: Final = "starts"
@@ -84,7 +84,7 @@ def _stretches(rows: Iterable[WeighedRow]) -> Iterator[list[WeighedRow]]:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of about 2 MiB, because encoding a group loads a piece of every run."""
+    """The batch in pieces of about 1 MiB: encoding a group loads a piece of every run, of which there may be 128."""
     count = ceil(batch.nbytes / _PIECE_BYTES)
     rows = ceil(batch.num_rows / count)
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
@@ -96,7 +96,7 @@ def merge_runs(
     """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
 
     Runs may still be made while they are asked for: each is looked at when it comes. Memory is that of about one row
-    group in each process, and of each run's stretches the keys of 2 MiB or of 256 rows. Raises StoreError for a file
+    group in each process, and of each run's stretches the keys of 1 MiB or of 256 rows. Raises StoreError for a file
     that is no run.
     """
     sorted_rows = [_begun(rows) for run in runs for rows in _sorted_rows(str(run))]
