@@ -138,7 +138,7 @@ def test_what_the_caller_counted_and_nobody_has_is_missing_all_the_same(tmp_path
     with caller.span("rollout task", rollout_id="r", rollout_spans_started=4, rollout_spans_ended=4), arriving():
         served(service)
     _, (found,) = together(service, caller.dump)
-    assert found.incomplete_reasons == {"spans missing": 2}
+    assert found.incomplete_reasons == {"spans missing": 4}
 
 
 def test_calls_below_one_span_of_another_process_are_one_rollout(tmp_path):
