@@ -67,19 +67,19 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         place = f"{reading.path}:{number}"
         if line is None:
             yield _too_long("line", "max_message_bytes").damage(place)
-        elif len(line) > _MAX_MARK_BYTES or line.strip(BETWEEN):  # an array may have a request a line
-            # Joined files have a byte order mark in any line.
-            yield from _read_from(lines, line.removeprefix(_BOM), place, records)
+        elif len(line) > _MAX_MARK_BYTES or bytes(line).strip(BETWEEN):  # an array may have a request a line
+            yield from _read_from(lines, line, place, records)
 
 
 FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads, cuts=CUT)
 
 
-def _read_from(lines: Lines, line: bytes, place: str, records: JsonRecords) -> Iterable[Record]:
+def _read_from(lines: Lines, view: memoryview, place: str, records: JsonRecords) -> Iterable[Record]:
     """Every record of a line, or of the document that it begins."""
     is_ascii = lines.is_ascii
-    if (decoded := _decode(line)) is not None:
-        return _read_decoded(decoded, line, place, records, is_ascii=is_ascii)
+    if (decoded := _decode(view)) is not None:
+        return _read_decoded(decoded, view, place, records, is_ascii=is_ascii)
+    line = bytes(view).removeprefix(_BOM)  # joined files have a byte order mark in any line
     alone = line.strip(BETWEEN)  # in a list of requests marks stand around it
     if (decoded := _decode(alone)) is not None:
         return _read_decoded(decoded, alone, place, records, is_ascii=is_ascii)
@@ -108,7 +108,7 @@ def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
         yield from read_line(line, f"{reading.path}:{number}", records)
 
 
-def _decode(line: bytes) -> list[otlp.Request] | None:
+def _decode(line: bytes | memoryview) -> list[otlp.Request] | None:
     """The requests of a line; None when it does not decode."""
     try:
         decoded = _REQUESTS.decode(line)
@@ -118,7 +118,12 @@ def _decode(line: bytes) -> list[otlp.Request] | None:
 
 
 def _read_decoded(
-    decoded: list[otlp.Request] | None, line: bytes, place: str, records: JsonRecords, *, is_ascii: bool = False
+    decoded: list[otlp.Request] | None,
+    line: bytes | memoryview,
+    place: str,
+    records: JsonRecords,
+    *,
+    is_ascii: bool = False,
 ) -> Iterable[Record]:
     """Every record of a line that was decoded. `is_ascii` says that somebody knows that it is."""
     found = _read(decoded, line, place, records, is_ascii=is_ascii)
@@ -128,17 +133,22 @@ def _read_decoded(
 
 
 def _read(
-    decoded: list[otlp.Request] | None, line: bytes, place: str, records: JsonRecords, *, is_ascii: bool = False
+    decoded: list[otlp.Request] | None,
+    line: bytes | memoryview,
+    place: str,
+    records: JsonRecords,
+    *,
+    is_ascii: bool = False,
 ) -> Iterator[Record]:
     if decoded is None or not (is_ascii or is_utf8(line)):
-        yield from _salvage_line(_modernise(line), place, records)
+        yield from _salvage_line(_modernise(bytes(line)), place, records)
         return
     requests = [part for request in decoded for part in request.parts]
-    if any(request.is_old for request in requests) and (modern := _modernise(line)) != line:
+    if any(request.is_old for request in requests) and (modern := _modernise(bytes(line))) != line:
         yield from _read(_decode(modern), modern, place, records)
         return
     records.reading.account.other_signals += sum(request.has_other_signal for request in requests)
-    if b":" in line and not any(request.is_otlp for request in requests):
+    if not any(request.is_otlp for request in requests) and b":" in bytes(line):
         yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").damage(place)
     for request in requests:
         yield from records.traces(request.resource_spans or request.batches or None, place)
