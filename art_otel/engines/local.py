@@ -79,8 +79,7 @@ def convert(conversion: Conversion) -> "ConversionReport":
         from art_otel.store import write_report  # noqa: PLC0415 # as above
 
         account = Account()
-        merge_runs(_made(tasks, accounts, account), conversion.out, encode=workers.run_few)
-        workers.dismiss()
+        merge_runs(_made(tasks, accounts, account), conversion.out, encode=workers.run_last)
         report = describe_conversion(joined.counts, account)
         write_report(report, conversion.out)
     return report

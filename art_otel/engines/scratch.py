@@ -50,10 +50,9 @@ class Scratch:
 
     def keep(self, name: str, record: object) -> None:
         """Write a record."""
-        path = self.folder / name
-        unfinished = self.new_folder() / name
+        unfinished = self.folder / f"{name}.{uuid4().hex}"
         unfinished.write_bytes(msgspec.msgpack.encode(record))
-        unfinished.replace(path)
+        unfinished.replace(self.folder / name)
 
     def remove(self) -> None:
         """Remove the folder, first what makes it one to go on with: nobody takes up a half of it."""

@@ -67,11 +67,6 @@ class Workers:
         gc.set_threshold(*self._thresholds)
         self._end()
 
-    def dismiss(self) -> None:
-        """Tell the workers that there is nothing more to do, so that they end while others go on."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-
     def run(self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]) -> Iterator[_Result]:
         """The results in the order of the tasks, which are begun at once. Raises what the function raises."""
         if self._pool is None:
@@ -89,6 +84,12 @@ class Workers:
             if len(ahead) > 2 * self.count:
                 yield self._result(ahead.popleft())
         yield from map(self._result, ahead)
+
+    def run_last(self, function: Callable[[_Task], _Result], tasks: Iterable[_Task]) -> Iterator[_Result]:
+        """As `run_few`, and then there is nothing more to do: the workers end while this process goes on."""
+        yield from self.run_few(function, tasks)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
 
     def advance(self, count: int) -> None:
         """Count bytes that this process read."""
