@@ -14,7 +14,7 @@ from art_otel.trajectories import Account, Trajectory, build_trajectories
 def assemble_bucket(bucket: Bucket) -> Account:
     """Assemble a bucket into its run."""
     account = Account()
-    write_run(_trajectories(bucket, account), bucket.run)
+    write_run(_trajectories(bucket, account), bucket.run, runs=bucket.runs)
     return account
 
 

@@ -44,7 +44,7 @@ Content: TypeAlias = tuple[Stored | Held, ...]
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be assembled into the file `run`.
+    """What is to be assembled into the file `run`, one of `runs`.
 
     `own` holds the bucket's traces, of which those in `moved` were taken to another bucket; `guests` holds traces that
     came from others. `kin` leads a trace to the one that stands for all that are kin to it, `rollouts` to the one that
@@ -59,6 +59,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     rollout_spans: Sequence[str]
     limits: Limits
     run: Path
+    runs: int = 1
 
 
 BUCKET_VERSION: Final = 3

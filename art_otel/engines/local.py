@@ -183,6 +183,7 @@ def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[B
             rollout_spans=tuple(conversion.rollout_spans),
             limits=conversion.limits,
             run=scratch.folder / f"run-{number:05d}",
+            runs=len(joined.own),
         )
         for number, (own, guests, moved, kin, rollouts) in enumerate(parts)
     ]

@@ -76,7 +76,8 @@ class RowGroupPlan(msgspec.Struct, Generic[BatchT], frozen=True, kw_only=True):
 
 def rows_of(keys: pa.RecordBatch, batch: BatchT) -> Iterator[RowKeys[BatchT]]:
     """The rows of a batch, of which `keys` has the columns KEYS at least."""
-    ids, attempts, traces, groups, weights = (keys.column(name).to_pylist() for name in KEYS)
+    ids, attempts, traces, groups, weights = [keys.column(name).to_pylist() for name in KEYS]
+    del keys  # the rows may be asked for much later, and it may hold the memory of all that was read with it
     for position, rollout_id in enumerate(ids):
         order = (rollout_id, attempts[position] or 0, traces[position])
         yield RowKeys(order, groups[position], weights[position], batch, position)

@@ -24,14 +24,21 @@ import pyarrow as pa
 from art_otel.errors import StoreError
 from art_otel.store.encode import BATCH_SCHEMA, WeighedRow, encode_batches, order_of, weighed_row
 from art_otel.store.encoded_group import EncodedGroup, encode_group_into
-from art_otel.store.grouping import FileLimits, RowGroupPlan, RowKeys, gather, plan_groups, rows_of
+from art_otel.store.grouping import KEYS, FileLimits, RowGroupPlan, RowKeys, gather, plan_groups, rows_of
 from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
 from art_otel.trajectories.trajectory import Trajectory
 
-_PIECE_BYTES: Final = 1024 * 1024
+_ALL_PIECES_BYTES: Final = 48 * 1024 * 1024
+"""Encoding a group loads a piece of every run."""
+
+_PIECE_BYTES: Final = 2 * 1024 * 1024
+_LEAST_PIECE_BYTES: Final = 256 * 1024
+"""Smaller ones take longer to describe than to write."""
 
 _STRETCH_BYTES: Final = 32 * 1024 * 1024
 _STARTS: Final = "starts"
+
+_KEYS_ONLY: Final = pa.ipc.IpcReadOptions(included_fields=[BATCH_SCHEMA.get_field_index(name) for name in KEYS])
 
 _BEGUN: Final = 256
 """Rows of which the keys are read when a run is made: all of it where rows are large."""
@@ -49,19 +56,21 @@ Encoder: TypeAlias = Callable[[Callable[[PiecePlan], EncodedGroup], Iterable[Pie
 """`map`, or what does the same with several processes. The results come in the order of the plans."""
 
 
-def write_run(trajectories: Iterable[Trajectory], path: str | Path) -> None:
-    """Write trajectories as a run for merge_runs, sorted: a scratch file in Arrow IPC.
+def write_run(trajectories: Iterable[Trajectory], path: str | Path, *, runs: int = 1) -> None:
+    """Write trajectories as one of about `runs` runs for merge_runs, sorted: a scratch file in Arrow IPC.
 
     It is not compressed: that would take as long as all the rest of it. Memory holds the rows of about 32 MiB, each in
-    the place of its trajectory, which takes more.
+    the place of its trajectory, which takes more. The more runs there are, the smaller are the pieces of each that
+    merge_runs loads at once.
     """
+    piece_bytes = max(_LEAST_PIECE_BYTES, min(_PIECE_BYTES, _ALL_PIECES_BYTES // runs))
     starts: list[int] = []
     count = 0
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, BATCH_SCHEMA) as writer:
         for rows in _stretches(map(weighed_row, trajectories)):
             starts.append(count)
             for batch in encode_batches(sorted(rows, key=order_of)):
-                for piece in _pieces(batch):
+                for piece in _pieces(batch, piece_bytes):
                     writer.write_batch(piece)
                     count += 1
         if len(starts) > 1:
@@ -83,9 +92,9 @@ def _stretches(rows: Iterable[WeighedRow]) -> Iterator[list[WeighedRow]]:
         yield stretch
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of about 1 MiB: encoding a group loads a piece of every run, of which there may be 128."""
-    count = ceil(batch.nbytes / _PIECE_BYTES)
+def _pieces(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of about `size` bytes."""
+    count = ceil(batch.nbytes / size)
     rows = ceil(batch.num_rows / count)
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
@@ -96,7 +105,7 @@ def merge_runs(
     """Merge runs of disjoint rollouts into the dataset that write_trajectories makes of all of them in order.
 
     Runs may still be made while they are asked for: each is looked at when it comes. Memory is that of about one row
-    group in each process, and of each run's stretches the keys of 1 MiB or of 256 rows. Raises StoreError for a file
+    group and one piece of each run in each process, and of each run's stretches the keys of a piece or of 256 rows. Raises StoreError for a file
     that is no run.
     """
     sorted_rows = [_begun(rows) for run in runs for rows in _sorted_rows(str(run))]
@@ -123,7 +132,8 @@ def _sorted_rows(run: str) -> list[Iterator[RowKeys[Piece]]]:
 
 
 def _keys(run: str, batches: Iterable[int]) -> Iterator[RowKeys[Piece]]:
-    with _opened(run) as reader:
+    """Read, not mapped: all runs are open at once, and what was looked at would stay in memory."""
+    with pa.OSFile(run) as file, pa.ipc.open_file(file, options=_KEYS_ONLY) as reader:
         for number in batches:
             yield from rows_of(reader.get_batch(number), Piece(run, number))
 
