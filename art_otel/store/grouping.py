@@ -135,13 +135,16 @@ def _weight(rows: Iterable[RowKeys[BatchT]]) -> int:
     return sum(row.weight for row in rows)
 
 
+def take_rows(plan: RowGroupPlan[BatchT], load: Callable[[BatchT], pa.RecordBatch]) -> pa.Table:
+    """The rows of a group as one table in the batches' schema."""
+    table = pa.Table.from_batches([load(piece.batch).slice(piece.first, piece.count) for piece in plan.slices])
+    return table if plan.order is None else call_function("take", [table, pa.array(plan.order, pa.int64())])
+
+
 def gather(plan: RowGroupPlan[BatchT], load: Callable[[BatchT], pa.RecordBatch]) -> pa.Table:
     """The rows of a group as one table in the file's schema."""
-    table = pa.Table.from_batches([load(piece.batch).slice(piece.first, piece.count) for piece in plan.slices])
-    if plan.order is not None:
-        table = call_function("take", [table, pa.array(plan.order, pa.int64())])
     indexes = pa.array(plan.group_indexes, pa.int64())
-    table = table.drop_columns([WEIGHT]).combine_chunks()
+    table = take_rows(plan, load).drop_columns([WEIGHT]).combine_chunks()
     return table.add_column(0, "group_index", indexes).replace_schema_metadata(SCHEMA.metadata)
 
 
