@@ -79,3 +79,14 @@ def test_any_number_of_readers_gives_the_same(tmp_path, count):
     assert shared == alone
     assert (tmp_path / "shared/part-00000.parquet").read_bytes() == (tmp_path / "alone/part-00000.parquet").read_bytes()
     assert shared_report == alone_report
+
+
+@pytest.mark.parametrize("blank", ["\n", "\r\n", "\n \t"])
+def test_millions_of_blank_lines_are_looked_at_once(blank, tmp_path):
+    first, last = list(lines())[:2]
+    dump = tmp_path / "in.jsonl"
+    dump.write_text(f"{first}\n" + blank * 2_000_000 + f"\n{RUBBISH}\n{last}\n", newline="")
+    shares = shares_of(dump, 3)
+    records = [record for share in shares for part in share for record in read_file(part, FileAccount(path=part.name))]
+    assert [type(record).__name__ for record in records] == ["Span", "Damage", "Span"]
+    assert records[1].path.startswith(f"{dump}:2000003")

@@ -8,6 +8,7 @@ from typing import Final
 _BLOCK_BYTES: Final = 1 << 19
 _LOOK: Final = 64
 _KEPT: Final = 32 << 20
+_BLANK_LINES: Final = re.compile(rb"(?:[^\S\n]*+\n)*+")
 LOOKAHEAD: Final = 1 << 12
 
 
@@ -41,6 +42,8 @@ class Lines:
                 number, self._number, self._at = self._number, self._number + 1, end
                 if line is None or not _is_blank(line):
                     yield number, line
+                else:
+                    self._pass_blank_lines()
                 if self._block is not block:  # `up_to` went on from here
                     block, are_ascii = self._block, self._block.isascii()
                 start = self._at
@@ -51,6 +54,13 @@ class Lines:
         line = self._end(memoryview(b""), 0)
         if line is None or not _is_blank(line):
             yield self._number, line
+
+    def _pass_blank_lines(self) -> None:
+        """Go on behind all that the block has here: somebody may write millions."""
+        found = _BLANK_LINES.match(self._block, self._at)
+        end = found.end() if found else self._at
+        self._number += self._block.count(b"\n", self._at, end)
+        self._at = end
 
     def up_to(self, begins: re.Pattern[bytes], line: bytes, limit: int) -> bytes | None:
         """The line given last, and all behind it up to where `begins` matches next: from there the lines go on.

@@ -17,12 +17,12 @@ BETWEEN: Final = SEPARATORS + codecs.BOM_UTF8
 _SIGNAL: Final = rb"resource(?:Spans|Logs|Metrics|Profiles)"
 REQUEST: Final = re.compile(
     rb'\{(?:\s*+"(?:(?:trace|result)"\s*+:\s*+\{\s*+"resourceSpans|batches|%b)"\s*+:'
-    rb'|(?:(?<=[\n\x1e]\{)|(?<=\n%b\{))[^\n]{0,2000}?"%b"\s*+:)' % (_SIGNAL, codecs.BOM_UTF8, _SIGNAL)
+    rb'|(?:(?<=[\n\x1e]\{)|(?<=\n%b\{))[^\n\x1e]{0,2000}?"%b"\s*+:)' % (_SIGNAL, codecs.BOM_UTF8, _SIGNAL)
 )
 """The beginning of a request: its first name tells it, or any name in the line or text of a sequence that it begins."""
 
-CUT: Final = re.compile(rb"(?<!:)(?<!:\s)\n(?=(?:%b|\x1e)?\s*+(?:%b))" % (codecs.BOM_UTF8, REQUEST.pattern))
-"""The end of a line behind which a request begins, and not what is inside an envelope."""
+CUT: Final = re.compile(rb"(?<!:)(?<!:\s)\n(?=(?:%b|\x1e)?[^\S\n]*+(?:%b))" % (codecs.BOM_UTF8, REQUEST.pattern))
+"""The end of the last line before a request, and not what is inside an envelope. Blank lines are looked at once."""
 
 _TAIL_BYTES: Final = 8
 
