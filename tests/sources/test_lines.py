@@ -25,9 +25,8 @@ def expected(data: bytes, limit: int):
 )
 def test_lines_are_numbered_and_bounded(monkeypatch, data, limit, block):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
-    found = Lines(io.BufferedReader(io.BytesIO(data), 7), limit)
-    told = [(number, None if line is None else bytes(line).removesuffix(b"\n")) for number, line in found]
-    assert told == list(expected(data, limit))
+    found = list(Lines(io.BufferedReader(io.BytesIO(data), 7), limit))
+    assert [(number, line and line.removesuffix(b"\n")) for number, line in found] == list(expected(data, limit))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -38,6 +37,6 @@ def test_lines_are_numbered_and_bounded(monkeypatch, data, limit, block):
 def test_only_ascii_is_called_ascii(monkeypatch, data, block):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
     found = Lines(io.BufferedReader(io.BytesIO(data), 7), 1000)
-    told = [(found.is_ascii, bytes(line).isascii()) for _, line in found if line is not None]
+    told = [(found.is_ascii, line.isascii()) for _, line in found if line is not None]
     assert all(is_ascii for called, is_ascii in told if called)
     assert not data.isascii() or all(called for called, _ in told)

@@ -15,9 +15,6 @@ LOOKAHEAD: Final = 1 << 12
 class Lines:
     """Each line that is not blank with its number; None instead of one longer than `limit` bytes, which is skipped.
 
-    A line is good until the next one is asked for: long ones stand one after the other in the same memory, because to
-    get it from the system anew for each takes a tenth of a conversion.
-
     `is_ascii` says that the line given last is ASCII; False: it may be none. It is asked of the bytes as they are read,
     because bytes of a long line have left the processor's cache when it ends.
     """
@@ -32,7 +29,16 @@ class Lines:
         self._long = bytearray()  # holds what earlier blocks had of a line that has not ended
         self._length = 0
 
-    def __iter__(self) -> Iterator[tuple[int, memoryview | None]]:
+    def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
+        for number, line in self.views():
+            yield number, None if line is None else bytes(line)
+
+    def views(self) -> Iterator[tuple[int, memoryview | None]]:
+        """The lines, each good until the next one is asked for.
+
+        Long ones stand one after the other in the same memory: to get it from the system anew for each takes a tenth of
+        a conversion.
+        """
         were_ascii = True
         while self._fill():
             block, start, are_ascii = self._block, self._at, self._block.isascii()

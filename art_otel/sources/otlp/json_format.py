@@ -63,7 +63,7 @@ def _detects(head: bytes) -> bool:
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = JsonRecords(reading)
     lines = Lines(stream, reading.limits.max_message_bytes)
-    for number, line in lines:
+    for number, line in lines.views():
         place = f"{reading.path}:{number}"
         if line is None:
             yield _too_long("line", "max_message_bytes").damage(place)
