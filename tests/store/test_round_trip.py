@@ -83,6 +83,9 @@ def test_a_run_holds_large_batches_in_pieces(tmp_path):
         pieces = [run.get_batch(number) for number in range(run.num_record_batches)]
     assert sum(piece.num_rows for piece in pieces) == 100
     assert max(piece.get_total_buffer_size() for piece in pieces) < 3 * 2**20
+    write_run(expected, tmp_path / "one_of_many.arrow", runs=100)
+    with pa.ipc.open_file((tmp_path / "one_of_many.arrow").read_bytes()) as run:
+        assert max(run.get_batch(number).nbytes for number in range(run.num_record_batches)) < 2**20
     write_trajectories(expected, tmp_path / "direct")
     merge_runs([tmp_path / "even.arrow", tmp_path / "odd.arrow"], tmp_path / "merged")
     assert contents(tmp_path / "merged") == contents(tmp_path / "direct")
@@ -96,6 +99,7 @@ def test_a_run_that_memory_could_not_hold_at_once_is_sorted_in_stretches(tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("art_otel.store.runs._STRETCH_BYTES", size)
         write_run((expected[number] for number in numbers), folder / "one.arrow")
+    assert [path.name for path in folder.iterdir()] == ["one.arrow"]
     write_trajectories(expected, folder / "direct", limits=SMALL)
     merge_runs([folder / "one.arrow"], folder / "merged", limits=SMALL)
     assert contents(folder / "merged") == contents(folder / "direct")

@@ -7,7 +7,11 @@ from typing import Final
 
 _BLOCK_BYTES: Final = 1 << 19
 _LOOK: Final = 64
+"""Bytes that tell of most lines that they are not blank."""
+
 _KEPT: Final = 32 << 20
+"""Bytes of a long line that may be kept for the next one; more are given back."""
+
 _BLANK_LINES: Final = re.compile(rb"(?:[^\S\n]*+\n)*+")
 LOOKAHEAD: Final = 1 << 12
 
