@@ -1,5 +1,7 @@
 """Condensed spans expand to what they were, and nobody remembers more than a few texts."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from art_otel.engines import buckets as buckets_module
 from art_otel.engines import condense
 from art_otel.engines.buckets import Buckets, Held, read_bucket, size_of, weigh_traces
-from art_otel.spans import Span
+from art_otel.spans import Resource, Span
 
 LONG, MEMORY = 24, 400
 
@@ -18,6 +20,9 @@ def small_texts(monkeypatch):
     monkeypatch.setattr(condense, "LONG", LONG)
     monkeypatch.setattr(condense, "MEMORY", MEMORY)
 
+
+RESOURCES = [Resource(), *(Resource(attributes={"pod": name * 40}) for name in ("a", "b", "b"))]
+"""One that is small, and three that are worth an entry, of which two are equal."""
 
 pieces = st.text(st.sampled_from('ab:"é🙂'), min_size=1, max_size=40)
 
@@ -45,6 +50,7 @@ def many_spans(draw):
                 start_ns=number,
                 end_ns=None,
                 attributes=attributes,
+                resource=draw(st.sampled_from(RESOURCES)),
             )
         )
     return spans
@@ -83,6 +89,7 @@ def test_a_bucket_gives_its_records_and_their_whole_weight(tmp_path_factory, spa
         buckets.add(0, span)
     content = buckets.content(0)
     assert list(read_bucket(content)) == spans
+    assert list(read_bucket(content, {"2" * 32})) == [span for span in spans if span.trace_id == "2" * 32]
     weights = weigh_traces(content, 100)
     assert sum(weight.spans for weight in weights.values()) == len(spans)
     assert sum(weight.different for weight in weights.values()) == len({span.key for span in spans})
@@ -91,6 +98,26 @@ def test_a_bucket_gives_its_records_and_their_whole_weight(tmp_path_factory, spa
     if len(once) == len(spans):
         assert sum(weight.bytes for weight in weights.values()) == size_of(content)
     assert size_of(content) >= sum(len(msgspec.msgpack.encode(span)) for span in spans)
+
+
+def test_a_resource_stands_once_before_all_that_have_it():
+    resource = Resource(attributes={"pod": "x" * 100_000})
+    content = bucket_of_one(
+        [
+            Span(trace_id="1" * 32, span_id=f"{at:016x}", name="x", start_ns=1, end_ns=2, resource=resource)
+            for at in range(1, 99)
+        ]
+    )
+    assert sum(len(piece.data) for piece in content) < 120_000
+    assert size_of(content) > 98 * 100_000, "limits count it with each span, as if it stood there"
+    assert len({id(record.resource) for record in read_bucket(content)}) == 1
+
+
+def bucket_of_one(spans):
+    buckets = Buckets(Path(), 1, budget=1 << 20)
+    for span in spans:
+        buckets.add(0, span)
+    return buckets.content(0)
 
 
 def test_a_conversation_takes_what_is_new_of_it(monkeypatch):
