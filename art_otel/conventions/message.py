@@ -7,6 +7,7 @@ Responses items, GenAI's messages with `parts`
 """
 
 import json
+from collections.abc import Sequence
 from typing import Final, cast
 
 import msgspec
@@ -100,15 +101,17 @@ def is_blank(message: Message) -> bool:
     return said == _NOTHING_SAID and not message.tool_calls
 
 
-def join(first: Message, second: Message) -> Message:
-    """Two messages of one role as the one that was sampled."""
+def join(messages: Sequence[Message]) -> Message:
+    """Messages of one role as the one that was sampled. One alone stays as it is."""
+    if len(messages) == 1:
+        return messages[0]
     draft = Draft()
-    for message in (first, second):
+    for message in messages:
         draft.add_all(msgspec.json.decode(message.parts) if message.parts else message.content)
         draft.reasoning += [message.reasoning] if message.reasoning else []
         draft.refusals += [message.refusal] if message.refusal else []
         draft.tool_calls += message.tool_calls
-    return draft.message(role=first.role, name=first.name or second.name)
+    return draft.message(role=messages[0].role, name=next((one.name for one in messages if one.name), None))
 
 
 class Draft:

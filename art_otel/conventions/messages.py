@@ -4,8 +4,8 @@ Invariant: a list is read whole or not at all (ParseError), because a prompt wit
 thing. A prompt that goes on with an earlier one shares its messages, and each message's JSON is parsed once.
 """
 
-from functools import lru_cache, reduce
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, groupby
 from typing import Final
 
 import msgspec
@@ -87,15 +87,15 @@ _remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
 
 def coalesce(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Adjacent assistant messages as one, which is what was sampled where an API records one item a message."""
-    return tuple(reduce(_coalesced, messages, list[Message]()))
+    done: list[Message] = []
+    for is_sampled, adjacent in groupby(messages, key=_is_assistants):
+        run = list(adjacent)
+        done += [join(run)] if is_sampled else run
+    return tuple(done)
 
 
-def _coalesced(done: list[Message], message: Message) -> list[Message]:
-    if done and done[-1].role == message.role == "assistant":
-        done[-1] = join(done[-1], message)
-    else:
-        done.append(message)
-    return done
+def _is_assistants(message: Message) -> bool:
+    return message.role == "assistant"
 
 
 def with_instructions(

@@ -17,7 +17,7 @@ from art_otel.calls import InferenceCall
 from art_otel.store.art import ArtMessage, art_messages, art_metadata
 from art_otel.store.json_text import json_text, list_of, object_of, object_text
 from art_otel.store.prompts import Prompt, rebuild_prompts
-from art_otel.store.stored_calls import StoredCall, restore_call, store_call
+from art_otel.store.stored_calls import StoredCall, restore_call, store_calls
 from art_otel.store.stored_turns import StoredTurn, restore_choices, restore_turns, store_turns
 from art_otel.trajectories.trajectory import PolicyVersions, Reward, Status, Trajectory, Turn
 
@@ -66,7 +66,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 def store_trajectory(trajectory: Trajectory) -> Row:
     """The row of a trajectory. Raises what msgspec does for metadata and the like that are no JSON values."""
     toolsets: dict[str, int] = {}
-    calls = tuple([store_call(call, toolsets) for call in trajectory.calls])
+    calls = store_calls(trajectory.calls, toolsets)
     metadata, nested = art_metadata(trajectory.metadata)
     reasons = trajectory.incomplete_reasons.items()
     return Row(  # by position, in the order of its fields: by name takes five times as long

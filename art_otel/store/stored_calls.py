@@ -4,7 +4,7 @@ Invariant: what the turns say of a call (its prompt and its choices) is not stor
 several calls had is stored once in the row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -43,8 +43,30 @@ class StoredCall(msgspec.Struct, frozen=True, gc=False):
     extra: str | None
 
 
-def store_call(call: InferenceCall, toolsets: dict[str, int]) -> StoredCall:
-    """The stored call; `toolsets` numbers the lists of tools met so far, by their JSON text."""
+def store_calls(calls: Sequence[InferenceCall], toolsets: dict[str, int]) -> tuple[StoredCall, ...]:
+    """The stored calls; `toolsets` numbers the lists of tools met so far, by their JSON text."""
+    shared = _SharedTexts()
+    return tuple([_store_call(call, toolsets, shared) for call in calls])
+
+
+class _SharedTexts:
+    """JSON texts of objects that several calls may share, as those of a step do, each written once.
+
+    The calls keep the objects for as long as their ids are known here.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str | None] = {}
+
+    def of(self, value: Mapping[str, Value]) -> str | None:
+        if not value:
+            return None
+        if id(value) not in self._texts:
+            self._texts[id(value)] = object_text(value)
+        return self._texts[id(value)]
+
+
+def _store_call(call: InferenceCall, toolsets: dict[str, int], shared: _SharedTexts) -> StoredCall:
     return StoredCall(  # by position, in the order of its fields: by name takes five times as long
         call.trace_id,
         call.span_id,
@@ -68,8 +90,8 @@ def store_call(call: InferenceCall, toolsets: dict[str, int]) -> StoredCall:
         call.dropped_attributes,
         call.cut,
         call.conventions,
-        object_text(call.env_state),
-        object_text(call.extra),
+        shared.of(call.env_state),
+        shared.of(call.extra),
     )
 
 

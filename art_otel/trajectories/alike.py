@@ -11,6 +11,7 @@ is around one that ran when its first token came, of which it tells after its en
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -36,6 +37,18 @@ class _Recording(msgspec.Struct, kw_only=True, eq=False):
     end: int
     heard: int | None
     joined: bool = False
+
+
+class _Late(NamedTuple):
+    """A recording that tells of a moment after its end. `order` tells apart those that tell of one moment."""
+
+    heard: int
+    order: int
+    recording: _Recording
+
+
+_Maker: TypeAlias = tuple[frozenset[str], bool]
+"""Which instrumentors made a recording, and whether it knows the response's id."""
 
 
 def join_alike(
@@ -115,23 +128,42 @@ def _join(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundin
 
 def _join_late(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundings) -> None:
     """Give each to one that tells of a moment when it ran: in the order of both, which joins as many as can be."""
-    late = sorted((one for one in recordings if one.heard is not None), key=_heard)
+    late: dict[_Maker, list[_Late]] = {}
+    for order, outer in enumerate(sorted((one for one in recordings if one.heard is not None), key=_heard)):
+        late.setdefault(_maker(outer), []).append(_Late(outer.heard or 0, order, outer))
     for inner in sorted((one for one in recordings if one.heard is None), key=_end) if late else ():
         place = tree.parents.get(inner.spans[0].key)
-        first, last = bisect_left(late, inner.start, key=_heard), bisect_right(late, inner.end, key=_heard)
-        for at in range(first, last):
-            outer = late[at]
-            below = place is None or place in surroundings.inside(outer.spans[0].key)
-            if below and _may_be_one(outer, inner):
-                inner.spans = [*outer.spans, *inner.spans]
-                late.pop(at).joined = True
-                break
+        fitting = [listed for maker, listed in late.items() if _may_be_around(maker, inner)]
+        found = [first for listed in fitting for first in _first_late(listed, inner, place, surroundings)]
+        if found:
+            outer = min(found).recording
+            listed = late[_maker(outer)]
+            del listed[bisect_left(listed, min(found))]
+            outer.joined = True
+            inner.spans = [*outer.spans, *inner.spans]
 
 
-def _may_be_one(outer: _Recording, inner: _Recording) -> bool:
-    if (outer.has_id and inner.has_id) or not outer.scopes.isdisjoint(inner.scopes):
-        return False
-    return same_tool_calls(outer.choices, inner.choices)
+def _first_late(
+    listed: Sequence[_Late], inner: _Recording, place: SpanKey | None, surroundings: Surroundings
+) -> Sequence[_Late]:
+    """The first of one maker's that can be of the inner one's request, if there is one."""
+    first, last = bisect_left(listed, inner.start, key=_moment), bisect_right(listed, inner.end, key=_moment)
+    for at in range(first, last):
+        outer = listed[at].recording
+        below = place is None or place in surroundings.inside(outer.spans[0].key)
+        if below and same_tool_calls(outer.choices, inner.choices):
+            return listed[at : at + 1]
+    return ()
+
+
+def _maker(recording: _Recording) -> _Maker:
+    return recording.scopes, recording.has_id
+
+
+def _may_be_around(maker: _Maker, inner: _Recording) -> bool:
+    """Whether other instrumentors made it, and at most one of both knows the response's id."""
+    scopes, has_id = maker
+    return not (has_id and inner.has_id) and scopes.isdisjoint(inner.scopes)
 
 
 def _united(outer: _Recording, inner: _Recording) -> _Recording:
@@ -152,10 +184,10 @@ class _Around:
     def __init__(self, places: Collection[SpanKey | None], surroundings: Surroundings) -> None:
         self._places = places
         self._surroundings = surroundings
-        self._lists: dict[tuple[frozenset[str], bool], dict[SpanKey | None, list[_Recording]]] = {}
+        self._lists: dict[_Maker, dict[SpanKey | None, list[_Recording]]] = {}
 
     def add(self, recording: _Recording) -> None:
-        lists = self._lists.setdefault((recording.scopes, recording.has_id), {})
+        lists = self._lists.setdefault(_maker(recording), {})
         insort(lists.setdefault(None, []), recording, key=_end)
         for above in self._surroundings.inside(recording.spans[0].key):
             if above in self._places:
@@ -163,8 +195,8 @@ class _Around:
 
     def take(self, inner: _Recording, place: SpanKey | None) -> _Recording | None:
         """The shortest around the inner one that can be of its request."""
-        for (scopes, has_id), lists in self._lists.items():
-            if (has_id and inner.has_id) or not scopes.isdisjoint(inner.scopes):
+        for maker, lists in self._lists.items():
+            if not _may_be_around(maker, inner):
                 continue
             listed = lists.get(place, [])
             first = bisect_left(listed, inner.end, key=_end)
@@ -178,6 +210,10 @@ class _Around:
 
 def _heard(recording: _Recording) -> int:
     return recording.heard or 0
+
+
+def _moment(late: _Late) -> int:
+    return late.heard
 
 
 def _end(recording: _Recording) -> int:

@@ -8,7 +8,9 @@ position finds the candidates; comparing identities then confirms them. Where ev
 it, as in most rollouts, there is but one candidate of each length and nothing to look up.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -105,25 +107,65 @@ def _look_up_origins(calls: Sequence[InferenceCall]) -> list[Origin]:
         if call.input_messages is not None:
             for position, choice in enumerate(call.choices or ()):
                 samples.setdefault(prompts.extend(prefixes[index][-1], choice.message), []).append((index, position))
-    return [_origin(index, calls, chains, samples) for index, chains in enumerate(prefixes)]
+    rivals = {chain: _Rivals(found, calls) for chain, found in samples.items()}
+    return [_origin(index, calls, chains, rivals) for index, chains in enumerate(prefixes)]
 
 
 def _origin(
-    index: int, calls: Sequence[InferenceCall], chains: Sequence[int], samples: Mapping[int, Sequence[Sample]]
+    index: int, calls: Sequence[InferenceCall], chains: Sequence[int], rivals: Mapping[int, "_Rivals"]
 ) -> Origin:
     drifted_from: Sample | None = None
     for chain in reversed(chains):
-        candidates = samples.get(chain)
-        if not candidates:
+        found = rivals.get(chain)
+        if found is None:
             continue
-        ranked = candidates
-        if len(candidates) > 1:
-            ranked = sorted(candidates, key=lambda sample: _preference(sample, index, calls), reverse=True)
-        for sample in ranked:
+        first = found.preferred(index)
+        if _tokens_continue(calls[index], calls[first[0]], first[1]):
+            return Origin(parent=first, drifted_from=drifted_from)
+        for sample in found.others(index):
             if _tokens_continue(calls[index], calls[sample[0]], sample[1]):
                 return Origin(parent=sample, drifted_from=drifted_from)
-        drifted_from = drifted_from or ranked[0]
+        drifted_from = drifted_from or first
     return Origin(drifted_from=drifted_from)
+
+
+class _Rivals:
+    """The samples of equal paths. They are ordered for one call only where its token ids refuse the first of them."""
+
+    def __init__(self, samples: list[Sample], calls: Sequence[InferenceCall]) -> None:
+        self._samples = samples
+        self._calls = calls
+
+    @cached_property
+    def _alike(self) -> Mapping[tuple[str | None, ...], Sequence[Sample]]:
+        """Those of one reasoning and agent, of one reasoning, of one agent, and all, each in the order of the calls."""
+        found: dict[tuple[str | None, ...], list[Sample]] = {}
+        for sample in sorted(self._samples, key=lambda sample: (sample[0], -sample[1])):
+            call = self._calls[sample[0]]
+            for kind in _kinds(choice_at(call, sample[1]).message.reasoning, call.agent):
+                found.setdefault(kind, []).append(sample)
+        return found
+
+    def preferred(self, index: int) -> Sample:
+        """The sample that `_preference` puts first for a call."""
+        if len(self._samples) == 1:
+            return self._samples[0]
+        place = len(self._calls[self._samples[0][0]].input_messages or ())  # of equal paths
+        repeated = (self._calls[index].input_messages or ())[place]
+        kinds = _kinds(repeated.reasoning, self._calls[index].agent)
+        alike = next(self._alike[kind] for kind in kinds if kind in self._alike)
+        return alike[bisect_left(alike, (index,)) - 1]  # the last where all are later
+
+    def others(self, index: int) -> list[Sample]:
+        """All but the preferred sample, by preference."""
+        if len(self._samples) == 1:
+            return []
+        return sorted(self._samples, key=lambda sample: _preference(sample, index, self._calls), reverse=True)[1:]
+
+
+def _kinds(reasoning: str | None, agent: str | None) -> Sequence[tuple[str | None, ...]]:
+    """What a sample may have in common with the message that repeats it, the most first."""
+    return (("both", reasoning, agent), ("reasoning", reasoning), ("agent", agent), ("neither",))
 
 
 def _preference(sample: Sample, index: int, calls: Sequence[InferenceCall]) -> tuple[bool, bool, bool, int, int]:

@@ -11,11 +11,11 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall, Message
-from art_otel.conventions import Role, env_state_of, extra_of, integer, merge_calls, parse_call
-from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
+from art_otel.conventions import Role, integer, merge_calls, parse_call
+from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.requests import find_requests
-from art_otel.trajectories.surroundings import Above, Surroundings
+from art_otel.trajectories.surroundings import Surroundings
 
 
 class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,21 +57,23 @@ def _record(
     for group in find_requests(parsed, tree, surroundings):
         outermost = group[0]
         merged = parsed[outermost] if len(group) == 1 else merge_calls([parsed[key] for key in group])
-        calls.append(_in_context(merged, spans[outermost], surroundings.above(outermost)))
+        calls.append(_in_context(merged, spans[outermost], surroundings))
         for key in group:
             call_of[key] = merged.span_id
     resumed, unresolved = _resume(calls)
     return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
 
 
-def _in_context(call: InferenceCall, span: Span, above: Above) -> InferenceCall:
+def _in_context(call: InferenceCall, span: Span, surroundings: Surroundings) -> InferenceCall:
     """Add what the spans above the call know: agent, step, environment state."""
+    above = surroundings.above(span.key)
     step = span if attributes.STEP_INDEX in span.attributes else above.step
     if above.agent is None and step is None:
         return call
     state, extra = call.env_state, call.extra
     if step is not None and step is not span:
-        state, extra = {**env_state_of(step), **state}, {**extra_of(step), **extra}
+        said = surroundings.said(step)
+        state, extra = _added(said.env_state, state), _added(said.extra, extra)
     return msgspec.structs.replace(
         call,
         agent=above.agent if above.agent is not None else call.agent,
@@ -79,6 +81,11 @@ def _in_context(call: InferenceCall, span: Span, above: Above) -> InferenceCall:
         env_state=state,
         extra=extra,
     )
+
+
+def _added(known: Mapping[str, Value], own: Mapping[str, Value]) -> Mapping[str, Value]:
+    """What is known and what is a call's own; the calls that have nothing of their own share what is known."""
+    return {**known, **own} if own else known
 
 
 def step_index(span: Span) -> int | None:

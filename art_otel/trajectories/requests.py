@@ -5,7 +5,11 @@ describe the same. Nesting and response ids tell; where an id is unknown and not
 was asked and answered.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import is_method, only_asks, same_answer, same_call, same_model
@@ -102,24 +106,69 @@ def _unite(
     # A span may start in the same nanosecond as its parent, so depth decides who is met first.
     outside_in = sorted(inference, key=lambda span: (depths[span.key], tree.order(span)))
     outer_of = _outer_spans(inference, parsed, tree, above, surroundings)
-    group_of: dict[SpanKey, list[Span]] = {}
-    by_response: dict[str, list[Span]] = {}
-    groups: list[list[Span]] = []
+    group_of: dict[SpanKey, _Group] = {}
+    by_response: dict[str, _Answering] = {}
+    groups: list[_Group] = []
     for span in outside_in:
         response_id = parsed[span.key].response_id
-        outer = outer_of.get(span.key)
-        twins = by_response.get(response_id or "", [])
-        met = outer or next((other for other in twins if _overlap(other, span)), None)
-        group = [] if met is None else group_of[met.key]
-        if any(member.scope.name == span.scope.name and member.name == span.name for member in group):
-            group = []
-        if not group:
+        twins = None if response_id is None else by_response.setdefault(response_id, _Answering())
+        met = outer_of.get(span.key) or (twins and twins.overlapping(span))
+        group = None if met is None else group_of[met.key]
+        if group is None or (span.scope.name, span.name) in group.makers:
+            group = _Group()
             groups.append(group)
-        group.append(span)
+        group.add(span)
         group_of[span.key] = group
-        if response_id is not None:
-            by_response.setdefault(response_id, []).append(span)
-    return groups
+        if twins is not None:
+            twins.add(span)
+    return [group.spans for group in groups]
+
+
+class _Group(msgspec.Struct, eq=False):
+    """The spans of one request, and by which scopes and names they are."""
+
+    spans: list[Span] = []
+    makers: set[tuple[str, str]] = msgspec.field(default_factory=set[tuple[str, str]])
+
+    def add(self, span: Span) -> None:
+        self.spans.append(span)
+        self.makers.add((span.scope.name, span.name))
+
+
+class _Latest(NamedTuple):
+    """The latest end of several spans, by which scope that is, and the latest of the others."""
+
+    end: int = -1
+    scope: str | None = None
+    other: int = -1
+
+    def but_for(self, scope: str) -> int:
+        """The latest end of what is not of a scope."""
+        return self.other if scope == self.scope else self.end
+
+    def extended(self, end: int, scope: str) -> "_Latest":
+        """With one more span."""
+        if scope == self.scope:
+            return self._replace(end=max(end, self.end))
+        return _Latest(end, scope, self.end) if end > self.end else self._replace(other=max(end, self.other))
+
+
+class _Answering(msgspec.Struct, eq=False):
+    """The spans of one response id, and the latest ends up to each of them: any number may have one id."""
+
+    spans: list[Span] = []
+    latest: list[_Latest] = []
+
+    def add(self, span: Span) -> None:
+        if span.end_ns is not None:
+            before = self.latest[-1] if self.latest else _Latest()
+            self.spans.append(span)
+            self.latest.append(before.extended(span.end_ns, span.scope.name))
+
+    def overlapping(self, span: Span) -> Span | None:
+        """The first of another scope and at the same time: two instrumentors can have seen one request."""
+        at = bisect_right(self.latest, span.start_ns, key=lambda latest: latest.but_for(span.scope.name))
+        return self.spans[at] if at < len(self.spans) else None
 
 
 def _depths(keys: Iterable[SpanKey], above: Mapping[SpanKey, SpanKey]) -> dict[SpanKey, int]:
@@ -179,10 +228,3 @@ def _repeated(outer: Span, rivals: Sequence[Span], parsed: Mapping[SpanKey, Infe
     alike = [span for span in rivals if parsed[span.key].failed == call.failed]
     with_its_answer = [span for span in alike if same_answer(outer, call, span, parsed[span.key])]
     return (with_its_answer or alike or rivals)[-1]
-
-
-def _overlap(first: Span, second: Span) -> bool:
-    """Whether two instrumentors can have seen one request: different scopes, at the same time."""
-    if first.scope.name == second.scope.name or first.end_ns is None:
-        return False
-    return second.start_ns < first.end_ns

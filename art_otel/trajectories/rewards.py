@@ -27,6 +27,12 @@ _ANSWERING: Final = ("agent", "embeddings", "retrieval")
 """Spans that are no calls and may have the response that they are judged for."""
 
 
+MOST_REWARDS: Final = 100_000
+"""The most that the rewards of one span, several of which judge several spans each, become."""
+
+_NAMED: Final = 5
+"""Spans that one message names."""
+
 RewardKey: TypeAlias = tuple[SpanKey, str | None]
 """What a reward is known by from group to group: its span, and the response that it names."""
 
@@ -106,6 +112,45 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return spans
 
 
+class _Giver(msgspec.Struct, kw_only=True, dict=True, eq=False):
+    """A span that gives rewards, and what is the same for all of them, found once.
+
+    `shared` counts what those of its rewards became that judge several spans; `is_full` says that one more would be too
+    many.
+    """
+
+    span: Span
+    scene: RewardScene
+    shared: int = 0
+    is_full: bool = False
+
+    @cached_property
+    def own(self) -> RolloutSpans | None:
+        """The rollout that it stands in."""
+        return self.scene.division.of.get(self.span.key)
+
+    @cached_property
+    def links(self) -> Sequence[SpanKey]:
+        """What it links to, each once; a rollout's own span judges nothing by links."""
+        if self.own is not None and self.span is self.own.root:
+            return ()
+        return tuple(dict.fromkeys((link.trace_id, link.span_id) for link in self.span.links))
+
+    @cached_property
+    def linked(self) -> Sequence[Span]:
+        """The spans among these that rollouts of the tree have."""
+        spans, rollouts = self.scene.tree.spans, self.scene.division.of
+        return [spans[key] for key in self.links if key in spans and rollouts[key] is not None]
+
+    @cached_property
+    def missing(self) -> str | None:
+        """The first of the spans that it links to, where one of them is of its own trace."""
+        if all(trace_id != self.span.trace_id for trace_id, _ in self.links):
+            return None
+        more = f" and {len(self.links) - _NAMED} more" if len(self.links) > _NAMED else ""
+        return ", ".join(span_id for _, span_id in self.links[:_NAMED]) + more
+
+
 def find_rewards(scene: RewardScene) -> FoundRewards:
     """Collect every reward of a tree and lead it to the rollouts it judges."""
     found = FoundRewards()
@@ -113,10 +158,13 @@ def find_rewards(scene: RewardScene) -> FoundRewards:
         given = rewards_of(span)
         if key in scene.logs:
             given = [*given, *(reward for log in scene.logs[key] for reward in rewards_of_log(log))]
+        if not given:
+            continue
+        giver = _Giver(span=span, scene=scene)
         for reward in given:
             if isinstance(reward, BadReward):
                 found.bad.append(_damage(reward, span))
-            elif not _lead(reward, span, scene, found):
+            elif not _lead(reward, giver, found):
                 is_heard = (key, reward.response_id) in scene.heard
                 (found.heard if is_heard else found.unheard).add(key)
     return found
@@ -125,16 +173,25 @@ def find_rewards(scene: RewardScene) -> FoundRewards:
 def lead_judges(judges: Iterable[Span], scene: RewardScene, found: FoundRewards) -> list[RewardKey]:
     """Add the rewards of judges from elsewhere to what was found. The rewards that reached a rollout."""
     return [
-        (span.key, reward.response_id)
-        for span in judges
-        for reward in rewards_of(span)
-        if not isinstance(reward, BadReward) and _lead(reward, span, scene, found)
+        (giver.span.key, reward.response_id)
+        for giver in [_Giver(span=span, scene=scene) for span in judges]
+        for reward in rewards_of(giver.span)
+        if not isinstance(reward, BadReward) and _lead(reward, giver, found)
     ]
 
 
-def _lead(given: GivenReward, span: Span, scene: RewardScene, found: FoundRewards) -> bool:
+def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
     """Lead a reward to the rollouts of the spans it judges. Whether it reached one, or was found to be bad."""
-    targets = _targets(given, span, scene)
+    span, scene = giver.span, giver.scene
+    targets = _targets(given, giver)
+    if not isinstance(targets, BadReward) and len(targets) > 1:
+        if giver.is_full:
+            return True  # as was said of the one before
+        if giver.shared and giver.shared + len(targets) > MOST_REWARDS:
+            giver.is_full = True
+            targets = _too_many(given, giver)
+        else:
+            giver.shared += len(targets)
     if isinstance(targets, BadReward):
         found.bad.append(_damage(targets, span))
         return True
@@ -187,24 +244,21 @@ def _damage(bad: BadReward, span: Span) -> Damage:
     )
 
 
-def _targets(given: GivenReward, span: Span, scene: RewardScene) -> Sequence[Span] | BadReward:
+def _targets(given: GivenReward, giver: _Giver) -> Sequence[Span] | BadReward:
     """The spans a reward judges: what its span links to, else the response it names, else where it stands.
 
     None at all where that is in another trace and not in the sources. A reward that stands in a rollout and judges what
     its own trace lacks, or a response that is not one call's, is bad: it would pass for that of the whole rollout. So
     is one of a rollout id that several runs have: it would pass for that of one of them.
     """
+    span, scene, own = giver.span, giver.scene, giver.own
     if scene.roles.get(span.key) == "inference":
         return [span]
     named = given.response_id
     if named is not None and scene.roles.get(span.key) in _ANSWERING and span.attributes.get(RESPONSE_ID) == named:
         return [span]
-    own = scene.division.of.get(span.key)
-    links = () if own is not None and span is own.root else span.links
-    linked = (scene.tree.spans.get((link.trace_id, link.span_id)) for link in links)
-    targets = [target for target in linked if target is not None and scene.division.of[target.key] is not None]
-    if targets or (span.key, named) in scene.heard:
-        return targets
+    if giver.linked or (span.key, named) in scene.heard:
+        return giver.linked
     if named is not None:
         answering = _answering(named, own, scene)
         if len(answering) == 1:
@@ -213,12 +267,16 @@ def _targets(given: GivenReward, span: Span, scene: RewardScene) -> Sequence[Spa
             return BadReward(name=given.name, detail=f"names response {named!r}, which {len(answering)} calls have")
     if own is None:
         return _of_no_run(given, span)
-    if not links or not is_reward_span(span):
+    if not giver.links or not is_reward_span(span):
         return [span]
-    if any(link.trace_id == span.trace_id for link in links):
-        missing = ", ".join(link.span_id for link in links)
-        return BadReward(name=given.name, detail=f"judges span {missing}, which is in no rollout of the sources")
+    if giver.missing is not None:
+        return BadReward(name=given.name, detail=f"judges span {giver.missing}, which is in no rollout of the sources")
     return []
+
+
+def _too_many(given: GivenReward, giver: _Giver) -> BadReward:
+    detail = f"is one of many that judge {len(giver.linked)} spans each: it and those behind it are left out, as they"
+    return BadReward(name=given.name, detail=f"{detail} would be more than {MOST_REWARDS}; give them on several spans")
 
 
 def _of_no_run(given: GivenReward, span: Span) -> Sequence[Span] | BadReward:

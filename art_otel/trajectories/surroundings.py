@@ -7,22 +7,31 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from art_otel import attributes
-from art_otel.conventions import Role, agent_name
-from art_otel.spans import Span, SpanKey, SpanTree
+from art_otel.conventions import Role, agent_name, env_state_of, extra_of
+from art_otel.spans import Span, SpanKey, SpanTree, Value
 
 
 class Above(NamedTuple):
     """The nearest agent's name, the nearest step and the nearest call above a span.
 
-    No request is asked around a rollout, so the call is one between the span and the rollout's own span.
+    No request is asked around a rollout, so the call is one between the span and the rollout's own span. `runs` counts
+    the tools and agents above the span.
     """
 
     agent: str | None = None
     step: Span | None = None
     call: SpanKey | None = None
+    runs: int = 0
 
 
 _NOTHING: Final = Above()
+
+
+class Said(NamedTuple):
+    """What a step says for all calls in it: the environment's state, and what else the application put on it."""
+
+    env_state: dict[str, Value]
+    extra: dict[str, Value]
 
 
 class Surroundings:
@@ -33,13 +42,18 @@ class Surroundings:
         self._roles = roles
         self._rollouts = rollouts
         self._known: dict[SpanKey, Above] = {}  # what a span and those above it say
+        self._said: dict[SpanKey, Said] = {}
 
     def above(self, key: SpanKey) -> Above:
         """What the spans above one say."""
         parent = self._tree.parents.get(key)
-        if parent is None:
-            return _NOTHING
-        return self._known.get(parent) or self._ask(parent)
+        return _NOTHING if parent is None else self._with(parent)
+
+    def said(self, step: Span) -> Said:
+        """What a step says, which may be long and is the same object for all its calls."""
+        if step.key not in self._said:
+            self._said[step.key] = Said(env_state_of(step), extra_of(step))
+        return self._said[step.key]
 
     def inside(self, key: SpanKey) -> Iterator[SpanKey]:
         """The spans above one, up to the nearest rollout's own span and with it."""
@@ -50,12 +64,11 @@ class Surroundings:
 
     def is_passed_on(self, key: SpanKey, outer: SpanKey) -> bool:
         """Whether neither a tool nor an agent runs between a span and one above it."""
-        at = self._tree.parents.get(key)
-        while at is not None and at != outer:
-            if self._roles[at] in ("tool", "agent"):
-                return False
-            at = self._tree.parents.get(at)
-        return True
+        return self.above(key).runs == self._with(outer).runs
+
+    def _with(self, key: SpanKey) -> Above:
+        """What a span and those above it say."""
+        return self._known.get(key) or self._ask(key)
 
     def _ask(self, key: SpanKey) -> Above:
         path: list[SpanKey] = []
@@ -65,10 +78,11 @@ class Surroundings:
             at = self._tree.parents.get(at)
         above = _NOTHING if at is None else self._known[at]
         for step in reversed(path):
-            span = self._tree.spans[step]
+            span, role = self._tree.spans[step], self._roles[step]
             above = self._known[step] = Above(
                 agent=agent_name(span) or above.agent,
                 step=span if attributes.STEP_INDEX in span.attributes else above.step,
-                call=step if self._roles[step] == "inference" else None if step in self._rollouts else above.call,
+                call=step if role == "inference" else None if step in self._rollouts else above.call,
+                runs=above.runs + (role in ("tool", "agent")),
             )
         return above

@@ -306,6 +306,29 @@ def test_items_coalesce_between_others_turns():
     assert json.loads(said.parts) == [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
 
 
+def test_a_run_of_items_is_what_joining_them_one_by_one_gives():
+    run = parse(
+        [
+            {"role": "assistant", "content": ""},
+            {"role": "assistant", "name": "a", "content": [{"type": "input_image", "image_url": URL}]},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+            {"role": "assistant", "name": "b", "content": [{"type": "text", "text": "x"}, {"type": "odd", "n": 1.5}]},
+            {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}, {"type": "text", "text": "y"}]},
+        ]
+    )
+    one_by_one = run[:1]
+    for message in run[1:]:
+        one_by_one = coalesce((*one_by_one, message))
+    assert coalesce(run) == one_by_one
+    assert (one_by_one[0].name, one_by_one[0].content) == ("a", "xy")
+
+
+def test_a_long_run_of_items_is_joined_at_once():
+    (said,) = coalesce(parse([{"role": "assistant", "content": "x"}] * 50_000))
+    assert said.content == "x" * 50_000
+
+
 def test_assistant_messages_of_a_chat_stay_apart():
     messages = [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]
     assert len(genai(messages).input_messages) == 2

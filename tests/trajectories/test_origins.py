@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
-from art_otel.trajectories.origins import _look_up_origins, find_origins
+from art_otel.trajectories.origins import _look_up_origins, _preference, _Rivals, find_origins
+from tests.batches.test_peer_errors import operations
 from tests.trajectories.agents import agent_calls, given_message, sampled_message
 from tests.trajectories.token_calls import asked
 
@@ -64,3 +65,42 @@ def test_a_message_that_is_the_same_in_other_words_is_no_verbatim_repetition():
     origins = find_origins([asked, again])
     assert places(origins) == [(None, None), ((0, 0), None)]
     assert not origins[1].verbatim
+
+
+@st.composite
+def rivals(draw) -> tuple[list[InferenceCall], list[int]]:
+    """Calls that ask and answer the same, of some agents and in some order with calls that go on with them."""
+    question, said = Message(role="user", content="hi"), Message(role="assistant", content="yes")
+    calls: list[InferenceCall] = []
+    for number, goes_on in enumerate(draw(st.lists(st.booleans(), min_size=1, max_size=9))):
+        told = [
+            Choice(index=at, message=msgspec.structs.replace(said, reasoning=thought))
+            for at, thought in enumerate(draw(st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=3)))
+        ]
+        prompt = (question, told[0].message, question) if goes_on else (question,)
+        call = asked(number + 1, prompt, None, () if goes_on else tuple(told))
+        calls.append(msgspec.structs.replace(call, agent=draw(st.sampled_from([None, "x", "y"]))))
+    return calls, [index for index, call in enumerate(calls) if len(call.input_messages) > 1]
+
+
+@given(rivals())
+def test_of_equal_paths_the_preferred_one_is_found_without_ordering_them(drawn):
+    calls, going_on = drawn
+    samples = [(at, place) for at, call in enumerate(calls) for place, _ in enumerate(call.choices or ())]
+    for index in going_on if samples else ():
+        ranked = sorted(samples, key=lambda sample: _preference(sample, index, calls), reverse=True)
+        known = _Rivals(samples, calls)
+        assert [known.preferred(index), *known.others(index)] == ranked
+
+
+def repeated_chat(count: int) -> list[InferenceCall]:
+    """Calls that ask and answer the same, and as many that go on with one of them."""
+    question, said = Message(role="user", content="hi"), Message(role="assistant", content="yes")
+    first = [asked(at + 1, (question,), None, (Choice(index=0, message=said),)) for at in range(count)]
+    more = [asked(count + at + 1, (question, said, question), None, ()) for at in range(count)]
+    return [*first, *more]
+
+
+def test_any_number_of_equal_paths_takes_linear_time():
+    small, large = (operations(find_origins, repeated_chat(count)) / count for count in (100, 800))
+    assert large < 1.2 * small

@@ -2,7 +2,8 @@
 
 import pytest
 
-from art_otel.spans import Span
+from art_otel.spans import Scope, Span
+from art_otel.store.rows import store_trajectory
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.batches.test_peer_errors import operations
 
@@ -34,3 +35,52 @@ def test_nested_rollouts_take_linear_time(in_calls):
 def test_nested_rollouts_have_a_call_each_by_the_nearest_agent(in_calls):
     found = build_trajectories(nested_rollouts(20, in_calls=in_calls)).trajectories
     assert [[call.agent for call in one.calls] for one in found] == [[f"agent {number}"] for number in range(20)]
+
+
+def answers_at_the_end_of_a_path(length: int) -> SpanGroup:
+    """A call around a path of spans, below whose last others answer as the call does."""
+    times = {"trace_id": "1" * 32, "start_ns": 1, "end_ns": 1_000_000}
+    said = '[{"role": "assistant", "parts": [{"type": "text", "content": "a"}]}]'
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.output.messages": said}
+    otherwise = {"gen_ai.input.messages": said.replace("assistant", "user")}
+    first = {"gen_ai.input.messages": said.replace("assistant", "system")}
+    spans = [Span(span_id=f"{1:016x}", name="chat m", attributes=asked | first, **times)]
+    spans += [
+        Span(span_id=f"{number:016x}", parent_span_id=f"{number - 1:016x}", name="work", **times)
+        for number in range(2, length + 2)
+    ]
+    for number in range(length + 2, 2 * length + 2):
+        own = {"parent_span_id": f"{length + 1:016x}", "scope": Scope(name=f"lib {number}")}
+        spans.append(Span(span_id=f"{number:016x}", name="chat m", attributes=asked | otherwise, **times, **own))
+    return SpanGroup(spans=spans)
+
+
+def test_what_runs_between_calls_is_found_in_linear_time():
+    small, large = (
+        operations(build_trajectories, answers_at_the_end_of_a_path(length)) / length for length in (100, 800)
+    )
+    assert large < 1.2 * small
+
+
+def steps_with_calls(**own: str) -> SpanGroup:
+    state = {"art.step.index": 0, "art.env_state": '{"board": "xo"}', "art.extra": '{"seed": 1}'}
+    times = {"trace_id": "1" * 32, "start_ns": 1, "end_ns": 1_000_000}
+    spans = [Span(span_id=f"{1:016x}", name="step 0", attributes=state, **times)]
+    for number in (2, 3, 4):
+        asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **(own if number == 4 else {})}
+        spans.append(
+            Span(span_id=f"{number:016x}", parent_span_id=f"{1:016x}", name="chat m", attributes=asked, **times)
+        )
+    return SpanGroup(spans=spans)
+
+
+def test_the_calls_of_a_step_share_what_it_says_and_its_text():
+    (trajectory,) = build_trajectories(steps_with_calls(**{"art.env_state": '{"turn": 2}'})).trajectories
+    first, second, last = trajectory.calls
+    assert first.env_state is second.env_state
+    assert first.extra is second.extra is last.extra
+    assert (first.env_state, first.extra) == ({"board": "xo"}, {"seed": 1})
+    assert last.env_state == {"board": "xo", "turn": 2}
+    stored = store_trajectory(trajectory).calls
+    assert stored[0].env_state is stored[1].env_state
+    assert [call.env_state for call in stored] == ['{"board":"xo"}', '{"board":"xo"}', '{"board":"xo","turn":2}']
