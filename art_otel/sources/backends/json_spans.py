@@ -30,8 +30,10 @@ Message = TypeVar("Message")
 
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _FIELDS: Final = rb'(?:\s*+,\s*+"\w*+"\s*+:\s*+(?:"(?:[^"\\]++|\\.)*+"|[\w.+-]++|\[\s*+\]))*+'
-_LIST_END: Final = re.compile(rb"\]%b\s*+\}" % _FIELDS, re.DOTALL)
-_NEXT_LIST: Final = re.compile(rb'\]%b\s*+,\s*+"\w*+"\s*+:\s*+\[' % _FIELDS, re.DOTALL)
+_AFTER_LIST: Final = re.compile(
+    rb'\](?=\s*+[,}])%b(?P<mark>\s*+(?:\}|,\s*+"\w*+"\s*+:\s*+(?P<next>\[)))?' % _FIELDS, re.DOTALL
+)
+"""The end of a list with the fields behind it, up to the end of the object that it is in or to the next list there."""
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
 
@@ -146,7 +148,7 @@ def read_broken(
     first = match.start() if match and named is None else named
     stream = io.BytesIO(b"" if first is None else data[first:])
     for piece in read_objects(stream, frame, records.reading.limits.max_message_bytes):
-        if frame.may_be_record(piece.data):
+        if frame.may_be_record(piece.data, 0, len(piece.data)):
             at = Found(data=piece.data, place=found.place)
             for record in read_span(at, records, spelling, build):
                 problem = None if isinstance(record, Damage) else problem
@@ -189,4 +191,10 @@ def _list_marks(piece: Piece, frame: Frame) -> bytes:
     text = piece.data.replace(codecs.BOM_UTF8, b"")  # joined files have one where each begins
     if frame.around is None:
         return text
-    return _LIST_END.sub(b"]", _NEXT_LIST.sub(b"][", frame.around.sub(b"[", text)))
+    return _AFTER_LIST.sub(_without_fields, frame.around.sub(b"[", text))
+
+
+def _without_fields(after: re.Match[bytes]) -> bytes:
+    if after["mark"] is None:
+        return after[0]
+    return b"][" if after["next"] else b"]"

@@ -1,7 +1,8 @@
 """Nested attributes flattened to dotted names, as an instrumentor wrote them before a store nested them.
 
 Invariant: a list that holds objects is spread by index (`llm.input_messages.0.message.role`), any other list is a
-value, and null is absent: a store that merges the objects of all its rows fills the gaps with null.
+value, and null is absent: a store that merges the objects of all its rows fills the gaps with null. What is made of an
+object grows no faster than the object.
 
 Source of the format: `unflatten` in Phoenix's `phoenix/trace/attributes.py`.
 """
@@ -16,6 +17,9 @@ from art_otel.spans import Value
 
 MAX_PARTS: Final = 64
 """How many objects and lists may stand inside each other; each is a part of a name, and real names have about ten."""
+
+MAX_PREFIX: Final = 512
+"""Characters of a name that others go on from, each of which repeats it; real ones have less than a hundred."""
 
 _JSON_TEXTS: Final = ("metadata", "llm.prompt_template.variables", "tool.parameters")
 _JSON_TEXT_ENDING: Final = ".document.metadata"
@@ -36,13 +40,20 @@ def _spread(value: Value, name: str, flat: dict[str, Value], depth: int) -> None
         if name in _JSON_TEXTS or name.endswith(_JSON_TEXT_ENDING):
             flat[name] = msgspec.json.encode(_without_nulls(fields, name, depth)).decode()
             return
+        _check_prefix(name)
         for key, item in fields.items():
             _spread(item, f"{name}.{key}" if name and key else name or key, flat, depth + 1)
     elif isinstance(value, list) and any(isinstance(item, dict) for item in cast(list[Value], value)):
+        _check_prefix(name)
         for index, item in enumerate(cast(list[Value], value)):
             _spread(item, f"{name}.{index}", flat, depth + 1)
     elif value is not None:
         flat[name] = value
+
+
+def _check_prefix(name: str) -> None:
+    if len(name) > MAX_PREFIX:
+        raise Refused("bad field", attribute_path(("", name)), f"an object whose name has over {MAX_PREFIX} characters")
 
 
 def _without_nulls(value: Value, name: str, depth: int) -> Value:

@@ -12,7 +12,7 @@ import hashlib
 import io
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,10 +28,19 @@ from art_otel.spans import Resource, Value
 
 _SPAN_BYTES: Final = 8
 _NAMES: Final = frozenset({b"localEndpoint", b"timestamp", b"duration"})
-_LINK: Final = re.compile(r"(?P<trace>[0-9a-f]*)\|(?P<span>[0-9a-f]*)\|.*?\|(?P<attributes>\{.*\})\|[0-9]+", re.DOTALL)
-_EVENT: Final = re.compile(r"(?P<name>.*?)\|(?P<attributes>\{.*\})\|(?P<dropped>[0-9]{1,9})", re.DOTALL)
+_LINK: Final = re.compile(r"(?P<trace>[0-9a-f]*)\|(?P<span>[0-9a-f]*)\|")
+_NUMBER: Final = re.compile(r"[0-9]+")
+_MAX_DIGITS: Final = 9
 _ATTRIBUTES: Final = msgspec.json.Decoder(dict[str, Value])
 _NAMED: Final = msgspec.json.Decoder(dict[str, dict[str, Value]])
+
+
+class _Counted(NamedTuple):
+    """The collector's `before|{…}|number`: attributes, and how many were dropped."""
+
+    before: str
+    attributes: str
+    number: str
 
 
 class _Endpoint(msgspec.Struct, rename="camel"):
@@ -131,9 +140,12 @@ def _ids(found: _Span) -> tuple[str | None, str | None]:
 def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
     """Links as the collector writes them: `otlp.link.0`, … = `trace|span|state|attributes|dropped`."""
     for name in [name for name in tags if name.startswith("otlp.link.")]:
-        link = _LINK.fullmatch(tags[name]) if isinstance(tags[name], str) else None
-        attributes = _decoded(link["attributes"]) if link else None
-        if link and attributes is not None:
+        tag = tags[name]
+        if not isinstance(tag, str) or (link := _LINK.match(tag)) is None:
+            continue
+        counted = _counted(tag[link.end() :])
+        attributes = _decoded(counted.attributes) if counted else None
+        if attributes is not None:
             del tags[name]
             yield otlp.Link(trace_id=link["trace"], span_id=link["span"], attributes=plain(attributes))
 
@@ -141,17 +153,27 @@ def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
 def _event(annotation: _Annotation) -> otlp.Event:
     """An event. Its attributes are `name|{…}|dropped` (collector), `"name": {…}` (SDKs) or `{"name": {…}}` (Python)."""
     text = annotation.value or ""
-    match = _EVENT.fullmatch(text)
-    attributes = _decoded(match["attributes"]) if match else None
-    name = match["name"] if match and attributes is not None else text
-    if match is None and text.startswith(('"', "{")):
+    counted = _counted(text)
+    if counted and len(counted.number) > _MAX_DIGITS:
+        counted = None
+    attributes = _decoded(counted.attributes) if counted else None
+    name = counted.before if counted and attributes is not None else text
+    if counted is None and text.startswith(('"', "{")):
         name, attributes = _named(text)
     return otlp.Event(
         time_unix_nano=us_to_ns(annotation.timestamp, "annotations.timestamp"),
         name=name,
         attributes=plain(attributes),
-        dropped_attributes_count=int(match["dropped"]) if match and attributes is not None else 0,
+        dropped_attributes_count=int(counted.number) if counted and attributes is not None else 0,
     )
+
+
+def _counted(text: str) -> _Counted | None:
+    head, _, number = text.rpartition("|")
+    before, mark, attributes = head.partition("|{")
+    if not mark or not attributes.endswith("}") or not _NUMBER.fullmatch(number):
+        return None
+    return _Counted(before, f"{{{attributes}", number)
 
 
 def _named(text: str) -> tuple[str, dict[str, Value] | None]:

@@ -18,6 +18,7 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 PARQUET_MAGIC: Final = b"PAR1"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 LENGTH_BYTES: Final = 4
+_USUAL_RATIO: Final = 16
 _SKIPPABLE: Final = frozenset(bytes([low]) for low in range(0x50, 0x60))
 
 Fill: TypeAlias = Callable[[memoryview], int]
@@ -158,7 +159,7 @@ def _inflate(frame: bytes, limit: int, fail: Fail) -> bytes:
     """At most one byte more than `limit` of what the frame holds."""
     found = bytearray()
     fill = unzstd(cast(io.RawIOBase, io.BytesIO(frame)), fail)
-    chunk = memoryview(bytearray(CHUNK_BYTES))
+    chunk = memoryview(bytearray(min(CHUNK_BYTES, _USUAL_RATIO * len(frame))))  # filling it takes time
     while frame and len(found) <= limit and (count := fill(chunk)):
         found += chunk[:count]
     return bytes(found)

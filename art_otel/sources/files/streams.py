@@ -50,12 +50,13 @@ class Peekable(io.RawIOBase):
 
     def head(self, size: int) -> bytes:
         """The first bytes, fewer than `size` only when there are no more."""
-        while len(self._seen) < size:
-            buffer = memoryview(bytearray(size - len(self._seen)))
-            count = self._fill(buffer)
-            if not count:
-                break
-            self._seen += bytes(buffer[:count])
+        held = len(self._seen)
+        if held < size:
+            buffer = memoryview(bytearray(size))
+            buffer[:held] = self._seen
+            while held < size and (count := self._fill(buffer[held:])):
+                held += count
+            self._seen = bytes(buffer[:held])
         return self._seen
 
     def readinto(self, buffer: object, /) -> int:

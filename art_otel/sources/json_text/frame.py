@@ -45,9 +45,9 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
             start = _end_of(_BEFORE, head, match.end())
         return object_keys(head, start, _DETECTED_BYTES) if head.startswith(b"{", start) else frozenset()
 
-    def may_be_record(self, data: bytes) -> bool:
-        """Whether the object begins as a record does or has its names somewhere."""
-        return self.begins.match(data) is not None or self._has_names(data, 0, len(data))
+    def may_be_record(self, data: bytes, start: int, end: int) -> bool:
+        """Whether the object between them begins as a record does or has its names somewhere."""
+        return self.begins.match(data, start, end) is not None or self._has_names(data, start, end)
 
     def named_record(self, data: bytes, start: int, end: int) -> int | None:
         """Where the first record begins that is known by its names, in any order, and ends before `end`."""

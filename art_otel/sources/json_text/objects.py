@@ -56,6 +56,7 @@ class _Window:
         self._frame = frame
         self._border = -1
         self._searched = 0
+        self._shared = -1
 
     @property
     def holds(self) -> int:
@@ -81,12 +82,35 @@ class _Window:
 
     def _forget(self, more: bytes = b"") -> None:
         """Hold what was taken no longer, and hold `more`."""
+        if more:
+            self._searched = min(self._searched, len(self.data) - _LOOKAHEAD)  # one may begin there that was cut
         self.data = self.data[self.at :] + more
-        self._border, self._searched, self.at = self._border - self.at, self._searched - self.at, 0
+        self._border, self._searched, self._shared = (
+            place - self.at for place in (self._border, self._searched, self._shared)
+        )
+        self.at = 0
 
-    def may_be_record(self, end: int | None) -> bool:
-        """Whether a record may begin here, whose brackets match up to `end`."""
-        return self._frame.may_be_record(self.data[self.at : end])
+    def may_be_record(self, end: int) -> bool:
+        """Whether a record may begin here that does not go beyond `end`."""
+        return self._frame.may_be_record(self.data, self.at, end)
+
+    def alone(self) -> int | None:
+        """Where the object that begins here ends, if it is sound and nothing else stands before the next record.
+
+        This is mostly so, and found fastest. What several objects share is looked at whole for the first one only.
+        """
+        border = self.next_record()
+        if border is None or border == self._shared:
+            return None
+        end = self.end_before(border)
+        if is_sound(self.data[self.at : end]):
+            return end
+        self._shared = border
+        return None
+
+    def end_before(self, stop: int) -> int:
+        """`stop`, or where the separators before it begin."""
+        return self.at + len(self.data[self.at : stop].rstrip(SEPARATORS))
 
     def named_record(self, end: int) -> int | None:
         """Where the next record behind this place begins that `begins` does not match."""
@@ -95,10 +119,9 @@ class _Window:
     def next_record(self) -> int | None:
         """Where the next record after this place begins, as far as one is held. No place is searched twice."""
         if self._border <= self.at:
-            start = max(self.at + 1, self._searched)
-            match = self._frame.begins.search(self.data, start)
+            match = self._frame.begins.search(self.data, max(self.at + 1, self._searched))
             self._border = match.start() if match else -1
-            self._searched = start if match else max(start, len(self.data) - _LOOKAHEAD)
+            self._searched = match.start() if match else len(self.data)
         return self._border if self._border > self.at else None
 
 
@@ -128,18 +151,20 @@ def _classify(window: _Window) -> PieceKind:
     while True:
         data, start, border = window.data, window.at, window.next_record()
         stop = len(data) if border is None else border
-        alone = start + len(data[start:stop].rstrip(SEPARATORS))
-        mostly = border is not None and is_sound(data[start:alone])  # nothing else stands there: found fastest
-        end = alone if mostly else object_end(data, start, stop)
-        sound = mostly or (end is not None and is_sound(data[start:end]))
-        if not sound and window.may_be_record(end):
+        end = window.alone()
+        sound = end is not None
+        if end is None:
+            end = object_end(data, start, stop)
+            sound = end is not None and is_sound(data[start:end])
+        if not sound and window.may_be_record(stop if end is None else end):
             end = None
             if (named := window.named_record(stop)) is not None:
-                border, alone = named, start + len(data[start:named].rstrip(SEPARATORS))
-        if (alone if end is None else end) - start > window.limit:
+                border = stop = named
+        last = window.end_before(stop) if end is None else end
+        if last - start > window.limit:
             return "too long"
         if end is not None or border is not None or window.ended:
-            window.take(alone if end is None else end)
+            window.take(last)
             return "object" if sound else "broken"
         window.fill()
 

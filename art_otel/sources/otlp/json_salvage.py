@@ -30,7 +30,8 @@ _SPAN_ID: Final = re.compile(rb'"spanId"\s*+:\s*+(?:"([\w+/=-]{11,16})")?')
 _RECORD_START: Final = re.compile(rb'\{\s*+"(?:traceId|timeUnixNano|observedTimeUnixNano)"\s*+:')
 _ATTRIBUTE_START: Final = re.compile(rb'\{\s*+"key"\s*+:')
 _ATTRIBUTE: Final = re.compile(r"attributes\[(\d+)\]")
-_MAX_LOST_TRIES: Final = 3
+_MAX_SCANS: Final = 8
+"""How often a stretch may be gone over in search of records: again for each object around one, each torn one."""
 
 
 class _Empty(otlp.Message):
@@ -163,13 +164,12 @@ class _Salvage:
         return problem.reason == "not JSON" or self._recovered
 
     def _in_gap(self, start: int, end: int) -> Iterator[Record]:
-        lost = 0
-        while lost < _MAX_LOST_TRIES and (match := _RECORD_START.search(self._data, start, end)):
+        left = _MAX_SCANS * (end - start)
+        while left > 0 and (match := _RECORD_START.search(self._data, start, end)):
             start = match.start() + 1
             stop = object_end(self._data, match.start(), end)
-            if stop is None:
-                lost += 1  # each such try goes to the end of the gap
-            elif found := self._found(match.start(), stop):
+            left -= (end if stop is None else stop) - match.start()
+            if stop is not None and (found := self._found(match.start(), stop)):
                 start, self._recovered = stop, True
                 yield from found
 
