@@ -86,15 +86,14 @@ def _unfit(rollout_id: str, error: Exception) -> StoreError:
 
 def _weigh(row: Row) -> int:
     """About how many bytes the row takes in memory as Arrow columns."""
-    texts = (row.metrics, row.metadata, row.nested_metadata, row.tools, row.error, *(row.logs or ()), *row.toolsets)
+    texts = (row.metrics, row.metadata, row.nested_metadata, row.tools, row.error)
     weight = 512 + 128 * len(row.rewards)
-    for text in texts:
+    for text in (*texts, *(row.logs or ()), *row.toolsets, *(row.objects or ())):
         weight += len(text or "")
     for message in row.messages or ():
         weight += 64 + len(message.content or "") + len(message.tool_calls or "")
     for call in row.calls:
-        weight += 256 + len(call.parameters or "") + len(call.env_state or "")
-        weight += len(call.extra or "") + len(call.error or "")
+        weight += 256 + len(call.parameters or "") + len(call.error or "")
     for turn in row.turns:
         weight += _weigh_turn(turn)
     return weight

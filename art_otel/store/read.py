@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from art_otel.errors import StoreError, UsageError
 from art_otel.store.dataset import SUFFIX, is_between_datasets
 from art_otel.store.rows import Row, restore_trajectory
-from art_otel.store.schema import ADDED_IN, ROW, SCHEMA_VERSION, TURN, VERSION_KEY
+from art_otel.store.schema import ADDED_IN, ROW, SCHEMA_VERSION, TURN, VERSION_KEY, row_of
 from art_otel.trajectories.trajectory import Trajectory
 
 _DERIVED: Final = frozenset({"group_metadata", "group_metrics", "group_logs", "messages"})
@@ -200,7 +200,7 @@ def _read_file(file: Path, wanted: Wanted) -> Iterator[Trajectory]:
 
 
 def _check(file: Path, schema: pa.Schema) -> None:
-    version = (schema.metadata or {}).get(VERSION_KEY, b"").decode(errors="replace")
+    version = _version(schema)
     if not version.isdecimal():
         advice = _advice_on_rewritten(schema)
         raise StoreError(f"{file}: not a trajectory file: its metadata has no {VERSION_KEY.decode()}{advice}")
@@ -209,9 +209,13 @@ def _check(file: Path, schema: pa.Schema) -> None:
             f"{file}: has schema version {version}, this art-otel reads up to {SCHEMA_VERSION}; upgrade it"
         )
     later = frozenset(name for name, added in ADDED_IN.items() if added > int(version))
-    expected = pa.struct([field for field in ROW.type if field.name not in _DERIVED])
+    expected = pa.struct([field for field in row_of(int(version)).type if field.name not in _DERIVED])
     for problem in _problems(expected, pa.struct(schema), later):
         raise StoreError(f"{file}: {problem}; write it again from its source")
+
+
+def _version(schema: pa.Schema) -> str:
+    return (schema.metadata or {}).get(VERSION_KEY, b"").decode(errors="replace")
 
 
 def _advice_on_rewritten(schema: pa.Schema) -> str:
@@ -244,8 +248,9 @@ def _read_rows(parquet: pq.ParquetFile, row_group: int, wanted: Wanted, rows: Se
     table = parquet.read_row_group(row_group, columns=wanted.columns)
     if rows is not None:
         table = table.take(pa.array(rows, pa.int64()))
-    nulls = {name: pa.nulls(table.num_rows, ROW.fields[name].type) for name in _DERIVED}
-    return ROW.assemble(nulls[name] if name in nulls else table.column(name).combine_chunks() for name in ROW.fields)
+    row = row_of(int(_version(parquet.schema_arrow)))
+    known = {name: table.column(name).combine_chunks() for name in row.fields if name in table.column_names}
+    return row.assemble(known.get(name, pa.nulls(table.num_rows, codec.type)) for name, codec in row.fields.items())
 
 
 def _restore(file: Path, row: Row, wanted: Wanted) -> Trajectory:

@@ -17,7 +17,7 @@ from art_otel.calls import InferenceCall
 from art_otel.store.art import ArtMessage, art_messages, art_metadata
 from art_otel.store.json_text import json_text, list_of, object_of, object_text
 from art_otel.store.prompts import Prompt, rebuild_prompts
-from art_otel.store.stored_calls import StoredCall, restore_call, store_calls
+from art_otel.store.stored_calls import SharedByCalls, StoredCall, restore_call, store_calls
 from art_otel.store.stored_turns import StoredTurn, restore_choices, restore_turns, store_turns
 from art_otel.trajectories.trajectory import PolicyVersions, Reward, Status, Trajectory, Turn
 
@@ -59,14 +59,15 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     rewards: tuple[Reward, ...]
     nested_metadata: str | None
     toolsets: tuple[str, ...]
+    objects: tuple[str, ...] | None
     calls: tuple[StoredCall, ...]
     turns: tuple[StoredTurn, ...]
 
 
 def store_trajectory(trajectory: Trajectory) -> Row:
     """The row of a trajectory. Raises what msgspec does for metadata and the like that are no JSON values."""
-    toolsets: dict[str, int] = {}
-    calls = store_calls(trajectory.calls, toolsets)
+    shared = SharedByCalls()
+    calls = store_calls(trajectory.calls, shared)
     metadata, nested = art_metadata(trajectory.metadata)
     reasons = trajectory.incomplete_reasons.items()
     return Row(  # by position, in the order of its fields: by name takes five times as long
@@ -96,7 +97,8 @@ def store_trajectory(trajectory: Trajectory) -> Row:
         trajectory.ended_at,
         trajectory.rewards,
         object_text(nested),
-        tuple(toolsets),
+        shared.toolsets.texts,
+        shared.objects.texts,
         calls,
         store_turns(trajectory.turns, trajectory.calls),
     )
@@ -155,9 +157,10 @@ def _check(row: Row) -> None:
 
 def _restore_calls(row: Row, turns: Sequence[Turn], *, prompts: bool) -> tuple[InferenceCall, ...]:
     toolsets = [list_of(tools) for tools in row.toolsets]
+    objects = [object_of(text) for text in row.objects or ()]
     asked = rebuild_prompts(turns) if prompts else {}
     sampled = restore_choices(row.turns, turns) if prompts else {}
     return tuple(
-        restore_call(call, toolsets, asked.get(position, Prompt()), sampled.get(position))
+        restore_call(call, toolsets, objects, asked.get(position, Prompt()), sampled.get(position))
         for position, call in enumerate(row.calls)
     )

@@ -20,7 +20,7 @@ from art_otel.store.stored_calls import StoredCall
 from art_otel.store.stored_turns import StoredTurn
 from art_otel.trajectories.trajectory import Edit, PolicyVersions, Reward
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 VERSION_KEY: Final = b"art_otel.schema_version"
 ADDED_IN: Final = {
     "rewards.choice": 2,
@@ -28,6 +28,7 @@ ADDED_IN: Final = {
     "rewards.token_end": 2,
     "rewards.target_kind": 3,
     "rewards.comparison": 4,
+    "objects": 5,
 }
 """The version that added a column or nested field; files of earlier ones lack it and read as None there."""
 
@@ -130,8 +131,8 @@ _CALL = Record(
         "dropped_attributes": _INT,
         "cut": _TEXTS,
         "conventions": _TEXTS,
-        "env_state": _TEXT,
-        "extra": _TEXT,
+        "env_state": _POSITION,
+        "extra": _POSITION,
     },
 )
 
@@ -184,11 +185,21 @@ ROW: Final = Record(
         "rewards": ListOf(_REWARD),
         "nested_metadata": _TEXT,
         "toolsets": _TEXTS,
+        "objects": _TEXTS,
         "calls": ListOf(_CALL),
         "turns": ListOf(TURN),
     },
 )
 """Every column but group_index, in order: what one trajectory alone says."""
+
+_CALL_UP_TO_4 = Record(StoredCall, {**_CALL.fields, "env_state": _TEXT, "extra": _TEXT})
+_ROW_UP_TO_4 = Record(Row, {**ROW.fields, "calls": ListOf(_CALL_UP_TO_4)})
+
+
+def row_of(version: int) -> Record:
+    """The columns as a file of a schema version may have them: up to 4 each call had its objects' texts."""
+    return _ROW_UP_TO_4 if version < ADDED_IN["objects"] else ROW
+
 
 SCHEMA: Final = pa.schema(
     [pa.field("group_index", pa.int64()), *ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()}

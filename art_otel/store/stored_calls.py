@@ -1,10 +1,10 @@
 """StoredCall: an inference call as a row holds it.
 
-Invariant: what the turns say of a call (its prompt and its choices) is not stored with it, and a list of tools that
-several calls had is stored once in the row.
+Invariant: what the turns say of a call (its prompt and its choices) is not stored with it, and what several calls may
+share (lists of tools, the objects of a step) is stored once in the row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,10 +12,15 @@ from art_otel.calls import Choice, InferenceCall, Usage
 from art_otel.spans import Value
 from art_otel.store.json_text import json_text, object_of, object_text
 from art_otel.store.prompts import Prompt
+from art_otel.store.shared_texts import SharedTexts
 
 
 class StoredCall(msgspec.Struct, frozen=True, gc=False):
-    """An InferenceCall without what its turns say. `toolset` is a position in the row's toolsets."""
+    """An InferenceCall without what its turns say.
+
+    `toolset` is a position in the row's toolsets, `env_state` and `extra` are positions in its objects. In files of
+    schema versions up to 4 these two are the objects' texts.
+    """
 
     trace_id: str
     span_id: str
@@ -39,34 +44,24 @@ class StoredCall(msgspec.Struct, frozen=True, gc=False):
     dropped_attributes: int
     cut: tuple[str, ...]
     conventions: tuple[str, ...]
-    env_state: str | None
-    extra: str | None
+    env_state: int | str | None
+    extra: int | str | None
 
 
-def store_calls(calls: Sequence[InferenceCall], toolsets: dict[str, int]) -> tuple[StoredCall, ...]:
-    """The stored calls; `toolsets` numbers the lists of tools met so far, by their JSON text."""
-    shared = _SharedTexts()
-    return tuple([_store_call(call, toolsets, shared) for call in calls])
-
-
-class _SharedTexts:
-    """JSON texts of objects that several calls may share, as those of a step do, each written once.
-
-    The calls keep the objects for as long as their ids are known here.
-    """
+class SharedByCalls:
+    """What the calls of one row share: the `toolsets` and `objects` that the stored calls refer to."""
 
     def __init__(self) -> None:
-        self._texts: dict[int, str | None] = {}
-
-    def of(self, value: Mapping[str, Value]) -> str | None:
-        if not value:
-            return None
-        if id(value) not in self._texts:
-            self._texts[id(value)] = object_text(value)
-        return self._texts[id(value)]
+        self.toolsets: SharedTexts[tuple[Value, ...]] = SharedTexts(json_text)
+        self.objects: SharedTexts[dict[str, Value]] = SharedTexts(json_text)
 
 
-def _store_call(call: InferenceCall, toolsets: dict[str, int], shared: _SharedTexts) -> StoredCall:
+def store_calls(calls: Sequence[InferenceCall], shared: SharedByCalls) -> tuple[StoredCall, ...]:
+    """The stored calls; what they refer to is in `shared`."""
+    return tuple([_store_call(call, shared) for call in calls])
+
+
+def _store_call(call: InferenceCall, shared: SharedByCalls) -> StoredCall:
     return StoredCall(  # by position, in the order of its fields: by name takes five times as long
         call.trace_id,
         call.span_id,
@@ -81,7 +76,7 @@ def _store_call(call: InferenceCall, toolsets: dict[str, int], shared: _SharedTe
         call.request_model,
         call.response_model,
         object_text(call.parameters),
-        None if call.tools is None else toolsets.setdefault(json_text(call.tools), len(toolsets)),
+        None if call.tools is None else shared.toolsets.position(call.tools),
         call.usage,
         call.policy_version,
         call.error_type,
@@ -90,15 +85,19 @@ def _store_call(call: InferenceCall, toolsets: dict[str, int], shared: _SharedTe
         call.dropped_attributes,
         call.cut,
         call.conventions,
-        shared.of(call.env_state),
-        shared.of(call.extra),
+        shared.objects.position(call.env_state) if call.env_state else None,
+        shared.objects.position(call.extra) if call.extra else None,
     )
 
 
 def restore_call(
-    call: StoredCall, toolsets: Sequence[tuple[Value, ...]], prompt: Prompt, choices: Sequence[Choice] | None
+    call: StoredCall,
+    toolsets: Sequence[tuple[Value, ...]],
+    objects: Sequence[dict[str, Value]],
+    prompt: Prompt,
+    choices: Sequence[Choice] | None,
 ) -> InferenceCall:
-    """The call with the prompt and choices that its turns tell."""
+    """The call with the prompt and choices that its turns tell, and what it refers to of its row."""
     return InferenceCall(
         trace_id=call.trace_id,
         span_id=call.span_id,
@@ -125,6 +124,12 @@ def restore_call(
         dropped_attributes=call.dropped_attributes,
         cut=call.cut,
         conventions=call.conventions,
-        env_state=object_of(call.env_state),
-        extra=object_of(call.extra),
+        env_state=_restore_object(call.env_state, objects),
+        extra=_restore_object(call.extra, objects),
     )
+
+
+def _restore_object(stored: int | str | None, objects: Sequence[dict[str, Value]]) -> dict[str, Value]:
+    if isinstance(stored, int):
+        return objects[stored]
+    return object_of(stored)

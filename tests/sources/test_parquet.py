@@ -369,3 +369,10 @@ def test_limits_of_decompressed_bytes_hold_for_rows_too(tmp_path):
     records, _ = read_bytes(tmp_path, CLICKHOUSE.read_bytes(), limits=Limits(max_decompressed_bytes=300_000))
     assert 50 < len(spans_of(records)) < 600
     assert reasons_of(records)[-1] == "over a limit"
+
+
+def test_a_footer_that_needs_more_memory_than_there_is_is_over_a_limit(tmp_path):
+    wide = parquet(pa.table({f"column_of_a_wide_table_{number}": ["a"] for number in range(20_000)}))
+    for mebibytes in (1, 84, 92, 100, 120):  # at one of them it is thrift's reader that gets no memory
+        records, _ = read_bytes(tmp_path, wide, limits=Limits(max_parquet_memory=mebibytes << 20))
+        assert reasons_of(records) == ["over a limit"]

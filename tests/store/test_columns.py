@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
-from art_otel.store import FileLimits, write_trajectories
+from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.lineage import build_turns
 
@@ -67,7 +67,7 @@ def test_arts_columns_come_first_with_arts_types(tmp_path):
     schema = pq.read_schema(tmp_path / "x.parquet")
     assert schema.names[:10] == list(ART)
     assert [schema.field(name).type for name in ART] == list(ART.values())
-    assert schema.metadata == {b"art_otel.schema_version": b"4"}
+    assert schema.metadata == {b"art_otel.schema_version": b"5"}
 
 
 def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
@@ -135,6 +135,17 @@ def test_nested_columns_read_in_plain_pyarrow(tmp_path):
     assert [message["content"] for message in turns[1]["messages"]] == ["rain"]
     assert (turns[2]["messages"], turns[2]["edits"]) == (None, None)
     assert (row["complete"], row["incomplete_reasons"]) == (False, [{"reason": "cut", "count": 2}])
+
+
+def test_what_a_step_says_stands_once_in_a_row(tmp_path):
+    board = {"board": "x" * 1_000_000}
+    calls = [call(number, (QUESTION,), ANSWER, env_state=board, extra={"n": number % 2}) for number in range(1, 1001)]
+    (row,) = written(tmp_path, trajectory("r", *calls))
+    assert [json.loads(text) for text in row["objects"]] == [board, {"n": 1}, {"n": 0}]
+    assert [(stored["env_state"], stored["extra"]) for stored in row["calls"][:3]] == [(0, 1), (0, 2), (0, 1)]
+    (found,) = read_trajectories(tmp_path / "x.parquet")
+    assert [one.extra for one in found.calls] == [one.extra for one in calls]
+    assert {id(one.env_state) for one in found.calls} == {id(found.calls[0].env_state)}
 
 
 def test_all_empty_lists_keep_their_type(tmp_path):

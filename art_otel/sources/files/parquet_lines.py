@@ -21,6 +21,7 @@ from typing import BinaryIO, Final, TextIO, TypeAlias
 
 import pyarrow.parquet as pq
 
+from art_otel.sources.files.parquet_process import OUT_OF_MEMORY, UNREADABLE
 from art_otel.sources.files.parquet_rows import json_rows
 
 Problem: TypeAlias = tuple[str, str, str]
@@ -29,7 +30,6 @@ Problem: TypeAlias = tuple[str, str, str]
 BATCH_BYTES: Final = 4 << 20
 MAX_BATCH_ROWS: Final = 1024
 READ_BYTES: Final = 1 << 20
-UNREADABLE: Final = "unreadable"
 
 
 def write_lines(file: BinaryIO, output: BinaryIO, problems: TextIO) -> None:
@@ -48,7 +48,7 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | Problem]:
         opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
         groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
     except Exception as error:  # noqa: BLE001 # whatever pyarrow raises over foreign bytes, the parent is told
-        yield "over a limit" if isinstance(error, MemoryError) else UNREADABLE, "", _told(error)
+        yield "over a limit" if _lacked_memory(error) else UNREADABLE, "", _told(error)
         return
     for number, group in enumerate(groups):
         yield from _group(opened, number, _batch_rows(group.num_rows, group.total_byte_size))
@@ -70,12 +70,16 @@ def _group(opened: pq.ParquetFile, number: int, batch_rows: int) -> Iterator[byt
                 yield line
                 done += 1
         except Exception as error:  # noqa: BLE001 # as above
-            # An import that fails this late lacked the memory to be loaded.
-            reason = "over a limit" if isinstance(error, MemoryError | ImportError) else "torn"
+            reason = "over a limit" if _lacked_memory(error) else "torn"
             problem = (reason, f"row group {number + 1}, row {done + 1}", _told(error))
         else:
             return
     yield problem
+
+
+def _lacked_memory(error: Exception) -> bool:
+    # An import that fails this late lacked the memory to be loaded.
+    return isinstance(error, MemoryError | ImportError) or any(mark in str(error) for mark in OUT_OF_MEMORY)
 
 
 def _told(error: BaseException) -> str:

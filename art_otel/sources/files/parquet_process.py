@@ -18,10 +18,10 @@ from art_otel.sources.limits import advice
 from art_otel.spans import DamageReason
 
 UNREADABLE: Final = "unreadable"
-_PROGRAM: Final = "art_otel.sources.files.parquet_lines"
-_OUT_OF_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate memory")
-"""What a process says in which C++ or Python found no way to go on without memory."""
+OUT_OF_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate memory")
+"""What is said where C++ or Python found no way to go on without memory; thrift's reader says it in an OSError."""
 
+_PROGRAM: Final = "art_otel.sources.files.parquet_lines"
 _MAX_PROBLEMS: Final = 1 << 20
 _COPY_BYTES: Final = 1 << 20
 
@@ -85,7 +85,7 @@ class ParquetProcess(io.RawIOBase):
             if reason in ("over a limit", "torn"):
                 self._fail(Failure(cast(DamageReason, reason), _advised(reason, detail), place))
         if code:
-            reason = "over a limit" if any(mark in line for line in lines for mark in _OUT_OF_MEMORY) else "torn"
+            reason = "over a limit" if any(mark in line for line in lines for mark in OUT_OF_MEMORY) else "torn"
             detail = f"the process that read the Parquet file ended with {code}: {lines[-1:]}"
             self._fail(Failure(reason, _advised(reason, detail)))
 
