@@ -9,9 +9,11 @@ LlamaIndex's instrumentor lets a stream's span end where its generator was made,
 is around one that ran when its first token came, of which it tells after its end.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +21,12 @@ from art_otel.calls import Choice, InferenceCall
 from art_otel.conventions import content_of, model_of, same_tool_calls
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.surroundings import Surroundings
+
+MOST_MAKERS: Final = 32
+"""The most kinds of recordings of one content that are joined, by the instrumentors that made them, which are a few."""
+
+_MOST_COMPARED: Final = 256
+"""The most recordings that a request is compared with which told of a moment when it ran."""
 
 
 class _Recording(msgspec.Struct, kw_only=True, eq=False):
@@ -37,14 +45,6 @@ class _Recording(msgspec.Struct, kw_only=True, eq=False):
     end: int
     heard: int | None
     joined: bool = False
-
-
-class _Late(NamedTuple):
-    """A recording that tells of a moment after its end. `order` tells apart those that tell of one moment."""
-
-    heard: int
-    order: int
-    recording: _Recording
 
 
 _Maker: TypeAlias = tuple[frozenset[str], bool]
@@ -72,7 +72,7 @@ def join_alike(
             alike.setdefault(content, []).append(_recording(group, parsed, tree))
     for found in alike.values():
         for same in _by_model(found):
-            apart.extend(recording.spans for recording in _join(same, tree, surroundings))
+            apart.extend(recording.spans for recording in _join(same, surroundings))
     return apart
 
 
@@ -111,53 +111,36 @@ def _by_model(recordings: Sequence[_Recording]) -> Iterable[list[_Recording]]:
     return found.values()
 
 
-def _join(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundings) -> Iterator[_Recording]:
+def _join(recordings: list[_Recording], surroundings: Surroundings) -> Iterator[_Recording]:
     """Give each to the shortest around it, by their start: below one parent this joins as many as can be."""
     if len(recordings) == 1:
         return iter(recordings)
-    around = _Around({tree.parents.get(recording.spans[0].key) for recording in recordings}, surroundings)
+    around = _Placed(recordings, surroundings)
     found: list[_Recording] = []
     for recording in sorted(recordings, key=lambda one: (one.start, -one.end, one.spans[0].key)):
-        outer = around.take(recording, tree.parents.get(recording.spans[0].key))
-        united = recording if outer is None else _united(outer, recording)
-        around.add(united)
+        outer = next(around.beside(recording, recording.end), None)
+        united = recording if outer is None else _united(around.take(outer), recording)
+        around.add(united.end, united)
         found.append(united)
-    _join_late([recording for recording in found if not recording.joined], tree, surroundings)
+    _join_late([recording for recording in found if not recording.joined], surroundings)
     return (recording for recording in found if not recording.joined)
 
 
-def _join_late(recordings: list[_Recording], tree: SpanTree, surroundings: Surroundings) -> None:
+def _join_late(recordings: Sequence[_Recording], surroundings: Surroundings) -> None:
     """Give each to one that tells of a moment when it ran: in the order of both, which joins as many as can be."""
-    late: dict[_Maker, list[_Late]] = {}
-    for order, outer in enumerate(sorted((one for one in recordings if one.heard is not None), key=_heard)):
-        late.setdefault(_maker(outer), []).append(_Late(outer.heard or 0, order, outer))
-    for inner in sorted((one for one in recordings if one.heard is None), key=_end) if late else ():
-        place = tree.parents.get(inner.spans[0].key)
-        fitting = [listed for maker, listed in late.items() if _may_be_around(maker, inner)]
-        found = [first for listed in fitting for first in _first_late(listed, inner, place, surroundings)]
-        if found:
-            outer = min(found).recording
-            listed = late[_maker(outer)]
-            del listed[bisect_left(listed, min(found))]
-            outer.joined = True
-            inner.spans = [*outer.spans, *inner.spans]
-
-
-def _first_late(
-    listed: Sequence[_Late], inner: _Recording, place: SpanKey | None, surroundings: Surroundings
-) -> Sequence[_Late]:
-    """The first of one maker's that can be of the inner one's request, if there is one."""
-    first, last = bisect_left(listed, inner.start, key=_moment), bisect_right(listed, inner.end, key=_moment)
-    for at in range(first, last):
-        outer = listed[at].recording
-        below = place is None or place in surroundings.inside(outer.spans[0].key)
-        if below and same_tool_calls(outer.choices, inner.choices):
-            return listed[at : at + 1]
-    return ()
-
-
-def _maker(recording: _Recording) -> _Maker:
-    return recording.scopes, recording.has_id
+    told = sorted([(one.heard, order) for order, one in enumerate(recordings) if one.heard is not None])
+    if not told:
+        return
+    late = _Placed(recordings, surroundings)
+    for heard, order in told:
+        late.add(heard, recordings[order])
+    for inner in sorted((one for one in recordings if one.heard is None), key=_end):
+        for outer in islice(late.beside(inner, inner.start), _MOST_COMPARED):
+            if outer.moment > inner.end:
+                break
+            if same_tool_calls(outer.recording.choices, inner.choices):
+                inner.spans = [*late.take(outer).spans, *inner.spans]
+                break
 
 
 def _may_be_around(maker: _Maker, inner: _Recording) -> bool:
@@ -175,45 +158,86 @@ def _united(outer: _Recording, inner: _Recording) -> _Recording:
     )
 
 
-class _Around:
-    """Recordings that have started, by who made them and by the spans that they are below, each list by their end.
+class _Timed(NamedTuple):
+    """A recording at a moment. `order` tells apart those of one moment."""
 
-    `places` are the spans that are asked for; None is asked for by what has no parent.
+    moment: int
+    order: int
+    recording: _Recording
+
+
+class _Placed:
+    """Recordings by who made them and where they are, in the order of a moment of each.
+
+    Those below one span are next to each other in the order of places. There is a list for every 1, 2, 4, … places, so
+    that a recording is in few lists, and few lists are all that is below a span (a segment tree).
     """
 
-    def __init__(self, places: Collection[SpanKey | None], surroundings: Surroundings) -> None:
-        self._places = places
+    def __init__(self, recordings: Iterable[_Recording], surroundings: Surroundings) -> None:
         self._surroundings = surroundings
-        self._lists: dict[_Maker, dict[SpanKey | None, list[_Recording]]] = {}
+        self._places = sorted({self._beside(recording).start for recording in recordings})
+        self._lists: dict[_Maker, dict[int, list[_Timed]]] = {}
+        self._added = 0
 
-    def add(self, recording: _Recording) -> None:
-        lists = self._lists.setdefault(_maker(recording), {})
-        insort(lists.setdefault(None, []), recording, key=_end)
-        for above in self._surroundings.inside(recording.spans[0].key):
-            if above in self._places:
-                insort(lists.setdefault(above, []), recording, key=_end)
+    def add(self, moment: int, recording: _Recording) -> None:
+        """Add one. It is not found where those of `MOST_MAKERS` others are here."""
+        maker = _maker(recording)
+        if maker in self._lists or len(self._lists) < MOST_MAKERS:
+            lists = self._lists.setdefault(maker, {})
+            for node in self._nodes_of(recording):
+                insort(lists.setdefault(node, []), _Timed(moment, self._added, recording))
+            self._added += 1
 
-    def take(self, inner: _Recording, place: SpanKey | None) -> _Recording | None:
-        """The shortest around the inner one that can be of its request."""
+    def beside(self, inner: _Recording, since: int) -> Iterator[_Timed]:
+        """Those that can be of the inner one's request and are below its parent, from a moment on."""
+        found: list[Iterable[_Timed]] = []
+        nodes = self._nodes_beside(inner)
         for maker, lists in self._lists.items():
-            if not _may_be_around(maker, inner):
-                continue
-            listed = lists.get(place, [])
-            first = bisect_left(listed, inner.end, key=_end)
-            while first < len(listed):
-                outer = listed.pop(first)
-                if not outer.joined:
-                    outer.joined = True
-                    return outer
-        return None
+            if _may_be_around(maker, inner):
+                found += [_since(lists[node], since) for node in nodes if node in lists]
+        return heapq.merge(*found)
+
+    def take(self, timed: _Timed) -> _Recording:
+        """The recording, which becomes part of another and is no longer here."""
+        recording = timed.recording
+        lists = self._lists[_maker(recording)]
+        for node in self._nodes_of(recording):
+            del lists[node][bisect_left(lists[node], timed)]
+        recording.joined = True
+        return recording
+
+    def _beside(self, recording: _Recording) -> range:
+        return self._surroundings.beside(recording.spans[0].key)
+
+    def _nodes_of(self, recording: _Recording) -> Iterator[int]:
+        node = len(self._places) + bisect_left(self._places, self._beside(recording).start)
+        while node:
+            yield node
+            node //= 2
+
+    def _nodes_beside(self, inner: _Recording) -> Sequence[int]:
+        below = self._beside(inner)
+        first, last = (len(self._places) + bisect_left(self._places, end) for end in (below.start, below.stop))
+        nodes: list[int] = []
+        while first < last:
+            if first % 2:
+                nodes.append(first)
+            if last % 2:
+                nodes.append(last - 1)
+            first, last = (first + 1) // 2, last // 2
+        return nodes
 
 
-def _heard(recording: _Recording) -> int:
-    return recording.heard or 0
+def _maker(recording: _Recording) -> _Maker:
+    return recording.scopes, recording.has_id
 
 
-def _moment(late: _Late) -> int:
-    return late.heard
+def _since(listed: Sequence[_Timed], moment: int) -> Iterator[_Timed]:
+    return map(listed.__getitem__, range(bisect_left(listed, moment, key=_moment), len(listed)))
+
+
+def _moment(timed: _Timed) -> int:
+    return timed.moment
 
 
 def _end(recording: _Recording) -> int:

@@ -39,7 +39,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     FAILED_CALL: "LLM calls that ended in an error",
     NO_CONTENT: "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     STREAM_NOT_FINISHED: "streams that ended without a finish reason (closed early, or broken)",
-    UNKNOWN_HISTORY: "calls that continue a response nobody recorded",
+    UNKNOWN_HISTORY: "calls that continue a response nobody recorded, or too long a history",
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
     SPAN_QUARANTINED: "damaged spans of its trace",
     VALUE_QUARANTINED: "damaged values in its spans",

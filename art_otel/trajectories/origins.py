@@ -56,7 +56,7 @@ def _origin_in_chat(index: int, calls: Sequence[InferenceCall]) -> Origin:
     """The origin of a call all calls before which went on with each other: the nearest whose token ids it continues."""
     drifted_from: Sample | None = None
     for above in range(index - 1, -1, -1):
-        if _tokens_continue(calls[index], calls[above], 0):
+        if tokens_continue(calls[index], calls[above], 0):
             return Origin((above, 0), drifted_from, verbatim=True)
         drifted_from = drifted_from or (above, 0)
     return Origin(None, drifted_from)
@@ -120,10 +120,10 @@ def _origin(
         if found is None:
             continue
         first = found.preferred(index)
-        if _tokens_continue(calls[index], calls[first[0]], first[1]):
+        if tokens_continue(calls[index], calls[first[0]], first[1]):
             return Origin(parent=first, drifted_from=drifted_from)
         for sample in found.others(index):
-            if _tokens_continue(calls[index], calls[sample[0]], sample[1]):
+            if tokens_continue(calls[index], calls[sample[0]], sample[1]):
                 return Origin(parent=sample, drifted_from=drifted_from)
         drifted_from = drifted_from or first
     return Origin(drifted_from=drifted_from)
@@ -189,7 +189,7 @@ def choice_at(call: InferenceCall, position: int) -> Choice:
     return (call.choices or ())[position]
 
 
-def _tokens_continue(child: InferenceCall, parent: InferenceCall, position: int) -> bool:
+def tokens_continue(child: InferenceCall, parent: InferenceCall, position: int) -> bool:
     """Whether the child's prompt ids begin with the parent's path, or either is unknown."""
     prompt, before, sampled = child.prompt_token_ids, parent.prompt_token_ids, choice_at(parent, position).token_ids
     if prompt is None or before is None or sampled is None:

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from art_otel import attributes
-from art_otel.calls import InferenceCall, Message
+from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, integer, merge_calls, parse_call
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.requests import find_requests
+from art_otel.trajectories.resumed import MOST_RESUMED, Room, resume_prompts
 from art_otel.trajectories.surroundings import Surroundings
 
 
@@ -22,7 +23,7 @@ class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of a rollout by start.
 
     `call_of` leads from every inference span to its call's span id; `unresolved` counts calls that continue a response
-    nobody recorded.
+    by its id and whose prompt is unknown.
     """
 
     calls: tuple[InferenceCall, ...]
@@ -38,8 +39,8 @@ def record_calls(
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and unite those that describe one request."""
     own_spans = {rollout.root.key for rollout in rollouts if rollout.root is not None}
-    surroundings = Surroundings(tree, roles, own_spans)
-    return {rollout: _record(rollout, tree, roles, logs, surroundings) for rollout in rollouts}
+    surroundings, room = Surroundings(tree, roles, own_spans), Room(MOST_RESUMED)
+    return {rollout: _record(rollout, tree, roles, logs, surroundings, room) for rollout in rollouts}
 
 
 def _record(
@@ -48,6 +49,7 @@ def _record(
     roles: Mapping[SpanKey, Role],
     logs: Mapping[SpanKey, Sequence[LogRecord]],
     surroundings: Surroundings,
+    room: Room,
 ) -> RecordedCalls:
     spans, starts = tree.spans, tree.starts
     inference = sorted([(starts[key], key) for key in rollout.keys if roles[key] == "inference"])
@@ -60,7 +62,7 @@ def _record(
         calls.append(_in_context(merged, spans[outermost], surroundings))
         for key in group:
             call_of[key] = merged.span_id
-    resumed, unresolved = _resume(calls)
+    resumed, unresolved = resume_prompts(calls, room)
     return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
 
 
@@ -91,35 +93,3 @@ def _added(known: Mapping[str, Value], own: Mapping[str, Value]) -> Mapping[str,
 def step_index(span: Span) -> int | None:
     """The index a step span carries, None when it is no whole number."""
     return integer(span.attributes.get(attributes.STEP_INDEX))
-
-
-def _resume(calls: Sequence[InferenceCall]) -> tuple[Sequence[InferenceCall], int]:
-    """Give calls with a `previous_response_id` the prompt the server put together from the earlier response.
-
-    The earlier prompt without its instructions, its sampled message, then the new input behind its own instructions
-    (OpenAI Responses API: "instructions from the previous response are not carried over").
-    """
-    if all(call.previous_response_id is None for call in calls):
-        return calls, 0
-    by_response: dict[str, InferenceCall] = {}
-    resumed: list[InferenceCall] = []
-    unresolved = 0
-    for call in calls:
-        if call.previous_response_id is not None:
-            prompt = _continued(by_response.get(call.previous_response_id), call)
-            unresolved += prompt is None
-            call = msgspec.structs.replace(call, input_messages=prompt)  # noqa: PLW2901 # same call
-        if call.response_id is not None:
-            by_response[call.response_id] = call
-        resumed.append(call)
-    return resumed, unresolved
-
-
-def _continued(earlier: InferenceCall | None, call: InferenceCall) -> tuple[Message, ...] | None:
-    if earlier is None or earlier.input_messages is None or not earlier.choices or call.input_messages is None:
-        return None
-    own = call.input_messages
-    before = earlier.input_messages
-    instructions, added = (own[:1], own[1:]) if own and own[0].role == "system" else ((), own)
-    history = before[1:] if before and before[0].role == "system" else before
-    return (*instructions, *history, earlier.choices[0].message, *added)

@@ -50,10 +50,16 @@ def _group(
 def _calls_above(parsed: Collection[SpanKey], surroundings: Surroundings) -> dict[SpanKey, SpanKey]:
     """The nearest call of the same rollout above each call that is below one."""
     found: dict[SpanKey, SpanKey] = {}
+    known: dict[SpanKey, SpanKey | None] = {}  # of calls that are passed by
     for key in parsed:
+        passed: list[SpanKey] = []
         at = surroundings.above(key).call
-        while at is not None and at not in parsed:
+        while at is not None and at not in parsed and at not in known:
+            passed.append(at)
             at = surroundings.above(at).call
+        if at in known:
+            at = known[at]
+        known.update(dict.fromkeys(passed, at))
         if at is not None:
             found[key] = at
     return found
@@ -84,10 +90,14 @@ def _put_beside(groups: list[list[SpanKey]], beside: Mapping[SpanKey, SpanKey]) 
     """Add each to the request that it is part of, behind those that tell of it."""
     place = {key: group for group in groups for key in group} if beside else {}
     for key in beside:
+        path: list[SpanKey] = []
         part_of = key
-        while part_of in beside:
+        while part_of not in place:
+            path.append(part_of)
             part_of = beside[part_of]
-        place[part_of].append(key)
+        group = place[part_of]
+        group.append(key)
+        place.update(dict.fromkeys(path, group))
 
 
 def _repeats_ids(calls: Iterable[InferenceCall]) -> bool:

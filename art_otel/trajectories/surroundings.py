@@ -3,7 +3,8 @@
 Invariant: each span is asked once what it says, however many calls and rollouts of the tree are below it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from art_otel import attributes
@@ -55,16 +56,35 @@ class Surroundings:
             self._said[step.key] = Said(env_state_of(step), extra_of(step))
         return self._said[step.key]
 
-    def inside(self, key: SpanKey) -> Iterator[SpanKey]:
-        """The spans above one, up to the nearest rollout's own span and with it."""
-        at = self._tree.parents.get(key)
-        while at is not None:
-            yield at
-            at = None if at in self._rollouts else self._tree.parents.get(at)
+    def beside(self, key: SpanKey) -> range:
+        """The places of all spans below the one that a span is right below; the first is its own, and its siblings'.
+
+        What is below a rollout's own span is below nothing further up.
+        """
+        parent = self._tree.parents.get(key)
+        return range(len(self._tree.spans) + 1) if parent is None else self._places[parent]
 
     def is_passed_on(self, key: SpanKey, outer: SpanKey) -> bool:
         """Whether neither a tool nor an agent runs between a span and one above it."""
         return self.above(key).runs == self._with(outer).runs
+
+    @cached_property
+    def _places(self) -> Mapping[SpanKey, range]:
+        """The number of each span and of all below it, which stand right behind it. Those of 1 and more."""
+        order = list(self._tree.outside_in())
+        parents = {key: above for key, above in self._tree.parents.items() if key not in self._rollouts}
+        sizes = dict.fromkeys(order, 1)
+        for key in reversed(order):
+            if key in parents:
+                sizes[parents[key]] += sizes[key]
+        free: dict[SpanKey | None, int] = {None: 1}  # the next number below a span
+        places: dict[SpanKey, range] = {}
+        for key in order:
+            above, size = parents.get(key), sizes[key]
+            places[key] = range(free[above], free[above] + size)
+            free[above] += size
+            free[key] = places[key].start + 1
+        return places
 
     def _with(self, key: SpanKey) -> Above:
         """What a span and those above it say."""

@@ -1,6 +1,7 @@
-"""Spans that ended before their request, by any instrumentors: each request is of the first that tells of it."""
+"""Recordings by any instrumentors: each request is of the shortest around it, or of the first that tells of it."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +9,7 @@ from art_otel.calls import Choice, Message, ToolCall
 from art_otel.conventions import same_tool_calls
 from art_otel.spans import Event, Scope, Span, SpanTree, grow_tree
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.alike import _join_late, _Recording
+from art_otel.trajectories.alike import MOST_MAKERS, _join, _join_late, _Recording
 from art_otel.trajectories.surroundings import Surroundings
 from tests.batches.test_peer_errors import operations
 
@@ -73,8 +74,38 @@ def joined(found: list[_Recording]) -> list[tuple[list[str], bool]]:
 def test_each_is_given_to_the_first_that_tells_of_it_whoever_made_that(drawn):
     tree, found = drawn
     copies = [msgspec.structs.replace(one) for one in found]
-    _join_late(copies, tree, Surroundings(tree, {}, ()))
+    _join_late(copies, Surroundings(tree, {}, ()))
     assert joined(copies) == joined_one_by_one(found, tree)
+
+
+def joined_to_the_shortest(found: list[_Recording], tree: SpanTree) -> set[tuple[str, ...]]:
+    running: list[_Recording] = []
+    for inner in sorted(found, key=lambda one: (one.start, -one.end, one.spans[0].key)):
+        parent = tree.parents[inner.spans[0].key]
+        fitting = [
+            outer
+            for outer in running
+            if outer.end >= inner.end
+            and not (outer.scopes & inner.scopes or (outer.has_id and inner.has_id))
+            and parent in {span.key for span in tree.ancestors(outer.spans[0])}
+        ]
+        if fitting:
+            outer = min(fitting, key=lambda one: one.end)
+            running.remove(outer)
+            inner.spans, inner.scopes = [*outer.spans, *inner.spans], outer.scopes | inner.scopes
+            inner.has_id = outer.has_id or inner.has_id
+        running.append(inner)
+    return {tuple(span.span_id for span in one.spans) for one in running}
+
+
+@given(recordings())
+def test_each_is_given_to_the_shortest_around_it_whoever_made_that(drawn):
+    tree, found = drawn
+    for one in found:
+        one.heard = None
+    copies = [msgspec.structs.replace(one) for one in found]
+    united = _join(copies, Surroundings(tree, {}, ()))
+    assert {tuple(span.span_id for span in one.spans) for one in united} == joined_to_the_shortest(found, tree)
 
 
 def one_instrumentor(count: int) -> SpanGroup:
@@ -95,4 +126,86 @@ def one_instrumentor(count: int) -> SpanGroup:
 
 def test_what_one_instrumentor_made_is_not_compared_with_each_other():
     small, large = (operations(build_trajectories, one_instrumentor(count)) / count for count in (100, 800))
+    assert large < 1.5 * small
+
+
+SAID = '[{"role": "assistant", "parts": [{"type": "text", "content": "a"}]}]'
+CHAT = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": "m",
+    "gen_ai.output.messages": SAID,
+    "gen_ai.input.messages": SAID.replace("assistant", "user"),
+}
+
+
+def chat(number: int, parent: int, scope: str, start: int, end: int, **fields) -> Span:
+    place = {"trace_id": TRACE, "span_id": f"{number:016x}", "parent_span_id": f"{parent:016x}"}
+    times = {"start_ns": start, "end_ns": end, "scope": Scope(name=scope)}
+    return Span(**place, **times, **{"name": "chat m", "attributes": CHAT, **fields})
+
+
+def work(number: int = 1, parent: int | None = None) -> Span:
+    above = None if parent is None else f"{parent:016x}"
+    times = {"start_ns": 1, "end_ns": 10**7}
+    return Span(trace_id=TRACE, span_id=f"{number:016x}", parent_span_id=above, name="work", **times)
+
+
+def test_equal_requests_at_the_same_time_that_three_instrumentors_saw_are_told_apart():
+    first = [chat(2, 1, "a", 10, 110), chat(4, 1, "b", 12, 100), chat(6, 1, "c", 13, 90)]
+    second = [chat(3, 1, "a", 11, 120), chat(5, 1, "b", 14, 105), chat(7, 1, "c", 15, 95)]
+    (trajectory,) = build_trajectories(SpanGroup(spans=[work(), *first, *second])).trajectories
+    assert len(trajectory.calls) == 2
+
+
+def nested(count: int) -> SpanGroup:
+    """Spans inside each other, each with an equal call, by two instrumentors in turn."""
+    spans = [work()]
+    for number in range(1, count + 1):
+        spans.append(work(2 * number + 1, max(1, 2 * number - 1)))
+        spans.append(chat(2 * number, 2 * number + 1, f"lib {number % 2}", 10 * number, 10 * number + 5))
+    return SpanGroup(spans=spans)
+
+
+def at_the_end_of_a_path(count: int) -> SpanGroup:
+    """Requests far down, each recorded twice and unlike the others."""
+    spans = [work(number, number - 1 if number > 1 else None) for number in range(1, count + 1)]
+    for number in range(count):
+        own = {"attributes": {**CHAT, "gen_ai.input.messages": SAID.replace('"a"', f'"{number}"')}}
+        for scope, start, end in (("a", 1, 9), ("b", 2, 8)):
+            place = 10**6 + 10 * number + start
+            spans.append(chat(place, count, scope, 10 * number + start, 10 * number + end, **own))
+    return SpanGroup(spans=spans)
+
+
+def instrumentors(count: int) -> SpanGroup:
+    return SpanGroup(spans=[work(), *(chat(n + 2, 1, f"lib {n}", 10 * n + 1, 10 * n + 5) for n in range(count))])
+
+
+@pytest.mark.parametrize("make", [nested, at_the_end_of_a_path, instrumentors])
+def test_wherever_and_by_whomever_calls_are_recorded_it_takes_linear_time(make):
+    small, large = (operations(build_trajectories, make(count)) / count for count in (200, 1_600))
+    assert large < 1.5 * small
+
+
+def test_one_more_recording_than_instrumentors_are_joined_of_stays_a_request():
+    inside = [chat(n + 2, 1, f"lib {n}", n + 1, 10**6 - n) for n in range(MOST_MAKERS + 2)]
+    most, more = (build_trajectories(SpanGroup(spans=[work(), *spans])).trajectories for spans in (inside[:-1], inside))
+    assert [len(one.calls) for one in (*most, *more)] == [1, 2]
+
+
+def test_streams_with_other_tool_calls_are_compared_with_in_a_bounded_number():
+    def streams(count: int) -> SpanGroup:
+        spans = [work()]
+        for number in range(count):
+            called = '{"type": "tool_call", "id": "c%d", "name": "f", "arguments": {}}'
+            early, late = (
+                {**CHAT, "gen_ai.output.messages": f'[{{"role": "assistant", "parts": [{called % call}]}}]'}
+                for call in (number, -number - 1)
+            )
+            heard = (Event(time_ns=10**6 + number, name="first token", attributes={}),)
+            spans.append(chat(number + 2, 1, "a", 2, 3, attributes=early, events=heard))
+            spans.append(chat(number + 10**5, 1, "b", 4 + number, 10**7, attributes=late))
+        return SpanGroup(spans=spans)
+
+    small, large = (operations(build_trajectories, streams(count)) / count for count in (300, 1_200))
     assert large < 1.5 * small

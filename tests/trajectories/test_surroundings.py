@@ -1,10 +1,13 @@
 """What is above calls: asked once of each span, however many rollouts are nested in one trace."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from art_otel.spans import Scope, Span
+from art_otel.spans import Scope, Span, SpanKey, SpanTree, grow_tree
 from art_otel.store.rows import store_trajectory
 from art_otel.trajectories import SpanGroup, build_trajectories
+from art_otel.trajectories.surroundings import Surroundings
 from tests.batches.test_peer_errors import operations
 
 
@@ -84,3 +87,35 @@ def test_the_calls_of_a_step_share_what_it_says_and_its_text():
     stored = store_trajectory(trajectory).calls
     assert stored[0].env_state is stored[1].env_state
     assert [call.env_state for call in stored] == ['{"board":"xo"}', '{"board":"xo"}', '{"board":"xo","turn":2}']
+
+
+@st.composite
+def trees(draw) -> tuple[SpanTree, set[SpanKey]]:
+    """A few spans below each other, and some of them, which are the own spans of rollouts."""
+    spans: list[Span] = []
+    for number in range(1, draw(st.integers(2, 12))):
+        parent = draw(st.integers(0, number))  # 0 and its own number are no span: a root, an orphan
+        above = None if parent == 0 else f"{parent if parent < number else 99:016x}"
+        times = {"start_ns": draw(st.integers(0, 5)), "end_ns": 9}
+        spans.append(Span(trace_id="1" * 32, span_id=f"{number:016x}", parent_span_id=above, name="x", **times))
+    return grow_tree(spans), draw(st.sets(st.sampled_from([span.key for span in spans])))
+
+
+def above_within_rollout(key: SpanKey, tree: SpanTree, rollouts: set[SpanKey]) -> list[SpanKey]:
+    found: list[SpanKey] = []
+    for span in tree.ancestors(tree.spans[key]):
+        found.append(span.key)
+        if span.key in rollouts:
+            break
+    return found
+
+
+@given(trees())
+def test_what_is_beside_a_span_is_below_its_parent_in_its_rollout(drawn):
+    tree, rollouts = drawn
+    surroundings = Surroundings(tree, {}, rollouts)
+    for inner in tree.spans:
+        parent = tree.parents.get(inner)
+        for other in tree.spans:
+            below = parent is None or parent in above_within_rollout(other, tree, rollouts)
+            assert (surroundings.beside(other).start in surroundings.beside(inner)) == below

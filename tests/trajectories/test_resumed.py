@@ -1,0 +1,148 @@
+"""Prompts that the server put together: whole or unknown, and bounded, as each of a chain holds those before it."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel.calls import Choice, InferenceCall, Message, TokenIds
+from art_otel.spans import Span
+from art_otel.testing import SpanBuilder
+from art_otel.trajectories import SpanGroup, build_trajectories, recorded_calls
+from art_otel.trajectories.resumed import MOST_RESUMED, Room, resume_prompts
+from tests.batches.test_peer_errors import operations
+
+PLENTY = 1 << 40
+
+
+def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
+    said = None if answer is None else (Choice(index=0, message=Message(role="assistant", content=answer)),)
+    return InferenceCall(
+        trace_id="1" * 32,
+        span_id=f"{number:016x}",
+        start_ns=number,
+        end_ns=number + 1,
+        operation_name="chat",
+        response_id=f"r{number}",
+        previous_response_id=None if earlier is None else f"r{earlier}",
+        input_messages=None if prompt is None else tuple(prompt),
+        choices=said,
+        **fields,
+    )
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def chain(count: int, *, instructions: bool = False, text: str = "q", **fields) -> list[InferenceCall]:
+    """Each continues the one before it, behind instructions of its own where it has any."""
+    own = [[Message(role="system", content=f"be {number}")] if instructions else [] for number in range(count)]
+    return [call(n, n - 1 if n else None, [*own[n], user(text)], **fields) for n in range(count)]
+
+
+def lengths(calls, room: int = MOST_RESUMED) -> list[int | None]:
+    resumed, unresolved = resume_prompts(calls, Room(room))
+    found = [None if one.input_messages is None else len(one.input_messages) for one in resumed]
+    assert unresolved == found.count(None)
+    return found
+
+
+@st.composite
+def conversations(draw) -> list[InferenceCall]:
+    """Calls that continue earlier ones, later ones and none, some without a prompt or answer."""
+    calls: list[InferenceCall] = []
+    for number in range(draw(st.integers(1, 10))):
+        own = [Message(role="system", content=draw(st.sampled_from("ab")))] if draw(st.booleans()) else []
+        prompt = draw(st.sampled_from([None, own, [*own, user("q")], [*own, user("q"), user("more")]]))
+        made = call(number, draw(st.none() | st.integers(0, 10)), prompt, draw(st.sampled_from(["yes", None])))
+        calls.append(msgspec.structs.replace(made, response_id=draw(st.sampled_from([made.response_id, "r0", None]))))
+    return calls
+
+
+def put_together(calls: list[InferenceCall]) -> list[InferenceCall]:
+    """What the server saw, without a bound."""
+    answered: dict[str | None, InferenceCall] = {}
+    found = []
+    for one in calls:
+        if one.previous_response_id is not None:
+            before, own, prompt = answered.get(one.previous_response_id), one.input_messages, None
+            if before is not None and before.input_messages is not None and before.choices and own is not None:
+                history = [message for message in before.input_messages if message.role != "system"]
+                new = [message for message in own if message.role != "system"]
+                prompt = (*own[: len(own) - len(new)], *history, before.choices[0].message, *new)
+            one = msgspec.structs.replace(one, input_messages=prompt)  # noqa: PLW2901 # same call
+        if one.response_id is not None:
+            answered[one.response_id] = one
+        found.append(one)
+    return found
+
+
+@given(conversations())
+def test_a_prompt_is_what_the_server_put_together(calls):
+    assert list(resume_prompts(calls, Room(PLENTY))[0]) == put_together(calls)
+
+
+@given(conversations(), st.integers(0, 3000))
+def test_with_less_room_a_prompt_is_the_same_or_unknown(calls, room):
+    resumed, unresolved = resume_prompts(calls, Room(room))
+    continuing = [one for one in resumed if one.previous_response_id is not None]
+    assert unresolved == sum(one.input_messages is None for one in continuing)
+    assert 8 * sum(len(one.input_messages or ()) for one in continuing) <= room
+    for one, whole in zip(resumed, put_together(calls), strict=True):
+        assert one == whole or (one.input_messages is None and one.previous_response_id is not None)
+
+
+def test_chains_of_thousands_of_calls_are_whole_and_longer_ones_bounded():
+    assert lengths(chain(4_000)) == list(range(1, 8_000, 2))
+    found = lengths(chain(12_000))
+    known = 12_000 - found.count(None)
+    assert found == [*range(1, 2 * known, 2), *[None] * (12_000 - known)]
+    assert 0.99 * MOST_RESUMED < 8 * sum(range(1, 2 * known, 2)) <= MOST_RESUMED
+
+
+def test_what_is_told_anew_counts_with_its_text():
+    """Behind other instructions, or where token ids do not go on, nothing of it is in an earlier turn."""
+    ids = {"prompt_token_ids": TokenIds.of([1])}
+    drifted = [
+        msgspec.structs.replace(one, choices=(msgspec.structs.replace(one.choices[0], token_ids=TokenIds.of([2])),))
+        for one in chain(200, text="q" * 1000, **ids)
+    ]
+    assert lengths(chain(200, text="q" * 1000)).count(None) == 0
+    for calls in (chain(200, instructions=True, text="q" * 1000), drifted):
+        few = lengths(calls, 1_000_000)
+        known = 200 - few.count(None)
+        assert 25 < known < 40  # their texts alone are known^2 / 2 thousand bytes
+        assert lengths(calls).count(None) == 0
+
+
+def test_many_that_continue_one_long_chain_take_linear_time():
+    def forks(count: int) -> list[InferenceCall]:
+        first = chain(count, instructions=True)
+        return [*first, *(call(count + n, count - 1, [user("q")]) for n in range(count))]
+
+    small, large = (operations(resume_prompts, forks(count), Room(PLENTY)) / count for count in (100, 800))
+    assert large < 1.1 * small
+
+
+def responses(count: int, root: Span, builder: SpanBuilder) -> list[Span]:
+    sampled = [Choice(index=0, message=Message(role="assistant", content="yes"), finish_reason="stop")]
+    made: list[Span] = []
+    for _ in range(count):
+        earlier = {"previous_response_id": made[-1].attributes["gen_ai.response.id"]} if made else {}
+        known = {"art.request.parameters": msgspec.json.encode({"model": "m", **earlier}).decode()}
+        made.append(builder.chat(root, [user("q")], sampled, attributes=known))
+    return made
+
+
+@pytest.mark.parametrize("room", [8 * (3 + 5 + 7 + 3), 8 * (3 + 5 + 7 + 3) + 7])
+def test_the_rollouts_of_a_tree_share_the_room_and_say_what_is_unknown(room, monkeypatch):
+    monkeypatch.setattr(recorded_calls, "MOST_RESUMED", room)
+    builder = SpanBuilder()
+    outer = builder.rollout("a")
+    inner = msgspec.structs.replace(builder.rollout("b"), parent_span_id=outer.span_id)
+    spans = [outer, inner, *responses(4, outer, builder), *responses(4, inner, builder)]
+    first, second = build_trajectories(SpanGroup(spans=spans)).trajectories
+    assert [len(one.input_messages or ()) for one in (*first.calls, *second.calls)] == [1, 3, 5, 7, 1, 3, 0, 0]
+    assert (first.incomplete_reasons, second.incomplete_reasons) == ({}, {"unknown history": 2})
+    assert [turn.messages is None for turn in second.turns] == [False, False, True, True]
