@@ -5,17 +5,14 @@ within the limit holds no large value, and only longer messages are looked into.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, cast
 
 from msgspec.structs import replace
 
 from art_otel.sources.format import Record
 from art_otel.sources.limits import Limits, advice
 from art_otel.sources.refusals import NO_IDS, Ids, Refused, attribute_path
-from art_otel.spans import Damage, LogRecord, Resource, Span, Value
+from art_otel.spans import Damage, LogRecord, Resource, Span, Value, size_of
 from art_otel.spans.damage import Kind
-
-_CHUNK: Final = 1 << 20
 
 
 def without_large_values(records: Iterable[Record], size: int, place: str, limits: Limits) -> Iterable[Record]:
@@ -88,21 +85,3 @@ class _LargeValues:
             also = f"; also: {', '.join(path for path, _ in others)}" if others else ""
             detail = f"a value of {size} bytes; {advice('max_attribute_bytes')}{also}"
             yield Refused("over a limit", first, detail).damage(self._place, kind, ids, partial=True)
-
-
-def size_of(value: Value) -> int:
-    """The bytes of a value: of text in UTF-8; of a list or dict those of all in it, and one for each value in it."""
-    if isinstance(value, str):
-        if value.isascii():
-            return len(value)
-        pieces = (value[start : start + _CHUNK] for start in range(0, len(value), _CHUNK))
-        return sum(len(piece.encode(errors="surrogatepass")) for piece in pieces)  # a whole copy may be large
-    if isinstance(value, bytes):
-        return len(value)
-    if isinstance(value, dict):
-        fields = cast(dict[str, Value], value)
-        return sum(size_of(name) + size_of(item) for name, item in fields.items()) + len(fields)
-    if isinstance(value, list):
-        items = cast(list[Value], value)
-        return sum(map(size_of, items)) + len(items)
-    return 0

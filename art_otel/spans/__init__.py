@@ -1,6 +1,7 @@
 """Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
 
 from art_otel.spans.damage import MAX_LISTED, Damage, DamageReason, in_order, list_damages, list_in_order
+from art_otel.spans.size import size_of
 from art_otel.spans.span import (
     Attributes,
     Event,
@@ -36,4 +37,5 @@ __all__ = [
     "in_order",
     "list_damages",
     "list_in_order",
+    "size_of",
 ]

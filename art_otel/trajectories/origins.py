@@ -138,11 +138,11 @@ class _Rivals:
 
     @cached_property
     def _alike(self) -> Mapping[tuple[str | None, ...], Sequence[Sample]]:
-        """Those of one reasoning and agent, of one reasoning, of one agent, and all, each in the order of the calls."""
+        """Those of one response, reasoning and agent, reasoning, agent, and all, each in the order of the calls."""
         found: dict[tuple[str | None, ...], list[Sample]] = {}
         for sample in sorted(self._samples, key=lambda sample: (sample[0], -sample[1])):
             call = self._calls[sample[0]]
-            for kind in _kinds(choice_at(call, sample[1]).message.reasoning, call.agent):
+            for kind in _kinds(call.response_id, choice_at(call, sample[1]).message.reasoning, call.agent):
                 found.setdefault(kind, []).append(sample)
         return found
 
@@ -150,9 +150,10 @@ class _Rivals:
         """The sample that `_preference` puts first for a call."""
         if len(self._samples) == 1:
             return self._samples[0]
+        call = self._calls[index]
         place = len(self._calls[self._samples[0][0]].input_messages or ())  # of equal paths
-        repeated = (self._calls[index].input_messages or ())[place]
-        kinds = _kinds(repeated.reasoning, self._calls[index].agent)
+        repeated = (call.input_messages or ())[place]
+        kinds = _kinds(call.previous_response_id, repeated.reasoning, call.agent)
         alike = next(self._alike[kind] for kind in kinds if kind in self._alike)
         return alike[bisect_left(alike, (index,)) - 1]  # the last where all are later
 
@@ -163,19 +164,24 @@ class _Rivals:
         return sorted(self._samples, key=lambda sample: _preference(sample, index, self._calls), reverse=True)[1:]
 
 
-def _kinds(reasoning: str | None, agent: str | None) -> Sequence[tuple[str | None, ...]]:
+def _kinds(response: str | None, reasoning: str | None, agent: str | None) -> Sequence[tuple[str | None, ...]]:
     """What a sample may have in common with the message that repeats it, the most first."""
-    return (("both", reasoning, agent), ("reasoning", reasoning), ("agent", agent), ("neither",))
+    alike = (("both", reasoning, agent), ("reasoning", reasoning), ("agent", agent), ("neither",))
+    return alike if response is None else (*(("response", response, *kind) for kind in alike), *alike)
 
 
-def _preference(sample: Sample, index: int, calls: Sequence[InferenceCall]) -> tuple[bool, bool, bool, int, int]:
-    """Which of several equal paths a prompt continues: told apart by reasoning, agent, order; then the latest call."""
+def _preference(sample: Sample, index: int, calls: Sequence[InferenceCall]) -> tuple[bool, bool, bool, bool, int, int]:
+    """Which of several equal paths a prompt continues: the one that the call names.
+
+    Else they are told apart by reasoning, agent, order; then it is the latest call.
+    """
     call, position = calls[sample[0]], sample[1]
     child = calls[index]
     message = choice_at(call, position).message
     place = len(call.input_messages or ())
     repeated = (child.input_messages or ())[place]
     return (
+        child.previous_response_id is not None and call.response_id == child.previous_response_id,
         repeated.reasoning == message.reasoning,
         child.agent == call.agent,
         sample[0] < index,

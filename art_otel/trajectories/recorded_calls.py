@@ -6,16 +6,19 @@ prompt that the server saw.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, integer, merge_calls, parse_call
-from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
+from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.requests import find_requests
-from art_otel.trajectories.resumed import MOST_RESUMED, Room, resume_prompts
+from art_otel.trajectories.resumed import MOST_RESUMED, resume_prompts
+from art_otel.trajectories.room import Room
+from art_otel.trajectories.step_data import MOST_COPIED, StepData
 from art_otel.trajectories.surroundings import Surroundings
 
 
@@ -31,6 +34,17 @@ class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: int
 
 
+class _Tree(NamedTuple):
+    """A tree, and what is known of all of it: its rollouts share the bounds on what their calls repeat."""
+
+    tree: SpanTree
+    roles: Mapping[SpanKey, Role]
+    logs: Mapping[SpanKey, Sequence[LogRecord]]
+    surroundings: Surroundings
+    steps: StepData
+    room: Room
+
+
 def record_calls(
     rollouts: Sequence[RolloutSpans],
     tree: SpanTree,
@@ -39,55 +53,41 @@ def record_calls(
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and unite those that describe one request."""
     own_spans = {rollout.root.key for rollout in rollouts if rollout.root is not None}
-    surroundings, room = Surroundings(tree, roles, own_spans), Room(MOST_RESUMED)
-    return {rollout: _record(rollout, tree, roles, logs, surroundings, room) for rollout in rollouts}
+    known = _Tree(
+        tree, roles, logs, Surroundings(tree, roles, own_spans), StepData(Room(MOST_COPIED)), Room(MOST_RESUMED)
+    )
+    return {rollout: _record(rollout, known) for rollout in rollouts}
 
 
-def _record(
-    rollout: RolloutSpans,
-    tree: SpanTree,
-    roles: Mapping[SpanKey, Role],
-    logs: Mapping[SpanKey, Sequence[LogRecord]],
-    surroundings: Surroundings,
-    room: Room,
-) -> RecordedCalls:
-    spans, starts = tree.spans, tree.starts
-    inference = sorted([(starts[key], key) for key in rollout.keys if roles[key] == "inference"])
-    parsed = {key: parse_call(spans[key], logs.get(key, ())) for _, key in inference}
+def _record(rollout: RolloutSpans, known: _Tree) -> RecordedCalls:
+    spans, starts = known.tree.spans, known.tree.starts
+    inference = sorted([(starts[key], key) for key in rollout.keys if known.roles[key] == "inference"])
+    parsed = {key: parse_call(spans[key], known.logs.get(key, ())) for _, key in inference}
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
-    for group in find_requests(parsed, tree, surroundings):
+    for group in find_requests(parsed, known.tree, known.surroundings):
         outermost = group[0]
         merged = parsed[outermost] if len(group) == 1 else merge_calls([parsed[key] for key in group])
-        calls.append(_in_context(merged, spans[outermost], surroundings))
+        calls.append(_in_context(merged, spans[outermost], known))
         for key in group:
             call_of[key] = merged.span_id
-    resumed, unresolved = resume_prompts(calls, room)
+    resumed, unresolved = resume_prompts(calls, known.room)
     return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
 
 
-def _in_context(call: InferenceCall, span: Span, surroundings: Surroundings) -> InferenceCall:
+def _in_context(call: InferenceCall, span: Span, known: _Tree) -> InferenceCall:
     """Add what the spans above the call know: agent, step, environment state."""
-    above = surroundings.above(span.key)
+    above = known.surroundings.above(span.key)
     step = span if attributes.STEP_INDEX in span.attributes else above.step
     if above.agent is None and step is None:
         return call
-    state, extra = call.env_state, call.extra
     if step is not None and step is not span:
-        said = surroundings.said(step)
-        state, extra = _added(said.env_state, state), _added(said.extra, extra)
+        call = known.steps.add_to(call, step)
     return msgspec.structs.replace(
         call,
         agent=above.agent if above.agent is not None else call.agent,
         step=None if step is None else step_index(step),
-        env_state=state,
-        extra=extra,
     )
-
-
-def _added(known: Mapping[str, Value], own: Mapping[str, Value]) -> Mapping[str, Value]:
-    """What is known and what is a call's own; the calls that have nothing of their own share what is known."""
-    return {**known, **own} if own else known
 
 
 def step_index(span: Span) -> int | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from art_otel.calls import InferenceCall, Message
 from art_otel.trajectories.origins import tokens_continue
+from art_otel.trajectories.room import Room
 
 MOST_RESUMED: Final = 128 * 1024**2
 """The most bytes that the resumed prompts of one tree take.
@@ -23,19 +24,6 @@ _HELD: Final = 8
 
 _TOLD_ANEW: Final = 256
 """Bytes of a message without its text in a prompt that does not: it is hashed, and stored, once more."""
-
-
-class Room(msgspec.Struct, eq=False):
-    """The bytes that are left for the resumed prompts of one tree."""
-
-    left: int
-
-    def take(self, size: int) -> bool:
-        """Whether there is room for as many bytes, which is taken then."""
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
 
 
 class _Response(NamedTuple):

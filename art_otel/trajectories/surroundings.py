@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from art_otel import attributes
-from art_otel.conventions import Role, agent_name, env_state_of, extra_of
-from art_otel.spans import Span, SpanKey, SpanTree, Value
+from art_otel.conventions import Role, agent_name
+from art_otel.spans import Span, SpanKey, SpanTree
 
 
 class Above(NamedTuple):
@@ -28,13 +28,6 @@ class Above(NamedTuple):
 _NOTHING: Final = Above()
 
 
-class Said(NamedTuple):
-    """What a step says for all calls in it: the environment's state, and what else the application put on it."""
-
-    env_state: dict[str, Value]
-    extra: dict[str, Value]
-
-
 class Surroundings:
     """Those of one tree. `rollouts` are the rollouts' own spans."""
 
@@ -43,18 +36,11 @@ class Surroundings:
         self._roles = roles
         self._rollouts = rollouts
         self._known: dict[SpanKey, Above] = {}  # what a span and those above it say
-        self._said: dict[SpanKey, Said] = {}
 
     def above(self, key: SpanKey) -> Above:
         """What the spans above one say."""
         parent = self._tree.parents.get(key)
         return _NOTHING if parent is None else self._with(parent)
-
-    def said(self, step: Span) -> Said:
-        """What a step says, which may be long and is the same object for all its calls."""
-        if step.key not in self._said:
-            self._said[step.key] = Said(env_state_of(step), extra_of(step))
-        return self._said[step.key]
 
     def beside(self, key: SpanKey) -> range:
         """The places of all spans below the one that a span is right below; the first is its own, and its siblings'.

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.sources import Limits
-from art_otel.sources.large_values import size_of
-from art_otel.spans import Damage, LogRecord, Span
+from art_otel.spans import Damage, LogRecord, Span, size_of
 from tests.dumps import attribute, make_span, request_of
 from tests.sources.requests import (
     TRACE,

@@ -79,7 +79,14 @@ def rivals(draw) -> tuple[list[InferenceCall], list[int]]:
         ]
         prompt = (question, told[0].message, question) if goes_on else (question,)
         call = asked(number + 1, prompt, None, () if goes_on else tuple(told))
-        calls.append(msgspec.structs.replace(call, agent=draw(st.sampled_from([None, "x", "y"]))))
+        calls.append(
+            msgspec.structs.replace(
+                call,
+                agent=draw(st.sampled_from([None, "x", "y"])),
+                response_id=draw(st.sampled_from([None, "r", "s"])),
+                previous_response_id=draw(st.sampled_from([None, "r", "s", "t"])),
+            )
+        )
     return calls, [index for index, call in enumerate(calls) if len(call.input_messages) > 1]
 
 

@@ -9,7 +9,9 @@ from art_otel.calls import Choice, InferenceCall, Message, TokenIds
 from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, build_trajectories, recorded_calls
-from art_otel.trajectories.resumed import MOST_RESUMED, Room, resume_prompts
+from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories.resumed import MOST_RESUMED, resume_prompts
+from art_otel.trajectories.room import Room
 from tests.batches.test_peer_errors import operations
 
 PLENTY = 1 << 40
@@ -146,3 +148,21 @@ def test_the_rollouts_of_a_tree_share_the_room_and_say_what_is_unknown(room, mon
     assert [len(one.input_messages or ()) for one in (*first.calls, *second.calls)] == [1, 3, 5, 7, 1, 3, 0, 0]
     assert (first.incomplete_reasons, second.incomplete_reasons) == ({}, {"unknown history": 2})
     assert [turn.messages is None for turn in second.turns] == [False, False, True, True]
+
+
+def thinking(number: int, thought: str) -> Message:
+    return Message(role="assistant", content=f"a{number}", reasoning=thought if number % 2 else None)
+
+
+def test_a_call_goes_on_with_the_response_that_it_names():
+    calls: list[InferenceCall] = []
+    for number in range(12):
+        for chat in (0, 1):  # both say the same and think otherwise at times
+            at, before = 2 * number + chat, 2 * (number - 1) + chat if number else None
+            made = call(at, before, [user(f"q{number}")])
+            said = Choice(index=0, message=thinking(number, f"of {chat}"))
+            calls.append(msgspec.structs.replace(made, choices=(said,)))
+    resumed, _ = resume_prompts(calls, Room(PLENTY))
+    _, turns = build_turns(resumed)
+    assert [turn.parent for turn in turns] == [None, None, *range(22)]
+    assert not any(turn.edits for turn in turns)

@@ -1,12 +1,18 @@
 """What is above calls: asked once of each span, however many rollouts are nested in one trace."""
 
+import json
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_otel.conventions import parse_call
 from art_otel.spans import Scope, Span, SpanKey, SpanTree, grow_tree
 from art_otel.store.rows import store_trajectory
 from art_otel.trajectories import SpanGroup, build_trajectories
+from art_otel.trajectories.room import Room
+from art_otel.trajectories.step_data import StepData
 from art_otel.trajectories.surroundings import Surroundings
 from tests.batches.test_peer_errors import operations
 
@@ -65,6 +71,32 @@ def test_what_runs_between_calls_is_found_in_linear_time():
     assert large < 1.2 * small
 
 
+def calls_below_an_answer_of_tools(count: int) -> SpanGroup:
+    """A call that answered with many tool calls, around as many that answered with one."""
+    times = {"trace_id": "1" * 32, "start_ns": 1, "end_ns": 1_000_000}
+    part = {"type": "tool_call", "id": None, "name": "look", "arguments": {"a": 1}}
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+
+    def answered(tools: int) -> dict[str, str]:
+        return asked | {"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [part] * tools}])}
+
+    spans = [Span(span_id=f"{1:016x}", name="chat m", attributes=answered(count), **times)]
+    for number in range(2, count + 2):
+        own = {"parent_span_id": f"{1:016x}", "scope": Scope(name=f"lib {number}")}
+        prompt = {"gen_ai.input.messages": json.dumps([{"role": "user", "parts": []}] * 2)}
+        spans.append(Span(span_id=f"{number:016x}", name="chat m", attributes=answered(1) | prompt, **times, **own))
+    outer = {"gen_ai.input.messages": json.dumps([{"role": "user", "parts": []}])}
+    spans[0] = msgspec.structs.replace(spans[0], attributes=spans[0].attributes | outer)
+    return SpanGroup(spans=spans)
+
+
+def test_an_answer_of_many_tool_calls_is_not_parsed_for_each_call_below():
+    small, large = (
+        operations(build_trajectories, calls_below_an_answer_of_tools(count)) / count for count in (50, 400)
+    )
+    assert large < 1.2 * small
+
+
 def steps_with_calls(**own: str) -> SpanGroup:
     state = {"art.step.index": 0, "art.env_state": '{"board": "xo"}', "art.extra": '{"seed": 1}'}
     times = {"trace_id": "1" * 32, "start_ns": 1, "end_ns": 1_000_000}
@@ -84,9 +116,28 @@ def test_the_calls_of_a_step_share_what_it_says_and_its_text():
     assert first.extra is second.extra is last.extra
     assert (first.env_state, first.extra) == ({"board": "xo"}, {"seed": 1})
     assert last.env_state == {"board": "xo", "turn": 2}
-    stored = store_trajectory(trajectory).calls
-    assert stored[0].env_state is stored[1].env_state
-    assert [call.env_state for call in stored] == ['{"board":"xo"}', '{"board":"xo"}', '{"board":"xo","turn":2}']
+    row = store_trajectory(trajectory)
+    assert [call.env_state for call in row.calls] == [0, 0, 2]
+    assert [call.extra for call in row.calls] == [1, 1, 1]
+    assert row.objects == ('{"board":"xo"}', '{"seed":1}', '{"board":"xo","turn":2}')
+
+
+def test_a_call_without_room_for_what_its_step_says_has_its_own_and_names_the_other():
+    step, *calls = steps_with_calls().spans
+    said = StepData(Room(len("boardxo") + 1))
+    alone, adding = (
+        parse_call(calls[0], ()),
+        parse_call(steps_with_calls(**{"art.env_state": '{"turn": 2}'}).spans[3], ()),
+    )
+    found = [said.add_to(call, step) for call in (alone, adding, adding, alone)]
+    assert [call.env_state for call in found] == [
+        {"board": "xo"},
+        {"board": "xo", "turn": 2},
+        {"turn": 2},
+        {"board": "xo"},
+    ]
+    assert [call.cut for call in found] == [(), (), ("art.env_state",), ()]
+    assert {id(call.extra) for call in found} == {id(found[0].extra)}
 
 
 @st.composite

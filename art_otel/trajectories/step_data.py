@@ -1,0 +1,60 @@
+"""StepData: what steps say for the calls in them, in `art.env_state…` and `art.extra…`.
+
+Invariant: a call has what its step says and what it says itself, of which its own wins; or it has its own only and
+names the other among its cut attributes. Calls that say nothing themselves share their step's object, whatever its
+size. Others need a copy, and all copies of one tree together are bounded.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from art_otel import attributes
+from art_otel.calls import InferenceCall
+from art_otel.conventions import env_state_of, extra_of
+from art_otel.spans import Span, SpanKey, Value, size_of
+from art_otel.trajectories.room import Room
+
+MOST_COPIED: Final = 64 << 20
+"""Bytes of what steps say that the calls of one tree copy, at most."""
+
+
+class _Said(NamedTuple):
+    """What one step says under the attributes of one name. `size` is in bytes."""
+
+    name: str
+    values: dict[str, Value]
+    size: int
+
+
+class StepData:
+    """That of one tree. Each step is asked once; there is `room` for copies."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._said: dict[SpanKey, tuple[_Said, _Said]] = {}
+
+    def add_to(self, call: InferenceCall, step: Span) -> InferenceCall:
+        """The call with what its step says."""
+        if step.key not in self._said:
+            state, extra = env_state_of(step), extra_of(step)
+            self._said[step.key] = (
+                _Said(attributes.ENV_STATE, state, size_of(state)),
+                _Said(attributes.EXTRA, extra, size_of(extra)),
+            )
+        of_state, of_extra = self._said[step.key]
+        state, extra = self._joined(of_state, call.env_state), self._joined(of_extra, call.extra)
+        cut = [said.name for said, joined in ((of_state, state), (of_extra, extra)) if joined is None]
+        return msgspec.structs.replace(
+            call,
+            env_state=call.env_state if state is None else state,
+            extra=call.extra if extra is None else extra,
+            cut=(*call.cut, *cut),
+        )
+
+    def _joined(self, said: _Said, own: Mapping[str, Value]) -> Mapping[str, Value] | None:
+        """Both; None where they would be a copy too many."""
+        if not said.values or not own:
+            return said.values or own
+        return {**said.values, **own} if self._room.take(said.size) else None
