@@ -28,11 +28,12 @@ from art_otel.conventions.rewards import (
     rewards_of,
     rewards_of_log,
 )
-from art_otel.conventions.roles import Role, agent_name, holds_call, may_be_call, may_tell_role, role_of
+from art_otel.conventions.roles import AGENT_NAME, Role, agent_name, holds_call, may_be_call, may_tell_role, role_of
 from art_otel.conventions.unanswered import is_method, only_asks
 from art_otel.conventions.values import integer, number
 
 __all__ = [
+    "AGENT_NAME",
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",

@@ -69,7 +69,7 @@ _MAY_BE_CLIENT: Final = ("client", "unspecified")
 _MARKS: Final = ("gen_ai.", "llm.", "openinference.", "traceloop.")
 """How the attributes begin that name a role or are left of one."""
 
-_AGENT_NAME: Final = "gen_ai.agent.name"
+AGENT_NAME: Final = "gen_ai.agent.name"
 
 
 def role_of(span: Span) -> Role:
@@ -124,7 +124,7 @@ def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool
 def agent_name(span: Span) -> str | None:
     """The name of the agent that the span ran."""
     attributes = span.attributes
-    named = values.text(attributes.get(_AGENT_NAME)) or values.text(attributes.get(openinference.AGENT_NAME))
+    named = values.text(attributes.get(AGENT_NAME)) or values.text(attributes.get(openinference.AGENT_NAME))
     if named is None and span.name.startswith(_AGENT_SPAN_PREFIX):
         named = span.name.removeprefix(_AGENT_SPAN_PREFIX).strip()
     return named or None
@@ -156,7 +156,7 @@ def _left_role(span: Span, reading: Reading) -> Role:
     if span.name == litellm.RAW_SPAN and litellm.is_response(span.attributes):
         return "inference"
     asked = reading.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
-    agent = called is None and reading.text(_AGENT_NAME, openinference.AGENT_NAME) is not None
+    agent = called is None and reading.text(AGENT_NAME, openinference.AGENT_NAME) is not None
     answered = not agent and any(map(_LEFT.match, span.attributes))
     lost = called is not None and known and span.dropped_attributes_count > 0
     if not (asked or answered or lost):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from art_otel.spans import Damage, DamageReason
-from art_otel.spans.damage import MAX_DETAIL, Kind
+from art_otel.spans.damage import Kind
 
 MAX_NAME: Final = 200
 
@@ -41,7 +41,7 @@ class Refused(Exception):  # noqa: N818 # it becomes a Damage and is no error of
         return Damage(
             reason=self.reason,
             path=" / ".join(step for step in steps if step),
-            detail=self.detail[:MAX_DETAIL],
+            detail=self.detail,
             kind=kind,
             trace_id=trace_id,
             span_id=span_id,

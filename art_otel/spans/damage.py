@@ -31,6 +31,7 @@ DamageReason: TypeAlias = Literal[
 
 Kind: TypeAlias = Literal["span", "log", "unknown"]
 
+MAX_PATH: Final = 1000
 MAX_DETAIL: Final = 300
 
 MAX_LISTED: Final = 1000
@@ -52,6 +53,13 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
     span_id: str | None = None
     partial: bool = False
+
+    def __post_init__(self) -> None:
+        """Cut what is too long to be read: a name in it may be of any length, and many damages may have it."""
+        if len(self.path) > MAX_PATH:
+            msgspec.structs.force_setattr(self, "path", f"{self.path[:MAX_PATH]}…")
+        if len(self.detail) > MAX_DETAIL:
+            msgspec.structs.force_setattr(self, "detail", f"{self.detail[:MAX_DETAIL]}…")
 
 
 def list_in_order(known: list[Damage], more: Iterable[Damage]) -> None:

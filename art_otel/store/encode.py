@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from art_otel.calls import Message
 from art_otel.errors import StoreError
 from art_otel.store.rows import Row, store_trajectory
 from art_otel.store.schema import ROW
-from art_otel.store.stored_turns import StoredTurn
+from art_otel.store.weights import weigh
 from art_otel.trajectories.trajectory import Trajectory
 
 WEIGHT: Final = "weight"
@@ -58,7 +57,7 @@ def weighed_row(trajectory: Trajectory) -> WeighedRow:
     """The row of a trajectory. Raises StoreError for a value that cannot be stored."""
     try:
         row = store_trajectory(trajectory)
-        return WeighedRow(row, _weigh(row))
+        return WeighedRow(row, weigh(row))
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise _unfit(trajectory.rollout_id, error) from error
 
@@ -82,39 +81,3 @@ def _batch(rows: Sequence[Row], weights: Sequence[int]) -> pa.RecordBatch:
 
 def _unfit(rollout_id: str, error: Exception) -> StoreError:
     return StoreError(f"rollout {rollout_id!r} cannot be stored: {error}; correct the value or leave the rollout out")
-
-
-def _weigh(row: Row) -> int:
-    """About how many bytes the row takes in memory as Arrow columns."""
-    texts = (row.metrics, row.metadata, row.nested_metadata, row.tools, row.error)
-    weight = 512 + 128 * len(row.rewards)
-    for text in (*texts, *(row.logs or ()), *row.toolsets, *(row.objects or ())):
-        weight += len(text or "")
-    for message in row.messages or ():
-        weight += 64 + len(message.content or "") + len(message.tool_calls or "")
-    for call in row.calls:
-        weight += 256 + len(call.parameters or "") + len(call.error or "")
-    for turn in row.turns:
-        weight += _weigh_turn(turn)
-    return weight
-
-
-def _weigh_turn(turn: StoredTurn) -> int:
-    weight = 128
-    for packed in (turn.context_token_ids, turn.token_ids, turn.logprobs):
-        if packed is not None:
-            weight += len(packed.data)
-    for message in turn.messages or ():
-        weight += _weigh_message(message)
-    for edit in turn.edits or ():
-        weight += _weigh_message(edit.message)
-    return weight if turn.message is None else weight + _weigh_message(turn.message)
-
-
-def _weigh_message(message: Message) -> int:
-    weight = 64 + len(message.content or "")
-    if message.reasoning or message.refusal or message.parts:
-        weight += len(message.reasoning or "") + len(message.refusal or "") + len(message.parts or "")
-    for call in message.tool_calls:
-        weight += 64 + len(call.arguments)
-    return weight

@@ -23,6 +23,7 @@ from art_otel.trajectories.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.rewards import RewardKey, RewardScene, find_rewards, lead_judges
 from art_otel.trajectories.rollout_span import describe
 from art_otel.trajectories.rollouts import declared_id, find_rollouts, is_named_rollout
+from art_otel.trajectories.room import MOST_OF_NAME
 from art_otel.trajectories.standing import final_reward
 from art_otel.trajectories.trajectory import Reward, Trajectory
 
@@ -106,6 +107,8 @@ def _trajectory(
     about = describe(rollout.root)
     calls, turns = build_turns(with_versions(recorded.calls, about.policy_version))
     lost, damaged_values = losses.of(rollout.spans)
+    parent = rollout.parent_rollout_id
+    is_too_long = parent is not None and len(parent) > MOST_OF_NAME
     evidence = Evidence(
         root=rollout.root,
         spans=rollout.spans,
@@ -114,6 +117,7 @@ def _trajectory(
         unresolved=recorded.unresolved,
         lost=lost,
         damaged_values=damaged_values,
+        cut=about.cut + is_too_long,
     )
     first = rollout.root or min(rollout.spans, key=tree.order)
     return Trajectory(
@@ -125,7 +129,7 @@ def _trajectory(
         split=about.split,
         training_step=about.training_step,
         policy_version=first_and_last(calls, about.policy_version),
-        parent_rollout_id=rollout.parent_rollout_id,
+        parent_rollout_id=None if is_too_long else parent,
         status=about.status,
         error=about.error,
         started_at=about.started_at,

@@ -53,7 +53,10 @@ def explain(reason: str) -> str:
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the other rooms found out about one rollout. `lost` and `damaged_values` count quarantined pieces."""
+    """What the other rooms found out about one rollout.
+
+    `lost` and `damaged_values` count quarantined pieces, `cut` what the rollout is told and is too long.
+    """
 
     root: Span | None
     spans: Sequence[Span]
@@ -62,6 +65,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: int
     lost: int
     damaged_values: int
+    cut: int
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +122,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     }
     _count_in_spans(evidence, counts)
     _count_in_calls(evidence.calls, counts)
+    counts[CUT_JSON] += evidence.cut
     counts[NO_CONTENT] += _overwritten(spans, evidence.calls)
     return {reason: counts[reason] for reason in EXPLANATIONS if counts[reason]}
 

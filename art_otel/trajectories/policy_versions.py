@@ -7,18 +7,27 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from art_otel import attributes
 from art_otel.calls import InferenceCall
+from art_otel.trajectories.room import MOST_REPEATED, Room
 from art_otel.trajectories.trajectory import PolicyVersions, Trajectory
 
 
 def with_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> tuple[InferenceCall, ...]:
-    """The calls, those that say no version with what their rollout says."""
+    """The calls, those that say no version with what their rollout says.
+
+    A version so long that there is no room for it in every call is cut from those behind.
+    """
     if of_rollout is None:
         return tuple(calls)
-    return tuple(
-        msgspec.structs.replace(call, policy_version=of_rollout) if call.policy_version is None else call
-        for call in calls
-    )
+    room = Room(MOST_REPEATED)
+    return tuple(call if call.policy_version is not None else _versioned(call, of_rollout, room) for call in calls)
+
+
+def _versioned(call: InferenceCall, version: str, room: Room) -> InferenceCall:
+    if room.take_text(version):
+        return msgspec.structs.replace(call, policy_version=version)
+    return msgspec.structs.replace(call, cut=(*call.cut, attributes.POLICY_VERSION))
 
 
 def first_and_last(calls: Iterable[InferenceCall], of_rollout: str | None) -> PolicyVersions | None:

@@ -12,13 +12,13 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import Role, integer, merge_calls, parse_call
+from art_otel.conventions import AGENT_NAME, Role, integer, merge_calls, parse_call
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.requests import find_requests
 from art_otel.trajectories.resumed import MOST_RESUMED, resume_prompts
-from art_otel.trajectories.room import Room
-from art_otel.trajectories.step_data import MOST_COPIED, StepData
+from art_otel.trajectories.room import MOST_REPEATED, Room
+from art_otel.trajectories.step_data import StepData
 from art_otel.trajectories.surroundings import Surroundings
 
 
@@ -42,7 +42,8 @@ class _Tree(NamedTuple):
     logs: Mapping[SpanKey, Sequence[LogRecord]]
     surroundings: Surroundings
     steps: StepData
-    room: Room
+    names: Room
+    prompts: Room
 
 
 def record_calls(
@@ -54,7 +55,13 @@ def record_calls(
     """Parse the inference spans of each rollout of a tree and unite those that describe one request."""
     own_spans = {rollout.root.key for rollout in rollouts if rollout.root is not None}
     known = _Tree(
-        tree, roles, logs, Surroundings(tree, roles, own_spans), StepData(Room(MOST_COPIED)), Room(MOST_RESUMED)
+        tree=tree,
+        roles=roles,
+        logs=logs,
+        surroundings=Surroundings(tree, roles, own_spans),
+        steps=StepData(Room(MOST_REPEATED)),
+        names=Room(MOST_REPEATED),
+        prompts=Room(MOST_RESUMED),
     )
     return {rollout: _record(rollout, known) for rollout in rollouts}
 
@@ -71,7 +78,7 @@ def _record(rollout: RolloutSpans, known: _Tree) -> RecordedCalls:
         calls.append(_in_context(merged, spans[outermost], known))
         for key in group:
             call_of[key] = merged.span_id
-    resumed, unresolved = resume_prompts(calls, known.room)
+    resumed, unresolved = resume_prompts(calls, known.prompts)
     return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
 
 
@@ -83,11 +90,12 @@ def _in_context(call: InferenceCall, span: Span, known: _Tree) -> InferenceCall:
         return call
     if step is not None and step is not span:
         call = known.steps.add_to(call, step)
-    return msgspec.structs.replace(
-        call,
-        agent=above.agent if above.agent is not None else call.agent,
-        step=None if step is None else step_index(step),
-    )
+    agent, cut = above.agent, call.cut
+    if agent is None:
+        agent = call.agent
+    elif not known.names.take_text(agent):
+        agent, cut = call.agent, (*cut, AGENT_NAME)
+    return msgspec.structs.replace(call, agent=agent, cut=cut, step=None if step is None else step_index(step))
 
 
 def step_index(span: Span) -> int | None:

@@ -19,7 +19,9 @@ from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.recorded_calls import RecordedCalls, step_index
+from art_otel.trajectories.reward_parts import fit_part, is_of_part
 from art_otel.trajectories.rollouts import Division, declared_id, is_reward_span, named_trace
+from art_otel.trajectories.room import MOST_REPEATED, Room
 from art_otel.trajectories.standing import final_reward
 from art_otel.trajectories.trajectory import Reward, Trajectory
 
@@ -29,6 +31,9 @@ _ANSWERING: Final = ("agent", "embeddings", "retrieval")
 
 MOST_REWARDS: Final = 100_000
 """The most that the rewards of one span, several of which judge several spans each, become."""
+
+_FREELY_REPEATED: Final = 1 << 16
+"""Bytes that the texts of a reward of several spans take for nothing, once for each: about what its links take."""
 
 _NAMED: Final = 5
 """Spans that one message names."""
@@ -77,8 +82,9 @@ class _Part(NamedTuple):
 class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Where rewards are looked for and resolved: a tree, its rollouts, roles, logs, and the calls of its spans.
 
-    `heard` are rewards of this tree that reached a rollout of another. `parts` is what `_part_of` found out already.
-    Most trees have few rewards or none: indexes are made on demand.
+    `heard` are rewards of this tree that reached a rollout of another. `parts` is what `_part_of` found out already,
+    `room` is left for texts of rewards that judge several spans. Most trees have few rewards or none: indexes are made
+    on demand.
     """
 
     tree: SpanTree
@@ -88,6 +94,7 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     recorded: Mapping[RolloutSpans, RecordedCalls]
     heard: AbstractSet[RewardKey] = frozenset()
     parts: dict[SpanKey, _Part] = {}
+    room: Room = msgspec.field(default_factory=lambda: Room(MOST_REPEATED))
 
     @cached_property
     def call_of(self) -> Mapping[SpanKey, str]:
@@ -190,6 +197,8 @@ def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
         if giver.shared and giver.shared + len(targets) > MOST_REWARDS:
             giver.is_full = True
             targets = _too_many(given, giver)
+        elif not _has_room(given, len(targets), scene.room):
+            targets = BadReward(name=given.name, detail=f"is too long to be repeated for {len(targets)} spans")
         else:
             giver.shared += len(targets)
     if isinstance(targets, BadReward):
@@ -200,7 +209,7 @@ def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
         if rollout is None:
             continue
         reward = _reward(given, span, target, rollout, scene)
-        fitted = _fitted(reward, scene.calls.get((rollout, reward.target))) if _is_of_part(reward) else reward
+        fitted = fit_part(reward, scene.calls.get((rollout, reward.target))) if is_of_part(reward) else reward
         if isinstance(fitted, BadReward):
             found.bad.append(_damage(fitted, span))
         else:
@@ -209,28 +218,10 @@ def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
     return any(rollout is not None for _, rollout in rollouts)
 
 
-def _fitted(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
-    """The reward, with the choice that it names by its index as a position; bad where the call has no such part."""
-    if not _is_of_part(reward):
-        return reward
-    if call is None:
-        return BadReward(name=reward.name, detail="judges a choice or tokens of what is no call")
-    if call.choices is None:
-        return reward
-    index = reward.choice or 0
-    position = next((place for place, choice in enumerate(call.choices) if choice.index == index), None)
-    if position is None:
-        return BadReward(name=reward.name, detail=f"judges choice {index} of a call that has no such choice")
-    sampled = call.choices[position].token_ids
-    if reward.token_end is not None and sampled is not None and reward.token_end > len(sampled):
-        detail = f"judges tokens up to {reward.token_end} of a completion of {len(sampled)} tokens"
-        return BadReward(name=reward.name, detail=detail)
-    return reward if position == index else msgspec.structs.replace(reward, choice=position)
-
-
-def _is_of_part(reward: Reward) -> bool:
-    """Whether the reward judges only a part of a call."""
-    return reward.choice is not None or reward.token_end is not None
+def _has_room(given: GivenReward, copies: int, room: Room) -> bool:
+    """Whether there is room for the texts of a reward, once for each span that it judges."""
+    size = copies * sum(map(len, filter(None, (given.name, given.label, given.explanation, given.comparison))))
+    return size <= _FREELY_REPEATED or room.take(size)
 
 
 def _damage(bad: BadReward, span: Span) -> Damage:

@@ -13,6 +13,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, number
 from art_otel.spans import Span, Value
+from art_otel.trajectories.room import MOST_OF_NAME
 from art_otel.trajectories.trajectory import Status
 
 _CLAIMED: Final = frozenset(
@@ -40,11 +41,12 @@ _CLAIMED: Final = frozenset(
     }
 )
 _CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_SETTINGS: Final = (attributes.ROLLOUT_NAME, attributes.GROUP_ID, attributes.SPLIT, attributes.POLICY_VERSION)
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
 class AboutRollout(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a Trajectory that its own span decides."""
+    """The fields of a Trajectory that its own span decides. `cut` counts settings that are too long."""
 
     name: str | None = None
     group_id: str | None = None
@@ -59,6 +61,7 @@ class AboutRollout(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Mapping[str, float] = {}
     metadata: Mapping[str, Value] = {}
     logs: tuple[str, ...] = ()
+    cut: int = 0
 
 
 def describe(root: Span | None) -> AboutRollout:
@@ -80,6 +83,7 @@ def describe(root: Span | None) -> AboutRollout:
         metrics=_metrics(root),
         metadata=_metadata(root),
         logs=_logs(root),
+        cut=_cut(root),
     )
 
 
@@ -90,7 +94,19 @@ def attempt_of(root: Span) -> int | None:
 
 def _setting(root: Span, name: str) -> Value:
     value = root.attributes.get(name)
-    return root.resource.attributes.get(name) if value is None else value
+    return _of_process(root, name) if value is None else value
+
+
+def _of_process(root: Span, name: str) -> Value:
+    value = root.resource.attributes.get(name)
+    return None if isinstance(value, str) and len(value) > MOST_OF_NAME else value
+
+
+def _cut(root: Span) -> int:
+    """How many settings of its process are too long to be those of every rollout."""
+    told = root.resource.attributes
+    known = [told[name] for name in _SETTINGS if name in told and root.attributes.get(name) is None]
+    return sum(isinstance(value, str) and len(value) > MOST_OF_NAME for value in known)
 
 
 def _text(root: Span, name: str) -> str | None:

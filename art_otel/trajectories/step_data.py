@@ -6,7 +6,7 @@ size. Others need a copy, and all copies of one tree together are bounded.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,9 +15,6 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import env_state_of, extra_of
 from art_otel.spans import Span, SpanKey, Value, size_of
 from art_otel.trajectories.room import Room
-
-MOST_COPIED: Final = 64 << 20
-"""Bytes of what steps say that the calls of one tree copy, at most."""
 
 
 class _Said(NamedTuple):

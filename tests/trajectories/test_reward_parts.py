@@ -6,7 +6,8 @@ import pytest
 from art_otel.calls import Choice, Message, TokenIds
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import Reward, SpanGroup, build_trajectories, rollout_traces
-from art_otel.trajectories.rewards import _fitted, with_rewards
+from art_otel.trajectories.reward_parts import fit_part
+from art_otel.trajectories.rewards import with_rewards
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.reward_spans import evaluation, link_to, rollout
@@ -59,12 +60,12 @@ def test_a_choice_is_named_by_its_index_and_kept_by_its_place():
     trajectory, _ = judged_part(choice=0)
     (reward,) = trajectory.rewards
     call = msgspec.structs.replace(trajectory.calls[0], choices=(sampled(2, 1), sampled(0, 2, 3)))
-    assert _fitted(reward, call).choice == 1
-    assert _fitted(msgspec.structs.replace(reward, choice=2), call).choice == 0
+    assert fit_part(reward, call).choice == 1
+    assert fit_part(msgspec.structs.replace(reward, choice=2), call).choice == 0
     by_default = msgspec.structs.replace(reward, choice=None, token_start=1, token_end=2)
-    assert (_fitted(by_default, call).choice, _fitted(by_default, call).token_end) == (1, 2)
+    assert (fit_part(by_default, call).choice, fit_part(by_default, call).token_end) == (1, 2)
     whole = msgspec.structs.replace(reward, choice=None)
-    assert _fitted(whole, call) is whole
+    assert fit_part(whole, call) is whole
 
 
 @pytest.mark.parametrize(
