@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from art_otel.engines import buckets as buckets_module
 from art_otel.engines import condense
-from art_otel.engines.buckets import Buckets, Held, read_bucket, size_of, weigh_traces
-from art_otel.spans import Resource, Span
+from art_otel.engines.buckets import Buckets, Held, read_bucket, size_of
+from art_otel.engines.weights import weigh_traces
+from art_otel.spans import Resource, Scope, Span
 
 LONG, MEMORY = 24, 400
 
@@ -94,27 +95,50 @@ def test_a_bucket_gives_its_records_and_their_whole_weight(tmp_path_factory, spa
     assert sum(weight.spans for weight in weights.values()) == len(spans)
     assert sum(weight.different for weight in weights.values()) == len({span.key for span in spans})
     once = {span.key for span in spans}
-    assert sum(weight.bytes for weight in weights.values()) <= size_of(content)
-    if len(once) == len(spans):
+    assert all(weight.bytes <= size_of(content) for weight in weights.values())
+    if len(once) == len(spans) and len(weights) == 1:
         assert sum(weight.bytes for weight in weights.values()) == size_of(content)
     assert size_of(content) >= sum(len(msgspec.msgpack.encode(span)) for span in spans)
 
 
-def test_a_resource_stands_once_before_all_that_have_it():
-    resource = Resource(attributes={"pod": "x" * 100_000})
-    content = bucket_of_one(
-        [
-            Span(trace_id="1" * 32, span_id=f"{at:016x}", name="x", start_ns=1, end_ns=2, resource=resource)
-            for at in range(1, 99)
-        ]
-    )
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"resource": Resource(attributes={"pod": "x" * 100_000})},
+        {"scope": Scope(name="x" * 100_000)},
+        {
+            "scope": Scope(name="lib", version="x" * 100_000),
+            "resource": Resource(attributes={"pod": "p"}),
+        },
+    ],
+)
+def test_an_origin_stands_once_before_all_that_have_it(large):
+    spans = [
+        Span(trace_id="1" * 32, span_id=f"{at:016x}", name="x", start_ns=1, end_ns=2, **large) for at in range(1, 99)
+    ]
+    content = bucket_of_one(spans)
     assert sum(len(piece.data) for piece in content) < 120_000
-    assert size_of(content) > 98 * 100_000, "limits count it with each span, as if it stood there"
-    assert len({id(record.resource) for record in read_bucket(content)}) == 1
+    read = list(read_bucket(content))
+    assert read == spans
+    assert len({id(record.resource) for record in read}) == 1
+    assert ("scope" not in large) or len({id(record.scope) for record in read}) == 1
+
+
+def test_an_origin_weighs_once_in_each_trace_that_has_it():
+    small, large = Resource(attributes={"pod": "y" * 1000}), Resource(attributes={"pod": "x" * 100_000})
+    times = {"name": "x", "start_ns": 1, "end_ns": 2}
+    spans = [
+        Span(trace_id=trace * 32, span_id=f"{at:016x}", resource=resource, **times)
+        for at in range(1, 9)
+        for trace, resource in (("1", large), ("2", large), ("3", small), ("1", small))
+    ]
+    for delivered in (spans, [*reversed(spans), *spans], sorted(spans, key=lambda span: len(span.resource.attributes))):
+        weights = weigh_traces(bucket_of_one(delivered), 100)
+        assert {trace[0]: weight.bytes // 10_000 for trace, weight in weights.items()} == {"1": 10, "2": 10, "3": 0}
 
 
 def bucket_of_one(spans):
-    buckets = Buckets(Path(), 1, budget=1 << 20)
+    buckets = Buckets(Path(), 1, budget=1 << 30)
     for span in spans:
         buckets.add(0, span)
     return buckets.content(0)

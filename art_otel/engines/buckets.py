@@ -4,8 +4,8 @@ Invariant: all records of a trace are in one bucket, whatever the order they cam
 the others. Memory holds about `budget` bytes of records at most, and once that was too little, a piece of each bucket.
 
 A bucket is a sequence of entries: a header (mark, bytes of the echoes, bytes of the record, what those are when nothing
-of it is condensed, a checksum of the trace), the echoes that belong to a span, and the record, both in MessagePack. A
-resource that is worth it is an entry of its own, and spans that stand behind it without theirs have it, up to the next.
+of it is condensed, a checksum of the trace), the echoes that belong to a span, and the record, both in MessagePack. An
+origin that is worth it is an entry of its own, and spans that stand behind it without theirs have it, up to the next.
 """
 
 import io
@@ -13,15 +13,15 @@ import struct
 import zlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
 from art_otel.engines.condense import Condenser, Echo, Expander
+from art_otel.engines.origin import Origin, OriginFinder
 from art_otel.sources import Limits
-from art_otel.spans import Damage, LogRecord, Resource, Span
+from art_otel.spans import Damage, LogRecord, Span
 
 Record: TypeAlias = Span | LogRecord | Damage
 
@@ -63,40 +63,27 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 1
 
 
-BUCKET_VERSION: Final = 4
+BUCKET_VERSION: Final = 5
 """Goes up with every change to what stands in a bucket, so that nobody takes up one that reads otherwise."""
 
 _HEADER: Final = struct.Struct("<cIIQI")
-_KINDS: Final[dict[bytes, type[Record]]] = {b"s": Span, b"l": LogRecord, b"d": Damage}
+_SPAN: Final = b"s"
+LOG: Final = b"l"
+DAMAGE: Final = b"d"
+_KINDS: Final[dict[bytes, type[Record]]] = {_SPAN: Span, LOG: LogRecord, DAMAGE: Damage}
 _MARKS: Final = {kind: mark for mark, kind in _KINDS.items()}
 _DECODERS: Final = {mark: msgspec.msgpack.Decoder(kind) for mark, kind in _KINDS.items()}
-_RESOURCE: Final = b"r"
-_BEHIND_RESOURCE: Final = b"S"
-_SPANS: Final = (b"s", _BEHIND_RESOURCE)
-_DECODERS[_BEHIND_RESOURCE] = _DECODERS[b"s"]
-_RESOURCE_DECODER: Final = msgspec.msgpack.Decoder(Resource)
-_LARGE_RESOURCE: Final = 64
-"""Bytes of a resource that is worth an entry: each span has one, and most have the same."""
-
+ORIGIN: Final = b"o"
+BEHIND_ORIGIN: Final = b"S"
+_DECODERS[BEHIND_ORIGIN] = _DECODERS[_SPAN]
+_ORIGIN_DECODER: Final = msgspec.msgpack.Decoder(Origin)
 _ECHOES_DECODER: Final = msgspec.msgpack.Decoder(tuple[Echo, ...])
 _READ: Final = 1 << 20
 _PIECE: Final = 1 << 18
 """Bytes that are written at once: more would take memory that the system has to give first, fewer more calls of it."""
 
-_NO_RESOURCE: Final = Resource()
-
 _OVERHEAD: Final = 100
 """Bytes that Python needs for a record besides its encoding."""
-
-
-class _Identified(msgspec.Struct, array_like=True):
-    """The first two fields of a span, and of a log record."""
-
-    trace_id: str
-    span_id: str
-
-
-_IDENTIFIED: Final = msgspec.msgpack.Decoder(_Identified)
 
 
 class Buckets:
@@ -113,9 +100,8 @@ class Buckets:
         self._sizes = [0] * count
         self._encoder = msgspec.msgpack.Encoder()
         self._condenser = Condenser()
-        self._seen = Resource()
-        self._large: bytes | None = None  # the resource seen last, where it is worth an entry
-        self._last: list[bytes | None] = [None] * count  # the resource that stands last in each bucket
+        self._origins = OriginFinder()
+        self._last: list[bytes | None] = [None] * count  # the origin that stands last in each bucket
 
     def add(self, bucket: int, record: Record) -> None:
         """Put a record into a bucket."""
@@ -125,10 +111,9 @@ class Buckets:
             record, echoes, saved = self._condenser.condense(record)
             if echoes:
                 encoded_echoes = encode(echoes)
-            if (resource := self._large_resource(record)) is not None:
-                self._add_resource(bucket, resource)
-                mark, saved = _BEHIND_RESOURCE, saved + len(resource)
-                record = msgspec.structs.replace(record, resource=_NO_RESOURCE)
+            if (origin := self._origins.of(record)) is not None:
+                self._add_origin(bucket, origin)
+                mark, record = BEHIND_ORIGIN, self._origins.take_from(record)
         encoded = encode(record)
         length, size = len(encoded), len(encoded) + saved
         header = _HEADER.pack(mark, len(encoded_echoes), length, size, _checksum(record.trace_id))
@@ -143,21 +128,14 @@ class Buckets:
             self._spills = True
             self.flush()
 
-    def _large_resource(self, span: Span) -> bytes | None:
-        """The span's resource, encoded; None where it may stand in the span. Those of a request are one object."""
-        if span.resource is not self._seen:
-            self._seen = span.resource
-            encoded = self._encoder.encode(span.resource)
-            self._large = encoded if len(encoded) >= _LARGE_RESOURCE else None
-        return self._large
-
-    def _add_resource(self, bucket: int, resource: bytes) -> None:
-        """Put a resource before the spans that have it, unless it is the one that stands there."""
-        if self._last[bucket] != resource:
-            self._last[bucket] = resource
-            self._parts[bucket] += (_HEADER.pack(_RESOURCE, 0, len(resource), 0, 0), b"", resource)
-            self._held[bucket] += len(resource) + _OVERHEAD
-            self._total += len(resource) + _OVERHEAD
+    def _add_origin(self, bucket: int, origin: bytes) -> None:
+        """Put an origin before the spans that have it, unless it is the one that stands there."""
+        if self._last[bucket] != origin:
+            self._last[bucket] = origin
+            self._parts[bucket] += (_HEADER.pack(ORIGIN, 0, len(origin), len(origin), 0), b"", origin)
+            self._sizes[bucket] += len(origin)
+            self._held[bucket] += len(origin) + _OVERHEAD
+            self._total += len(origin) + _OVERHEAD
 
     def flush(self) -> None:
         """Move what memory holds into the buckets' files."""
@@ -201,16 +179,16 @@ def read_bucket(content: Content, traces: AbstractSet[str | None] | None = None)
     """Read a bucket's records, those of these traces only where they are named. Most others are passed over unread."""
     checksums = None if traces is None else frozenset(map(_checksum, traces))
     for piece in content:
-        expander, resource = Expander(), _NO_RESOURCE
-        for mark, echoes, encoded, _ in _entries(piece, checksums):
-            if mark == _RESOURCE:
-                resource = _RESOURCE_DECODER.decode(encoded)
+        expander, origin = Expander(), Origin()
+        for mark, echoes, encoded, _ in entries(piece, checksums):
+            if mark == ORIGIN:
+                origin = _ORIGIN_DECODER.decode(encoded)
                 continue
             record = _DECODERS[mark].decode(encoded)
             if traces is not None and record.trace_id not in traces:
                 continue
-            if mark == _BEHIND_RESOURCE:
-                msgspec.structs.force_setattr(record, "resource", resource)  # nobody else has the span yet
+            if mark == BEHIND_ORIGIN and isinstance(record, Span):
+                origin.put_into(record)
             if echoes and isinstance(record, Span):
                 record = expander.expand(record, _ECHOES_DECODER.decode(echoes))
             yield record
@@ -221,64 +199,13 @@ def size_of(content: Content) -> int:
     return sum(piece.size for piece in content)
 
 
-class Weight(msgspec.Struct, kw_only=True):
-    """How much there is of some traces.
-
-    `spans` and `logs` count deliveries; `different` spans and their `bytes` count each once, however often it came.
-    """
-
-    spans: int = 0
-    logs: int = 0
-    different: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: "Weight") -> "Weight":
-        """Both together."""
-        return Weight(
-            spans=self.spans + other.spans,
-            logs=self.logs + other.logs,
-            different=self.different + other.different,
-            bytes=self.bytes + other.bytes,
-        )
-
-
-def weigh_traces(content: Content, most: int) -> dict[str, Weight]:
-    """How much there is of each trace (damages weigh nothing), found with memory for the ids of `most` spans of each.
-
-    What is beyond so many counts as different.
-    """
-    weights: dict[str, Weight] = {}
-    seen: dict[tuple[str, bool], dict[int, int]] = {}
-    for mark, _, encoded, size in chain.from_iterable(map(_entries, content)):
-        if mark == _RESOURCE:
-            continue
-        if mark == b"d":
-            weights.setdefault(str(_DECODERS[mark].decode(encoded).trace_id), Weight())
-            continue
-        known = _IDENTIFIED.decode(encoded)
-        weight = weights.setdefault(known.trace_id, Weight())
-        is_span = mark in _SPANS
-        sizes = seen.setdefault((known.trace_id, is_span), {})
-        weight.spans += is_span
-        weight.logs += not is_span
-        key = hash(known.span_id if is_span else encoded)
-        before = sizes.get(key)
-        weight.different += is_span and before is None
-        weight.bytes += max(0, size - (before or 0))
-        if before is not None or len(sizes) <= most:
-            sizes[key] = max(size, before or 0)
-    return weights
-
-
-def _entries(
-    piece: Stored | Held, checksums: Container[int] | None = None
-) -> Iterator[tuple[bytes, bytes, bytes, int]]:
-    """The mark, echoes, record and size of each entry, where checksums are named of those traces and of resources."""
+def entries(piece: Stored | Held, checksums: Container[int] | None = None) -> Iterator[tuple[bytes, bytes, bytes, int]]:
+    """The mark, echoes, record and size of each entry, where checksums are named of those traces and of origins."""
     with io.BytesIO(piece.data) if isinstance(piece, Held) else Path(piece.path).open("rb", buffering=_READ) as file:
         read, unpack, header_size = file.read, _HEADER.unpack, _HEADER.size
         while header := read(header_size):
             mark, echoes, length, size, checksum = unpack(header)
-            if checksums is not None and checksum not in checksums and mark != _RESOURCE:
+            if checksums is not None and checksum not in checksums and mark != ORIGIN:
                 file.seek(echoes + length, io.SEEK_CUR)
                 continue
             yield mark, read(echoes) if echoes else b"", read(length), size

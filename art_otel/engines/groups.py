@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from art_otel.engines.buckets import Bucket, Held, Record, Weight, read_bucket, size_of, weigh_traces
+from art_otel.engines.buckets import Bucket, Held, Record, read_bucket, size_of
 from art_otel.engines.judging import Judging, find_judging
+from art_otel.engines.weights import Weight, weigh_traces
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import Damage, LogRecord, Span, SpanKey
 from art_otel.spans.tree import is_same
