@@ -19,7 +19,7 @@ from art_otel.conventions.finish import finish_reason
 from art_otel.conventions.message import messages_of
 from art_otel.conventions.messages import coalesce, with_instructions
 from art_otel.conventions.operations import operation
-from art_otel.conventions.payload import system_messages
+from art_otel.conventions.payload import MAX_CHOICES, system_messages
 from art_otel.conventions.plain_messages import decode_plain
 from art_otel.conventions.reading import Reading
 from art_otel.conventions.recorded import Recorded
@@ -185,6 +185,9 @@ def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
     """
     text = reading.attributes.get(OUTPUT_MESSAGES)
     if isinstance(text, str) and not responses and (plain := decode_plain(text)):
+        if len(plain) > MAX_CHOICES:
+            reading.unreadable(OUTPUT_MESSAGES)
+            return None
         return tuple(
             [
                 Choice(index=index, message=message, finish_reason=finish_reason(reason))
@@ -196,6 +199,9 @@ def _choices(reading: Reading, *, responses: bool) -> tuple[Choice, ...] | None:
         return None
     listed = values.items(value)
     entries = [value] if listed is None else listed
+    if len(entries) > MAX_CHOICES and not responses:
+        reading.unreadable(OUTPUT_MESSAGES)
+        return None
     try:
         recorded = [messages_of(entry, role="assistant")[-1] for entry in entries]
     except ParseError:

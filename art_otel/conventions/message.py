@@ -20,6 +20,9 @@ from art_otel.spans import Value
 _NOTHING_SAID: Final = (None,) * 4
 ROLES: Final = {"human": "user", "ai": "assistant", "model": "assistant"}
 _PLAIN_FIELDS: Final = frozenset({"role", "parts", "content", "finish_reason"})
+_MAX_PARTS: Final = 1 << 16
+"""Of one message, far more than any has; each takes many times its bytes."""
+
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
 _REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_text", "summary_text"})
 _TOOL_CALL: Final = frozenset({"tool_call", "tool_use", "function_call", "custom_tool_call", "tool-call"})
@@ -44,7 +47,7 @@ def messages_of(entry: Value, role: str | None = None) -> tuple[Message, ...]:
     if recorded is None and kind is not None and kind != "message" and kind not in ROLES:
         draft.add(fields)
         return draft.messages(role="assistant")
-    draft.add_all(fields.get("parts") or fields.get("content"))
+    draft.add_recorded(fields.get("parts") or fields.get("content"))
     draft.add_fields(fields)
     recorded = recorded or (kind if kind in ROLES else role)
     if recorded is None:
@@ -124,6 +127,12 @@ class Draft:
         self.tool_calls: list[ToolCall] = []
         self.answers: list[Message] = []
         self.said = False
+
+    def add_recorded(self, content: Value) -> None:
+        """Add content as somebody recorded it. Raises ParseError, also when it has too many parts."""
+        if len(values.items(content) or ()) > _MAX_PARTS:
+            raise ParseError("", f"has more than {_MAX_PARTS} parts")
+        self.add_all(content)
 
     def add_all(self, content: Value) -> None:
         """Add content: a text, a part, or a list of them. None adds nothing."""
@@ -235,7 +244,7 @@ def _answer(fields: dict[str, Value]) -> Message:
     inner = values.items(response)
     is_content = bool(inner) and all("type" in (values.mapping(part) or {}) for part in inner)
     if response is not None:
-        draft.add_all(response if isinstance(response, str) or is_content else _json(response))
+        draft.add_recorded(response if isinstance(response, str) or is_content else _json(response))
     answered = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")
     return draft.message(role="tool", tool_call_id=answered)
 

@@ -32,6 +32,9 @@ _NO_PARAMETERS: Final = frozenset(
     | {"previous_response_id"}
 )
 
+MAX_CHOICES: Final = 1 << 16
+"""Far more than any server samples for one request; each becomes a turn, which takes many times its bytes."""
+
 
 def read_request(reading: Reading, name: str, body: dict[str, Value]) -> CallFacts | None:
     """What a request body, found in attribute `name`, tells; None when it is no request for a completion."""
@@ -104,11 +107,20 @@ def read_response(
 
 def read_choices(reading: Reading, name: str, value: Value, tokens_of: TokensOf = choice_tokens) -> tuple[Choice, ...]:
     """The choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
-    recorded = [values.mapping(entry) for entry in values.items(value) or [None]]
-    found = [_choice(reading, name, position, fields, tokens_of) for position, fields in enumerate(recorded)]
+    entries = values.items(value) or [None]
+    if len(entries) > MAX_CHOICES:
+        raise ParseError("", f"has more than {MAX_CHOICES} choices")
+    recorded = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
+    telling = [(position, fields) for position, fields in recorded if fields is None or _says(fields)]
+    found = [_choice(reading, name, position, fields, tokens_of) for position, fields in telling or recorded[:1]]
     if len({choice.index for choice in found}) < len(found):
         found = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(found)]
     return tuple(sorted(found, key=lambda choice: choice.index))
+
+
+def _says(choice: dict[str, Value]) -> bool:
+    """Whether a choice tells anything but its number."""
+    return any(value is not None for name, value in choice.items() if name != "index")
 
 
 def read_usage(usage: dict[str, Value]) -> Usage | None:
@@ -153,7 +165,7 @@ def system_messages(instructions: Value) -> tuple[Message, ...]:
     """
     draft = Draft()
     try:
-        draft.add_all(instructions)
+        draft.add_recorded(instructions)
         message = draft.message(role="system")
     except ParseError:
         return ()

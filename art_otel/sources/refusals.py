@@ -18,9 +18,6 @@ Ids: TypeAlias = tuple[str | None, str | None]
 
 NO_IDS: Final[Ids] = (None, None)
 
-Losses: TypeAlias = dict[str, DamageReason]
-"""What is lost of a record that is kept: path inside the record -> why."""
-
 Site: TypeAlias = tuple[str, str | None]
 """Where a value stands: the path of its owner (empty, or `events[0].`) and its name; `("body", None)` for a body."""
 
@@ -49,6 +46,22 @@ class Refused(Exception):  # noqa: N818 # it becomes a Damage and is no error of
         )
 
 
+class Losses:
+    """What is lost of a record that is kept: why, and the paths inside the record, as many as a detail can name."""
+
+    def __init__(self) -> None:
+        self.by_reason: dict[DamageReason, dict[str, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.by_reason)
+
+    def note(self, where: str, reason: DamageReason) -> None:
+        """What stands at `where` is lost."""
+        places = self.by_reason.setdefault(reason, {})
+        if len(places) < MAX_DETAIL:  # a record may lose millions
+            places[where] = None
+
+
 def attribute_path(site: Site) -> str:
     """`attributes["art.reward"]`, with its owner before it."""
     owner, name = site
@@ -57,9 +70,6 @@ def attribute_path(site: Site) -> str:
 
 def partial_damages(losses: Losses, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Damage]:
     """One partial Damage for each reason; its path leads to the first loss and its detail names the others."""
-    by_reason: dict[DamageReason, list[str]] = {}
-    for where, reason in losses.items():
-        by_reason.setdefault(reason, []).append(where)
-    for reason, (first, *others) in by_reason.items():
+    for reason, (first, *others) in losses.by_reason.items():
         detail = f"also: {', '.join(others)}" if others else ""
         yield Refused(reason, first, detail).damage(place, kind, ids, partial=True)

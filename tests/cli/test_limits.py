@@ -37,7 +37,7 @@ def with_long_message(export: Path, size: int) -> bytes:
 
 NO_SIZES = ("", "x", "-1", "1.5GiB", "64MB", "64 apples", "0x10", "1e6", "٣", "9" * 19, "9" * 5000)
 NAMES = Limits.__struct_fields__
-IS_SIZE = {name: name not in ("max_depth", "max_rollout_spans") for name in NAMES}
+IS_SIZE = {name: name not in ("max_decompression_ratio", "max_depth", "max_rollout_spans") for name in NAMES}
 
 
 def parsed(*arguments: str) -> Limits:
@@ -132,6 +132,7 @@ BEYOND = {
     "max_message_bytes": (json.dumps(good(make_span(9, 1, name="x" * 9000))).encode(), "8KiB"),
     "max_document_bytes": (json.dumps(good(make_span(9, 1, name="x" * 9000)), indent=1).encode(), "8KiB"),
     "max_decompressed_bytes": (gzip.compress((json.dumps(good()).encode() + b"\n") * 9), "8KiB"),
+    "max_decompression_ratio": (gzip.compress(json.dumps(good()).encode() + b"\n" * (513 << 20), 1), "8"),
     "max_attribute_bytes": (json.dumps(good(make_span(9, 1, attributes={"a": "x" * 9000}))).encode(), "8KiB"),
     "max_depth": (json.dumps(good(nested(9))).encode(), "8"),
     "max_parquet_memory": (with_long_message(CLICKHOUSE, 16 << 20), "1MiB"),

@@ -7,6 +7,7 @@ import pytest
 from art_otel.calls import Message, Usage
 from tests.conventions.builders import call, genai, openinference
 
+ASKED = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
 ANTHROPIC_REQUEST = {
     "model": "claude",
     "max_tokens": 64,
@@ -363,3 +364,24 @@ def test_old_openllmetry_that_cannot_be_read_is_named(attributes):
 def test_a_name_that_is_a_value_and_a_prefix_keeps_the_first():
     found = call({"llm.input_messages.0.message": "x", "llm.input_messages.0.message.role": "user"})
     assert found.cut == ("llm.input_messages",)
+
+
+def test_choices_that_say_nothing_are_none_beside_others():
+    said = {"index": 2, "message": {"role": "assistant", "content": "a"}}
+    found = openinference(ASKED, {"choices": [{}, {"index": 1, "message": None}, said]})
+    assert [(choice.index, choice.message.content) for choice in found.choices] == [(2, "a")]
+    alone = openinference(ASKED, {"choices": [{}, {}]})
+    assert [(choice.index, choice.message.content) for choice in alone.choices] == [(0, None)]
+
+
+def test_more_choices_or_parts_than_there_can_be_are_not_read():
+    many = 1 << 16
+    choice = {"message": {"role": "assistant", "content": "a"}}
+    found = openinference(ASKED, {"choices": [choice] * (many + 1)})
+    assert (found.choices, found.cut) == (None, ("output.value",))
+    for said in ({"content": "a"}, {"parts": []}):  # the fast way, and the other
+        found = genai([], [{"role": "assistant", **said}] * (many + 1))
+        assert (found.choices, found.cut) == (None, ("gen_ai.output.messages",))
+    parts = [{"type": "text", "text": "a"}] * many
+    found = genai([{"role": "user", "parts": parts}], [{"role": "assistant", "parts": [*parts, *parts]}])
+    assert (found.input_messages[0].content, found.choices) == ("a" * many, None)

@@ -262,6 +262,18 @@ def test_a_torn_resource_or_scope(tmp_path):
         assert reasons_of(records) == ["torn"]
 
 
+def test_a_record_that_loses_very_much_says_so_once_for_each_reason(tmp_path):
+    many = span(2, events=[{}] * 100_000, links=[{}] * 100_000)
+    nothing = {"key": "a", "value": {"doubleValue": "NaN"}}
+    records, account = read_bytes(tmp_path, lines(traces(span(1), {**many, "attributes": [nothing]})))
+    assert (len(spans_of(records)), account.partly_damaged) == (2, 3)
+    assert {damage.reason: damage.detail[:33] for damage in damages_of(records)} == {
+        "not a finite number": "",
+        "bad field": "also: events[1].timeUnixNano, eve",
+        "bad id": "also: links[1], links[2], links[3",
+    }
+
+
 def test_bad_log_records(tmp_path):
     records, account = read_bytes(
         tmp_path,

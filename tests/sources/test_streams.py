@@ -83,3 +83,13 @@ def test_a_bomb_is_stopped(compression, tmp_path):
     assert len(spans_of(records)) == len(NUMBERS)
     assert reasons_of(records)[-1] == "over a limit"
     assert all(isinstance(record, Span) for record in records[: len(NUMBERS)])
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+def test_few_bytes_that_become_much_are_stopped_by_their_ratio(compression, tmp_path):
+    """Whatever a small file holds, so that dumps of many records alike are read; then each byte may become so many."""
+    compress = COMPRESSORS[compression]
+    bomb = compress(PLAIN) + compress(b"\n" * (8 << 20)) * 65
+    records, _ = read_bytes(tmp_path, bomb, limits=Limits(max_decompression_ratio=10))
+    assert (len(spans_of(records)), reasons_of(records)) == (len(NUMBERS), ["over a limit"])
+    assert "--max-decompression-ratio" in damages_of(records)[0].detail

@@ -41,7 +41,7 @@ class PlainRecords(Records):
     def _checked(self, value: Value, site: Site, losses: Losses, depth: int) -> Value:
         """The value, whose numbers are finite and fit; `depth` is that of a list or dict standing here."""
         if isinstance(value, float) and not math.isfinite(value):
-            losses[attribute_path(site)] = "not a finite number"
+            losses.note(attribute_path(site), "not a finite number")
             return None
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise Refused("bad field", attribute_path(site), "a whole number of more than 64 bits")

@@ -15,7 +15,9 @@ from art_otel.spans import DamageReason
 
 CHUNK_BYTES: Final = 64 << 10
 GZIP_MAGIC: Final = b"\x1f\x8b"
-PARQUET_MAGIC: Final = b"PAR1"
+PARQUET_MAGICS: Final = (b"PAR1", b"PARE")
+"""The second one begins a file whose footer is encrypted."""
+
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 LENGTH_BYTES: Final = 4
 _USUAL_RATIO: Final = 16

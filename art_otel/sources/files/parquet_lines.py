@@ -21,6 +21,7 @@ from typing import BinaryIO, Final, TextIO, TypeAlias
 
 import pyarrow.parquet as pq
 
+from art_otel.sources.files.parquet_columns import read_columns
 from art_otel.sources.files.parquet_process import OUT_OF_MEMORY, UNREADABLE
 from art_otel.sources.files.parquet_rows import json_rows
 
@@ -47,11 +48,12 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | Problem]:
     try:
         opened = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
         groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
+        columns = read_columns(opened.schema_arrow.names)
     except Exception as error:  # noqa: BLE001 # whatever pyarrow raises over foreign bytes, the parent is told
         yield "over a limit" if _lacked_memory(error) else UNREADABLE, "", _told(error)
         return
     for number, group in enumerate(groups):
-        yield from _group(opened, number, _batch_rows(group.num_rows, group.total_byte_size))
+        yield from _group(opened, number, _batch_rows(group.num_rows, group.total_byte_size), columns)
 
 
 def _batch_rows(rows: int, size: int) -> int:
@@ -59,13 +61,15 @@ def _batch_rows(rows: int, size: int) -> int:
     return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
-def _group(opened: pq.ParquetFile, number: int, batch_rows: int) -> Iterator[bytes | Problem]:
+def _group(
+    opened: pq.ParquetFile, number: int, batch_rows: int, columns: list[str] | None
+) -> Iterator[bytes | Problem]:
     """The rows of a row group; when a batch cannot be read, the rest of them one by one."""
     done = 0
     problem: Problem = ("torn", f"row group {number + 1}", "")
     for rows in (batch_rows, 1):
         try:
-            batches = opened.iter_batches(rows, row_groups=[number], use_threads=False)
+            batches = opened.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False)
             for line in islice((line for batch in batches for line in json_rows(batch)), done, None):
                 yield line
                 done += 1

@@ -81,7 +81,8 @@ class ParquetProcess(io.RawIOBase):
             reason, _, rest = line.partition("\t")
             place, _, detail = rest.partition("\t")
             if reason == UNREADABLE:
-                raise SourceError(f"{self._name}: cannot be read as Parquet ({detail}); is it cut off? export it again")
+                what_to_do = "export it unencrypted" if "encrypted" in detail else "is it cut off? export it again"
+                raise SourceError(f"{self._name}: cannot be read as Parquet ({detail}); {what_to_do}")
             if reason in ("over a limit", "torn"):
                 self._fail(Failure(cast(DamageReason, reason), _advised(reason, detail), place))
         if code:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from art_otel.sources.files.decompress import GZIP_MAGIC, PARQUET_MAGIC, is_framed_zstd, is_zstd
+from art_otel.sources.files.decompress import GZIP_MAGIC, PARQUET_MAGICS, is_framed_zstd, is_zstd
 from art_otel.sources.files.inputs import Input, Part
 from art_otel.sources.files.lines import LOOKAHEAD
 from art_otel.sources.files.streams import HEAD_BYTES
@@ -61,7 +61,7 @@ def _cuttable(source: Input, known: Format | None) -> Format | None:
 
 
 def _is_packed(head: bytes) -> bool:
-    return head.startswith((GZIP_MAGIC, PARQUET_MAGIC)) or is_zstd(head) or is_framed_zstd(head)
+    return head.startswith((GZIP_MAGIC, *PARQUET_MAGICS)) or is_zstd(head) or is_framed_zstd(head)
 
 
 def _parts(source: Input, cuts: Sequence[int], found: Format) -> Iterator[Input]:

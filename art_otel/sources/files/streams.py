@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, cast
 from art_otel.errors import SourceError
 from art_otel.sources.files.decompress import (
     GZIP_MAGIC,
-    PARQUET_MAGIC,
+    PARQUET_MAGICS,
     Failure,
     Fill,
     gunzip,
@@ -29,7 +29,7 @@ from art_otel.sources.files.decompress import (
 )
 from art_otel.sources.files.inputs import Input
 from art_otel.sources.files.read_ahead import ReadAhead
-from art_otel.sources.limits import Limits, advice
+from art_otel.sources.limits import ANY_RATIO_BYTES, LimitName, Limits, advice
 
 HEAD_BYTES: Final = 1 << 20
 _MAGIC_BYTES: Final = 8
@@ -37,10 +37,11 @@ _STDIN: Final = 0
 
 
 class Peekable(io.RawIOBase):
-    """A raw stream whose first bytes can be looked at before they are read."""
+    """A raw stream whose first bytes can be looked at before they are read. `filled` bytes were taken so far."""
 
     def __init__(self, fill: Fill) -> None:
         super().__init__()
+        self.filled = 0
         self._fill = fill
         self._seen = b""
 
@@ -54,7 +55,7 @@ class Peekable(io.RawIOBase):
         if held < size:
             buffer = memoryview(bytearray(size))
             buffer[:held] = self._seen
-            while held < size and (count := self._fill(buffer[held:])):
+            while held < size and (count := self._take(buffer[held:])):
                 held += count
             self._seen = bytes(buffer[:held])
         return self._seen
@@ -63,10 +64,15 @@ class Peekable(io.RawIOBase):
         """As io.RawIOBase: fill the buffer, 0 at the end."""
         target = memoryview(cast(bytearray, buffer)).cast("B")
         if not self._seen:
-            return self._fill(target)
+            return self._take(target)
         count = min(len(target), len(self._seen))
         target[:count] = self._seen[:count]
         self._seen = self._seen[count:]
+        return count
+
+    def _take(self, buffer: memoryview) -> int:
+        count = self._fill(buffer)
+        self.filled += count
         return count
 
 
@@ -82,7 +88,9 @@ class DumpStream(Peekable):
         self.failures: list[Failure] = []
         self._ended = False
         self._open = contextlib.ExitStack()
-        self._left = limits.max_decompressed_bytes
+        self._limits = limits
+        self._raw = raw
+        self._size = 0
         self._file = file
         self._decompress: Fill = raw.readinto
         fail = self.failures.append
@@ -92,7 +100,7 @@ class DumpStream(Peekable):
             self.compression, self._decompress = "zstd", unzstd(raw, fail)
         elif is_framed_zstd(magic):
             self.compression, self._decompress = "zstd", unframe_zstd(raw, limits.max_message_bytes, fail)
-        elif magic.startswith(PARQUET_MAGIC):
+        elif magic.startswith(PARQUET_MAGICS):
             self.compression, self._decompress = "parquet", self._rows(file or raw, name, limits.max_parquet_memory)
         super().__init__(self._bounded)
 
@@ -100,6 +108,7 @@ class DumpStream(Peekable):
         from art_otel.sources.files.parquet_process import ParquetProcess, copied_to_disk  # noqa: PLC0415 # few are Parquet
 
         whole = self._open.enter_context(copied_to_disk(file, name)) if isinstance(file, Peekable) else file
+        self._size = os.fstat(whole.fileno()).st_size
         return self._open.enter_context(ParquetProcess(whole, name, memory, self.failures.append)).readinto
 
     def is_shorter_than(self, size: int) -> bool:
@@ -118,12 +127,19 @@ class DumpStream(Peekable):
             count = self._decompress(buffer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             return self._end(Failure("torn", f"the {self.compression} stream is cut or broken here: {error}"))
-        if self.compression and count > self._left:
-            detail = f"it decompresses to more than the limit; {advice('max_decompressed_bytes')}"
-            self._end(Failure("over a limit", detail))
-            count = self._left
-        self._left -= count
+        if self.compression:
+            most, name = self._bound()
+            if self.filled + count > most:
+                self._end(Failure("over a limit", f"it decompresses to more than {most} bytes; {advice(name)}"))
+                return most - self.filled
         return count
+
+    def _bound(self) -> tuple[int, LimitName]:
+        """How much may be decompressed of what was read by now, never less than before, and what says so."""
+        read = max(self._raw.filled, self._size)
+        ratio = max(ANY_RATIO_BYTES, read * self._limits.max_decompression_ratio)
+        most = self._limits.max_decompressed_bytes
+        return (most, "max_decompressed_bytes") if most <= ratio else (ratio, "max_decompression_ratio")
 
     def _end(self, failure: Failure) -> int:
         self._ended = True

@@ -119,7 +119,7 @@ class Records(ABC):
         """The resource of a batch, with a partial Damage for what cannot be read of it."""
         if message is None:
             return Resource(), ()
-        losses: Losses = {}
+        losses = Losses()
         try:
             attributes = self.attributes(message.attributes, "resource.", losses)
         except Refused as problem:
@@ -128,7 +128,7 @@ class Records(ABC):
 
     def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
         """One span, with a partial Damage for each reason for which something of it was lost."""
-        losses: Losses = {}
+        losses = Losses()
         try:
             span = self._span(message, batch, losses)
         except Refused as problem:
@@ -137,7 +137,7 @@ class Records(ABC):
 
     def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
         """One log record; nothing (and a count in the account) when it belongs to no span."""
-        losses: Losses = {}
+        losses = Losses()
         try:
             trace_id = self._id(message.trace_id, _TRACE_DIGITS, "traceId")
             span_id = self._id(message.span_id, _SPAN_DIGITS, "spanId")
@@ -212,7 +212,7 @@ class Records(ABC):
             field = f"events[{index}].timeUnixNano"
             time_ns = _time(message.time_unix_nano, field)
             if time_ns is None:
-                losses[field] = "bad field"
+                losses.note(field, "bad field")
                 continue
             event = Event(
                 name=message.name or "",
@@ -228,7 +228,7 @@ class Records(ABC):
         for index, message in enumerate(messages or ()):
             trace_id, span_id = self.known_ids(message.trace_id, message.span_id)
             if trace_id is None or span_id is None:
-                losses[f"links[{index}]"] = "bad id"
+                losses.note(f"links[{index}]", "bad id")
                 continue
             attributes = self.attributes(message.attributes, f"links[{index}].", losses)
             links.append(Link(trace_id=trace_id, span_id=span_id, attributes=attributes))
@@ -272,7 +272,7 @@ def finite(number: float, site: Site, losses: Losses) -> float | None:
     """The number; None, noted in `losses`, for NaN and the infinities."""
     if math.isfinite(number):
         return number
-    losses[attribute_path(site)] = "not a finite number"
+    losses.note(attribute_path(site), "not a finite number")
     return None
 
 
