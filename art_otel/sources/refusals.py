@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from art_otel.spans import Damage, DamageReason
-from art_otel.spans.damage import Kind
+from art_otel.spans.damage import MAX_DETAIL, Kind
 
 MAX_NAME: Final = 200
 
@@ -46,18 +46,12 @@ class Refused(Exception):  # noqa: N818 # it becomes a Damage and is no error of
         )
 
 
-class Losses:
+class Losses(dict[DamageReason, dict[str, None]]):
     """What is lost of a record that is kept: why, and the paths inside the record, as many as a detail can name."""
-
-    def __init__(self) -> None:
-        self.by_reason: dict[DamageReason, dict[str, None]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.by_reason)
 
     def note(self, where: str, reason: DamageReason) -> None:
         """What stands at `where` is lost."""
-        places = self.by_reason.setdefault(reason, {})
+        places = self.setdefault(reason, {})
         if len(places) < MAX_DETAIL:  # a record may lose millions
             places[where] = None
 
@@ -70,6 +64,6 @@ def attribute_path(site: Site) -> str:
 
 def partial_damages(losses: Losses, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Damage]:
     """One partial Damage for each reason; its path leads to the first loss and its detail names the others."""
-    for reason, (first, *others) in losses.by_reason.items():
+    for reason, (first, *others) in losses.items():
         detail = f"also: {', '.join(others)}" if others else ""
         yield Refused(reason, first, detail).damage(place, kind, ids, partial=True)
