@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from art_otel.errors import SourceError
 from tests.sources.requests import damages_of, read_bytes, reasons_of, spans_of
 from tests.sources.writers.requests import base64_id
 
@@ -298,6 +299,36 @@ def test_names_that_mlflow_gives_traces(trace, tmp_path):
     assert [(one.trace_id, one.span_id, one.attributes) for one in span.links] == [("cd" * 16, other, {"why": "late"})]
     (damage,) = mlflow(tmp_path, trace_id=trace.format(TRACE), name=5)
     assert damage.trace_id == TRACE
+
+
+@pytest.mark.parametrize("size", [100_000, 1_500_000])
+@pytest.mark.parametrize("part", ["info", "request", "spans"])
+@pytest.mark.parametrize("is_sorted", [False, True])
+@pytest.mark.parametrize("text", ["x", '{"a": 1}, '])
+def test_a_long_trace_of_mlflow(size, part, is_sorted, text, tmp_path):
+    long = text * (size // len(text))
+    spans = [{"trace_id": TRACE, "span_id": f"{number:016x}", "start_time_unix_nano": 5} for number in (1, 2, 3)]
+    spans[0]["attributes"] = {"a": long if part == "spans" else "a"}
+    info = {"trace_id": f"tr-{TRACE}", "tags": {"a": long if part == "info" else "a"}}
+    data = {"request": None if part == "info" else long if part == "request" and not is_sorted else "a", "spans": spans}
+    trace = json.dumps({"info": info, "data": data}, sort_keys=is_sorted).encode()
+    for written in (trace, b"[" + trace + b"]", trace + b"\n" + trace):
+        records, account = read_bytes(tmp_path, written)
+        assert (account.format, account.damaged) == ("mlflow-json", 0)
+        assert [int(span.span_id, 16) for span in records] == [1, 2, 3] * written.count(b'"info"')
+
+
+def test_a_trace_of_mlflow_with_many_tags(tmp_path):
+    info = {"trace_id": f"tr-{TRACE}", "tags": {f"tag{number}": "a" for number in range(20_000)}}
+    trace = {"info": info, "data": {"spans": [{"trace_id": TRACE, "span_id": "a" * 16, "start_time_unix_nano": 5}]}}
+    records, account = read_bytes(tmp_path, json.dumps(trace).encode())
+    assert (account.format, len(spans_of(records)), account.damaged) == ("mlflow-json", 1, 0)
+
+
+@pytest.mark.parametrize("data", [{"info": {"request_id": "1"}, "level": "x" * 100_000}, {"data": {"spans": []}}])
+def test_what_begins_like_a_trace_of_mlflow_and_is_none(data, tmp_path):
+    with pytest.raises(SourceError, match="no known format"):
+        read_bytes(tmp_path, json.dumps(data).encode() + b"\n")
 
 
 def test_mlflow_2(tmp_path):

@@ -15,6 +15,7 @@ import msgspec
 
 from art_otel.sources.backends.plain_records import PlainRecords, plain
 from art_otel.sources.format import Reading, Record
+from art_otel.sources.json_text.brackets import Brackets
 from art_otel.sources.json_text.faults import fault_path, is_utf8, json_problem
 from art_otel.sources.json_text.frame import SEPARATORS, Frame
 from art_otel.sources.json_text.objects import Piece, read_objects
@@ -144,7 +145,7 @@ def read_broken(
     """
     frame, data = spelling.frame, found.data
     match = frame.begins.search(data)
-    named = frame.named_record(data, 1, match.start() if match else len(data))
+    named = frame.named_record(Brackets(data), 1, match.start() if match else len(data))
     first = match.start() if match and named is None else named
     stream = io.BytesIO(b"" if first is None else data[first:])
     for piece in read_objects(stream, frame, records.reading.limits.max_message_bytes):

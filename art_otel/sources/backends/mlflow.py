@@ -20,6 +20,7 @@ from art_otel.sources.backends.json_spans import Found, Spelling, decode_sound, 
 from art_otel.sources.backends.plain_records import PlainRecords, plain
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.frame import Frame
+from art_otel.sources.json_text.scan import object_end, object_keys
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
 from art_otel.sources.refusals import Refused
@@ -31,6 +32,11 @@ _TRACE_PREFIX: Final = re.compile(r"(?:trace:/.*/)?(?:tr-)?")
 _TRACES: Final = Frame(
     begins=re.compile(rb'\{\s*+"info"\s*+:\s*+\{\s*+"(?:trace_id|request_id)"\s*+:'),
     names=frozenset({b"info", b"data"}),
+)
+_LONG: Final = re.compile(
+    _TRACES.begins.pattern + rb'|\{\s*+"data"\s*+:\s*+\{\s*+'
+    rb'(?:"(?:request|response)"\s*+:\s*+(?:"(?:[^"\\]++|\\.)*+"|null)\s*+,\s*+)*+"spans"\s*+:',
+    re.DOTALL,
 )
 _SPELLING: Final = Spelling(
     frame=Frame(
@@ -50,7 +56,16 @@ _VALUE: Final = msgspec.json.Decoder()
 
 
 def _detects(head: bytes) -> bool:
-    return _TRACES.first_keys(head) >= {b"info", b"data"}
+    return _TRACES.first_keys(head) >= _TRACES.names or _begins_long(head)
+
+
+def _begins_long(head: bytes) -> bool:
+    """Whether a trace begins the dump of whose two parts the first hides the second: agents write megabytes."""
+    start = _TRACES.first(head)
+    if not _LONG.match(head, start):
+        return False
+    end = object_end(head, start, len(head))
+    return end is None or object_keys(head, start, end) >= _TRACES.names
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:

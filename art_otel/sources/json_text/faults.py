@@ -12,11 +12,14 @@ import msgspec
 from art_otel.sources.refusals import Refused
 
 _UTF8_CHUNK: Final = 1 << 16
+_CHUNK: Final = 1 << 10
 _UP_TO_LONE_SURROGATE: Final = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\(?!u[dD][89a-fA-F]).)*+(?P<lone>\\u)?", re.DOTALL
 )
 _FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
-_NOT_FINITE: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|-?\bInfinity\b|\bNaN\b', re.DOTALL)
+_NOT_FINITE: Final = re.compile(rb'("(?:[^"\\]++|\\.?)*+"?)|-?\bInfinity\b|\bNaN\b', re.DOTALL)
+_LONGEST: Final = len("-Infinity")
+_PLACE: Final = re.compile(r"\(byte (\d+)\)$")
 
 TRUNCATED: Final = "Input data was truncated"
 """msgspec's words for JSON that is good as far as it goes."""
@@ -42,12 +45,30 @@ def json_problem(data: bytes) -> Refused | None:
         return problem
     if problem.detail == TRUNCATED:
         return Refused("torn", detail=problem.detail)
-    if b"NaN" not in data and b"Infinity" not in data:
-        return problem
-    finite = _NOT_FINITE.sub(lambda match: match[1] or b"null", data)
-    if syntax_problem(finite) is not None:
-        return problem
-    return Refused("not a finite number", detail=problem.detail)
+    if (b"NaN" in data or b"Infinity" in data) and _is_sound_but_for_numbers(data, problem):
+        return Refused("not a finite number", detail=problem.detail)
+    return problem
+
+
+def _is_sound_but_for_numbers(data: bytes, problem: Refused | None) -> bool:
+    """Whether it is JSON with another value for each bare NaN and Infinity.
+
+    They are replaced up to a little behind each fault, twice as far each time: most text has another fault soon.
+    """
+    replaced = 0
+    while problem is not None:
+        place = _PLACE.search(problem.detail)
+        if place is None or int(place[1]) < replaced - _LONGEST or replaced >= len(data):
+            return False
+        replaced = 2 * int(place[1]) + _CHUNK
+        data = _NOT_FINITE.sub(_as_long, data[:replaced]) + data[replaced:]
+        problem = syntax_problem(data)
+    return True
+
+
+def _as_long(match: re.Match[bytes]) -> bytes:
+    """The string that it is, or a value as long as the number; neither another number nor a name can stand there."""
+    return match[1] or b"[]".ljust(len(match[0]))
 
 
 def fault_path(message: str) -> str:

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from art_otel.sources.json_text.brackets import Brackets
 from art_otel.sources.json_text.faults import json_problem
-from art_otel.sources.json_text.scan import object_end, object_keys
+from art_otel.sources.json_text.scan import object_keys
 
 BLANKS: Final = b" \t\r\n\x1e"
 """JSON's white space, and what begins each text of a sequence (RFC 7464, `jq --seq`)."""
@@ -19,7 +20,9 @@ BLANKS: Final = b" \t\r\n\x1e"
 SEPARATORS: Final = BLANKS + b",[]"
 """What may stand between the objects of a dump."""
 
-_DETECTED_BYTES: Final = 1 << 16
+_MAX_DETECTED: Final = 1 << 13
+"""Strings and brackets of the first object that detection looks at, for each format; a string may be long."""
+
 _BEFORE: Final = re.compile(rb"[\s\[\x1e]*+")
 _OBJECT: Final = re.compile(rb'\{\s*+"[^"\\]*+"\s*+:')
 _MAX_LOST_TRIES: Final = 8
@@ -38,23 +41,29 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     around: re.Pattern[bytes] | None = None
 
     def first_keys(self, head: bytes) -> frozenset[bytes]:
-        """The names in the first object of a dump, for detection; none when it does not begin with an object."""
+        """The first names in the first object of a dump, for detection; none when it does not begin with an object."""
+        start = self.first(head)
+        return object_keys(head, start, len(head), _MAX_DETECTED) if head.startswith(b"{", start) else frozenset()
+
+    def first(self, head: bytes) -> int:
+        """Where the first object of a dump begins, if it begins with one."""
         start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
         start = _end_of(_BEFORE, head, start)
         if self.around is not None and (match := self.around.match(head, start)):
             start = _end_of(_BEFORE, head, match.end())
-        return object_keys(head, start, _DETECTED_BYTES) if head.startswith(b"{", start) else frozenset()
+        return start
 
     def may_be_record(self, data: bytes, start: int, end: int) -> bool:
         """Whether the object between them begins as a record does or has its names somewhere."""
         return self.begins.match(data, start, end) is not None or self._has_names(data, start, end)
 
-    def named_record(self, data: bytes, start: int, end: int) -> int | None:
+    def named_record(self, brackets: Brackets, start: int, end: int) -> int | None:
         """Where the first record begins that is known by its names, in any order, and ends before `end`."""
+        data = brackets.data
         lost = 0 if self._has_names(data, start, end) else _MAX_LOST_TRIES
         while lost < _MAX_LOST_TRIES and (match := _OBJECT.search(data, start, end)):
-            stop = object_end(data, match.start(), end)
-            if stop is not None and object_keys(data, match.start(), stop) >= self.names:
+            stop = brackets.end(match.start(), end)
+            if stop is not None and brackets.keys(match.start(), stop) >= self.names:
                 return match.start()
             if stop is not None and self._is_other(data, match.start(), stop):
                 start = stop

@@ -9,8 +9,8 @@ import io
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from art_otel.sources.json_text.brackets import Brackets
 from art_otel.sources.json_text.frame import SEPARATORS, Frame, is_sound
-from art_otel.sources.json_text.scan import object_end
 
 _CHUNK: Final = 1 << 18
 _LOOKAHEAD: Final = 1 << 12
@@ -47,6 +47,7 @@ class _Window:
 
     def __init__(self, stream: io.BufferedIOBase, frame: Frame, limit: int) -> None:
         self.data = b""
+        self.brackets = Brackets(b"")
         self.at = 0
         self.line = 1
         self.ended = False
@@ -85,6 +86,7 @@ class _Window:
         if more:
             self._searched = min(self._searched, len(self.data) - _LOOKAHEAD)  # one may begin there that was cut
         self.data = self.data[self.at :] + more
+        self.brackets = Brackets(self.data)
         self._border, self._searched, self._shared = (
             place - self.at for place in (self._border, self._searched, self._shared)
         )
@@ -114,7 +116,7 @@ class _Window:
 
     def named_record(self, end: int) -> int | None:
         """Where the next record behind this place begins that `begins` does not match."""
-        return self._frame.named_record(self.data, self.at + 1, end)
+        return self._frame.named_record(self.brackets, self.at + 1, end)
 
     def next_record(self) -> int | None:
         """Where the next record after this place begins, as far as one is held. No place is searched twice."""
@@ -154,7 +156,7 @@ def _classify(window: _Window) -> PieceKind:
         end = window.alone()
         sound = end is not None
         if end is None:
-            end = object_end(data, start, stop)
+            end = window.brackets.end(start, stop)
             sound = end is not None and is_sound(data[start:end])
         if not sound and window.may_be_record(stop if end is None else end):
             end = None

@@ -4,6 +4,7 @@ Invariant: one pass, no recursion, a byte a level; nothing raises for any bytes.
 """
 
 import re
+from itertools import islice
 from typing import Final
 
 TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[{}\[\]]', re.DOTALL)
@@ -12,22 +13,16 @@ TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[{}\[\]]', re.DOTALL)
 CLOSER_OF: Final = {ord("{"): ord("}"), ord("["): ord("]")}
 OPENER_OF: Final = {closer: opener for opener, closer in CLOSER_OF.items()}
 
-_MAX_NEST: Final = 1 << 16
-_COLON: Final = re.compile(rb"\s*+:")
+COLON: Final = re.compile(rb"\s*+:")
 
 
 def object_end(data: bytes, start: int, limit: int) -> int | None:
-    """Where the object that begins at `start` ends; None when its brackets do not match up to `limit`.
-
-    None, too, for one nested deeper than anything can read.
-    """
+    """Where the object that begins at `start` ends; None when its brackets do not match up to `limit`."""
     nest = bytearray()
     for token in TOKEN.finditer(data, start, limit):
         byte = data[token.start()]
         if byte in CLOSER_OF:
             nest.append(byte)
-            if len(nest) > _MAX_NEST:
-                return None
         elif byte in OPENER_OF:
             if nest.pop() != OPENER_OF[byte]:
                 return None
@@ -36,11 +31,14 @@ def object_end(data: bytes, start: int, limit: int) -> int | None:
     return None
 
 
-def object_keys(data: bytes, start: int, limit: int) -> frozenset[bytes]:
-    """The names in the object that begins at `start`, as far as they stand before `limit`; without its inner ones."""
+def object_keys(data: bytes, start: int, limit: int, most: int | None = None) -> frozenset[bytes]:
+    """The names in the object that begins at `start`, as far as they stand before `limit`; without its inner ones.
+
+    `most` is how many tokens are looked at.
+    """
     keys: set[bytes] = set()
     depth = 0
-    for token in TOKEN.finditer(data, start, limit):
+    for token in islice(TOKEN.finditer(data, start, limit), most):
         byte = data[token.start()]
         if byte in CLOSER_OF:
             depth += 1
@@ -48,6 +46,6 @@ def object_keys(data: bytes, start: int, limit: int) -> frozenset[bytes]:
             depth -= 1
             if depth <= 0:
                 break
-        elif depth == 1 and _COLON.match(data, token.end()):
+        elif depth == 1 and COLON.match(data, token.end()):
             keys.add(token.group()[1:-1])
     return frozenset(keys)
