@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
 from art_otel.sources import Limits
+from art_otel.sources.files.decompress import PARQUET_MAGICS
 from tests.sources.requests import (
     damages_of,
     lines,
@@ -123,7 +124,7 @@ def test_nothing_but_broken_frames(tmp_path):
 @given(data=st.data())
 def test_mutated_frames(name, data, tmp_path):
     frames = data.draw(mutated(framed(*MESSAGES[name])))
-    is_taken_for_parquet = frames.startswith(b"PAR1")  # which a named file then has to be
+    is_taken_for_parquet = frames.startswith(PARQUET_MAGICS)  # which a named file then has to be
     with contextlib.suppress(SourceError) if is_taken_for_parquet else contextlib.nullcontext():
         read(tmp_path, frames)
 

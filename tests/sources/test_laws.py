@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file
+from art_otel.sources.files.decompress import PARQUET_MAGICS
 from art_otel.spans import Damage, LogRecord, Span
 from tests.sources.requests import COMPRESSORS, RECORDINGS, lines, prefixed, span, spans_of, to_protobuf, traces
 
@@ -30,7 +31,7 @@ def read(folder, data):
     try:
         records = list(read_file(source, account, limits=LIMITS))
     except SourceError:
-        if not data.startswith(b"PAR1"):
+        if not data.startswith(PARQUET_MAGICS):
             raise
         return [], account
     whole = [record for record in records if isinstance(record, Damage) and not record.partial]
@@ -61,6 +62,7 @@ def mutated(draw, original: bytes):
 @laws
 @given(data=st.binary(max_size=400) | st.text(max_size=200).map(str.encode))
 @example(data=b"PAR1")
+@example(data=b"PARE")
 @example(data=b"PAR1" + bytes(400) + b"PAR1")
 def test_random_bytes(data, tmp_path):
     read(tmp_path, data)
