@@ -17,7 +17,7 @@ from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.requests import find_requests
 from art_otel.trajectories.resumed import MOST_RESUMED, resume_prompts
-from art_otel.trajectories.room import MOST_REPEATED, Room
+from art_otel.trajectories.room import MOST_HELD, MOST_REPEATED, Room, Rooms
 from art_otel.trajectories.step_data import StepData
 from art_otel.trajectories.surroundings import Surroundings
 
@@ -35,15 +35,14 @@ class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Tree(NamedTuple):
-    """A tree, and what is known of all of it: its rollouts share the bounds on what their calls repeat."""
+    """A tree, and what is known of all of it. `held` is what its calls may repeat in memory."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
     logs: Mapping[SpanKey, Sequence[LogRecord]]
     surroundings: Surroundings
     steps: StepData
-    names: Room
-    prompts: Room
+    held: Room
 
 
 def record_calls(
@@ -59,9 +58,8 @@ def record_calls(
         roles=roles,
         logs=logs,
         surroundings=Surroundings(tree, roles, own_spans),
-        steps=StepData(Room(MOST_REPEATED)),
-        names=Room(MOST_REPEATED),
-        prompts=Room(MOST_RESUMED),
+        steps=StepData(),
+        held=Room(MOST_HELD),
     )
     return {rollout: _record(rollout, known) for rollout in rollouts}
 
@@ -72,28 +70,29 @@ def _record(rollout: RolloutSpans, known: _Tree) -> RecordedCalls:
     parsed = {key: parse_call(spans[key], known.logs.get(key, ())) for _, key in inference}
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
+    rooms = Rooms(prompts=Room(MOST_RESUMED), steps=Room(MOST_REPEATED), names=Room(MOST_REPEATED), held=known.held)
     for group in find_requests(parsed, known.tree, known.surroundings):
         outermost = group[0]
         merged = parsed[outermost] if len(group) == 1 else merge_calls([parsed[key] for key in group])
-        calls.append(_in_context(merged, spans[outermost], known))
+        calls.append(_in_context(merged, spans[outermost], known, rooms))
         for key in group:
             call_of[key] = merged.span_id
-    resumed, unresolved = resume_prompts(calls, known.prompts)
+    resumed, unresolved = resume_prompts(calls, rooms)
     return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
 
 
-def _in_context(call: InferenceCall, span: Span, known: _Tree) -> InferenceCall:
+def _in_context(call: InferenceCall, span: Span, known: _Tree, rooms: Rooms) -> InferenceCall:
     """Add what the spans above the call know: agent, step, environment state."""
     above = known.surroundings.above(span.key)
     step = span if attributes.STEP_INDEX in span.attributes else above.step
     if above.agent is None and step is None:
         return call
     if step is not None and step is not span:
-        call = known.steps.add_to(call, step)
+        call = known.steps.add_to(call, step, rooms)
     agent, cut = above.agent, call.cut
     if agent is None:
         agent = call.agent
-    elif not known.names.take_text(agent):
+    elif not rooms.names.take_text(agent):
         agent, cut = call.agent, (*cut, AGENT_NAME)
     return msgspec.structs.replace(call, agent=agent, cut=cut, step=None if step is None else step_index(step))
 

@@ -1,6 +1,6 @@
 """Resumed prompts: what the server put together for calls that continue an earlier response by its id.
 
-Invariant: a prompt is whole or unknown, and those of one tree take no more room than `MOST_RESUMED`. Every call of a
+Invariant: a prompt is whole or unknown, and those of a rollout take no more room than `MOST_RESUMED`. Every call of a
 chain holds the prompts of all before it, which nobody recorded: without a bound a small dump would fill the memory.
 """
 
@@ -11,16 +11,13 @@ import msgspec
 
 from art_otel.calls import InferenceCall, Message
 from art_otel.trajectories.origins import tokens_continue
-from art_otel.trajectories.room import Room
+from art_otel.trajectories.room import REFERENCE, Rooms
 
 MOST_RESUMED: Final = 128 * 1024**2
-"""The most bytes that the resumed prompts of one tree take.
+"""The most bytes that the resumed prompts of one rollout take.
 
 Those that go on word for word may have 16 million messages, as chains of 4,000 calls of two messages have.
 """
-
-_HELD: Final = 8
-"""Bytes of a message in a prompt that goes on with the earlier one: nothing but a reference."""
 
 _TOLD_ANEW: Final = 256
 """Bytes of a message without its text in a prompt that does not: it is hashed, and stored, once more."""
@@ -33,7 +30,7 @@ class _Response(NamedTuple):
     size: int
 
 
-def resume_prompts(calls: Sequence[InferenceCall], room: Room) -> tuple[Sequence[InferenceCall], int]:
+def resume_prompts(calls: Sequence[InferenceCall], rooms: Rooms) -> tuple[Sequence[InferenceCall], int]:
     """Give calls with a `previous_response_id` their prompts, and count those whose prompt is unknown.
 
     The earlier prompt without its instructions, its sampled message, then the new input behind its own instructions
@@ -50,7 +47,7 @@ def resume_prompts(calls: Sequence[InferenceCall], room: Room) -> tuple[Sequence
         if call.previous_response_id is not None:
             earlier = responses.get(call.previous_response_id)
             size += 0 if earlier is None else earlier.size
-            prompt = None if earlier is None else _continued(earlier, call, room)
+            prompt = None if earlier is None else _continued(earlier, call, rooms)
             unresolved += prompt is None
             call = msgspec.structs.replace(call, input_messages=prompt)  # noqa: PLW2901 # same call
         if call.response_id is not None:
@@ -60,17 +57,21 @@ def resume_prompts(calls: Sequence[InferenceCall], room: Room) -> tuple[Sequence
     return resumed, unresolved
 
 
-def _continued(earlier: _Response, call: InferenceCall, room: Room) -> tuple[Message, ...] | None:
+def _continued(earlier: _Response, call: InferenceCall, rooms: Rooms) -> tuple[Message, ...] | None:
     before, own, choices = earlier.call.input_messages, call.input_messages, earlier.call.choices
     if before is None or own is None or not choices:
         return None
     instructions, added = _parted(own)
     known, history = _parted(before)
     if instructions == known and tokens_continue(call, earlier.call, 0):
-        size = _HELD * (len(before) + 1 + len(added))
+        size = REFERENCE * (len(before) + 1 + len(added))
     else:
         size = _size(own) + earlier.size
-    return (*instructions, *history, choices[0].message, *added) if room.take(size) else None
+    held = REFERENCE * (len(own) + len(history) + 1)
+    if not rooms.held.has(held) or not rooms.prompts.take(size):
+        return None
+    rooms.held.take(held)
+    return (*instructions, *history, choices[0].message, *added)
 
 
 def _parted(prompt: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

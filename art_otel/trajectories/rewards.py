@@ -4,6 +4,7 @@ Invariant: every reward found on any span or log record of a tree goes to exactl
 number; one that is no number is a Damage and never a value. Missing stays None. Corrections are kept, the last wins.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -83,8 +84,8 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Where rewards are looked for and resolved: a tree, its rollouts, roles, logs, and the calls of its spans.
 
     `heard` are rewards of this tree that reached a rollout of another. `parts` is what `_part_of` found out already,
-    `room` is left for texts of rewards that judge several spans. Most trees have few rewards or none: indexes are made
-    on demand.
+    `rooms` are left in rollouts for texts of rewards that judge several of their spans. Most trees have few rewards or
+    none: indexes are made on demand.
     """
 
     tree: SpanTree
@@ -94,7 +95,7 @@ class RewardScene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     recorded: Mapping[RolloutSpans, RecordedCalls]
     heard: AbstractSet[RewardKey] = frozenset()
     parts: dict[SpanKey, _Part] = {}
-    room: Room = msgspec.field(default_factory=lambda: Room(MOST_REPEATED))
+    rooms: dict[RolloutSpans, Room] = {}
 
     @cached_property
     def call_of(self) -> Mapping[SpanKey, str]:
@@ -197,16 +198,18 @@ def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
         if giver.shared and giver.shared + len(targets) > MOST_REWARDS:
             giver.is_full = True
             targets = _too_many(given, giver)
-        elif not _has_room(given, len(targets), scene.room):
-            targets = BadReward(name=given.name, detail=f"is too long to be repeated for {len(targets)} spans")
         else:
             giver.shared += len(targets)
     if isinstance(targets, BadReward):
         found.bad.append(_damage(targets, span))
         return True
     rollouts = [(target, scene.division.of.get(target.key)) for target in targets]
+    without_room = _without_room(given, rollouts, scene)
+    for rollout, times in without_room.items():
+        bad = BadReward(name=given.name, detail=f"is too long to be repeated for {times} spans of {rollout.rollout_id}")
+        found.bad.append(_damage(bad, span))
     for target, rollout in rollouts:
-        if rollout is None:
+        if rollout is None or rollout in without_room:
             continue
         reward = _reward(given, span, target, rollout, scene)
         fitted = fit_part(reward, scene.calls.get((rollout, reward.target))) if is_of_part(reward) else reward
@@ -218,10 +221,20 @@ def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
     return any(rollout is not None for _, rollout in rollouts)
 
 
-def _has_room(given: GivenReward, copies: int, room: Room) -> bool:
-    """Whether there is room for the texts of a reward, once for each span that it judges."""
-    size = copies * sum(map(len, filter(None, (given.name, given.label, given.explanation, given.comparison))))
-    return size <= _FREELY_REPEATED or room.take(size)
+def _without_room(
+    given: GivenReward, rollouts: Sequence[tuple[Span, RolloutSpans | None]], scene: RewardScene
+) -> Mapping[RolloutSpans, int]:
+    """The rollouts of which a reward judges so many spans that there is no room for its texts once for each."""
+    length = sum(map(len, filter(None, (given.name, given.label, given.explanation, given.comparison))))
+    if length * len(rollouts) <= _FREELY_REPEATED:
+        return {}
+    judged = Counter(rollout for _, rollout in rollouts if rollout is not None)
+    return {
+        rollout: times
+        for rollout, times in judged.items()
+        if length * times > _FREELY_REPEATED
+        and not scene.rooms.setdefault(rollout, Room(MOST_REPEATED)).take(length * times)
+    }
 
 
 def _damage(bad: BadReward, span: Span) -> Damage:

@@ -1,6 +1,7 @@
-"""Room: the bytes that are left for what is said once and repeated by many calls or rewards of a tree.
+"""Room: the bytes that are left for what is said once and repeated by many calls or rewards.
 
-Invariant: what was refused took nothing, so that smaller things may still find room.
+Invariant: a rollout's own room is all that decides what it repeats, so that it is the same whatever is assembled with
+it; only what its calls hold in memory counts for all together, of which there is room for more than any sound tree has.
 """
 
 from typing import Final
@@ -8,7 +9,13 @@ from typing import Final
 import msgspec
 
 MOST_REPEATED: Final = 64 << 20
-"""Bytes that one kind of repeated text may take."""
+"""Bytes that one kind of repeated text may take in a rollout."""
+
+MOST_HELD: Final = 256 << 20
+"""Bytes that what the calls of a tree repeat may take while it is assembled: references, of which prompts are made."""
+
+REFERENCE: Final = 8
+"""Bytes."""
 
 MOST_OF_NAME: Final = 1024
 """Characters of a name that one span or process gives to any number of rollouts."""
@@ -21,9 +28,13 @@ class Room(msgspec.Struct, eq=False):
 
     left: int
 
+    def has(self, size: int) -> bool:
+        """Whether there is room for as many bytes."""
+        return size <= self.left
+
     def take(self, size: int) -> bool:
-        """Whether there is room for as many bytes, which is taken then."""
-        if size > self.left:
+        """As `has`, and if so it is taken."""
+        if not self.has(size):
             return False
         self.left -= size
         return True
@@ -31,3 +42,12 @@ class Room(msgspec.Struct, eq=False):
     def take_text(self, text: str) -> bool:
         """As `take`, of a text; one that is short needs no room, as the span that repeats it takes more."""
         return len(text) <= _SHORT or self.take(len(text))
+
+
+class Rooms(msgspec.Struct, frozen=True, kw_only=True):
+    """Those of one rollout: for its prompts, for what its steps say, for names. `held` is that of its tree."""
+
+    prompts: Room
+    steps: Room
+    names: Room
+    held: Room

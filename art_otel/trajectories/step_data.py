@@ -2,11 +2,11 @@
 
 Invariant: a call has what its step says and what it says itself, of which its own wins; or it has its own only and
 names the other among its cut attributes. Calls that say nothing themselves share their step's object, whatever its
-size. Others need a copy, and all copies of one tree together are bounded.
+size. Others need a copy, for which their rollout has only so much room.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,10 @@ from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import env_state_of, extra_of
 from art_otel.spans import Span, SpanKey, Value, size_of
-from art_otel.trajectories.room import Room
+from art_otel.trajectories.room import Rooms
+
+_ENTRY: Final = 100
+"""Bytes that a dict takes for each key."""
 
 
 class _Said(NamedTuple):
@@ -26,14 +29,13 @@ class _Said(NamedTuple):
 
 
 class StepData:
-    """That of one tree. Each step is asked once; there is `room` for copies."""
+    """That of one tree. Each step is asked once."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self) -> None:
         self._said: dict[SpanKey, tuple[_Said, _Said]] = {}
 
-    def add_to(self, call: InferenceCall, step: Span) -> InferenceCall:
-        """The call with what its step says."""
+    def add_to(self, call: InferenceCall, step: Span, rooms: Rooms) -> InferenceCall:
+        """The call with what its step says, as far as its rollout has room for it."""
         if step.key not in self._said:
             state, extra = env_state_of(step), extra_of(step)
             self._said[step.key] = (
@@ -41,7 +43,7 @@ class StepData:
                 _Said(attributes.EXTRA, extra, size_of(extra)),
             )
         of_state, of_extra = self._said[step.key]
-        state, extra = self._joined(of_state, call.env_state), self._joined(of_extra, call.extra)
+        state, extra = _joined(of_state, call.env_state, rooms), _joined(of_extra, call.extra, rooms)
         cut = [said.name for said, joined in ((of_state, state), (of_extra, extra)) if joined is None]
         return msgspec.structs.replace(
             call,
@@ -50,8 +52,13 @@ class StepData:
             cut=(*call.cut, *cut),
         )
 
-    def _joined(self, said: _Said, own: Mapping[str, Value]) -> Mapping[str, Value] | None:
-        """Both; None where they would be a copy too many."""
-        if not said.values or not own:
-            return said.values or own
-        return {**said.values, **own} if self._room.take(said.size) else None
+
+def _joined(said: _Said, own: Mapping[str, Value], rooms: Rooms) -> Mapping[str, Value] | None:
+    """Both; None where they would be a copy too many."""
+    if not said.values or not own:
+        return said.values or own
+    held = _ENTRY * len(said.values)
+    if not rooms.held.has(held) or not rooms.steps.take(said.size + held):
+        return None
+    rooms.held.take(held)
+    return {**said.values, **own}

@@ -91,7 +91,20 @@ def test_a_long_reward_of_many_spans_is_a_bad_one():
     assembly = build_trajectories(SpanGroup(spans=judged(MANY, LONG)))
     assert assembly.trajectories[0].rewards == ()
     (damage,) = assembly.account.damages
-    assert (damage.reason, damage.detail) == ("bad reward", "is too long to be repeated for 100 spans")
+    assert damage.reason == "bad reward"
+    assert damage.detail.startswith("is too long to be repeated for 100 spans of ")
+
+
+def test_a_long_reward_of_many_rollouts_is_that_of_each():
+    """Whether they are assembled together or apart, which their size decides."""
+    traces = [f"{number:032x}" for number in range(1, MANY + 1)]
+    spans = [call(1, trace=trace) for trace in traces]
+    links = [Link(trace_id=trace, span_id=f"{1:016x}") for trace in traces]
+    said = {"gen_ai.evaluation.name": "tone", "gen_ai.evaluation.score.value": 1.0}
+    event = Event(name="gen_ai.evaluation.result", time_ns=5, attributes=said | {"gen_ai.evaluation.explanation": LONG})
+    judge = span(9, trace="f" * 32, name="reward tone", events=[event], links=links)
+    found = build_trajectories(SpanGroup(spans=[*spans, judge])).trajectories
+    assert [[reward.explanation for reward in one.rewards] for one in found] == [[LONG]] * MANY
 
 
 def test_a_damage_is_as_short_as_can_be_read():

@@ -11,10 +11,14 @@ from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, build_trajectories, recorded_calls
 from art_otel.trajectories.lineage import build_turns
 from art_otel.trajectories.resumed import MOST_RESUMED, resume_prompts
-from art_otel.trajectories.room import Room
+from art_otel.trajectories.room import MOST_HELD, Room, Rooms
 from tests.batches.test_peer_errors import operations
 
 PLENTY = 1 << 40
+
+
+def rooms(prompts: int, held: int = MOST_HELD) -> Rooms:
+    return Rooms(prompts=Room(prompts), steps=Room(0), names=Room(0), held=Room(held))
 
 
 def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
@@ -44,7 +48,7 @@ def chain(count: int, *, instructions: bool = False, text: str = "q", **fields) 
 
 
 def lengths(calls, room: int = MOST_RESUMED) -> list[int | None]:
-    resumed, unresolved = resume_prompts(calls, Room(room))
+    resumed, unresolved = resume_prompts(calls, rooms(room))
     found = [None if one.input_messages is None else len(one.input_messages) for one in resumed]
     assert unresolved == found.count(None)
     return found
@@ -82,12 +86,12 @@ def put_together(calls: list[InferenceCall]) -> list[InferenceCall]:
 
 @given(conversations())
 def test_a_prompt_is_what_the_server_put_together(calls):
-    assert list(resume_prompts(calls, Room(PLENTY))[0]) == put_together(calls)
+    assert list(resume_prompts(calls, rooms(PLENTY, PLENTY))[0]) == put_together(calls)
 
 
 @given(conversations(), st.integers(0, 3000))
 def test_with_less_room_a_prompt_is_the_same_or_unknown(calls, room):
-    resumed, unresolved = resume_prompts(calls, Room(room))
+    resumed, unresolved = resume_prompts(calls, rooms(room))
     continuing = [one for one in resumed if one.previous_response_id is not None]
     assert unresolved == sum(one.input_messages is None for one in continuing)
     assert 8 * sum(len(one.input_messages or ()) for one in continuing) <= room
@@ -123,7 +127,7 @@ def test_many_that_continue_one_long_chain_take_linear_time():
         first = chain(count, instructions=True)
         return [*first, *(call(count + n, count - 1, [user("q")]) for n in range(count))]
 
-    small, large = (operations(resume_prompts, forks(count), Room(PLENTY)) / count for count in (100, 800))
+    small, large = (operations(resume_prompts, forks(count), rooms(PLENTY, PLENTY)) / count for count in (100, 800))
     assert large < 1.1 * small
 
 
@@ -137,17 +141,29 @@ def responses(count: int, root: Span, builder: SpanBuilder) -> list[Span]:
     return made
 
 
-@pytest.mark.parametrize("room", [8 * (3 + 5 + 7 + 3), 8 * (3 + 5 + 7 + 3) + 7])
-def test_the_rollouts_of_a_tree_share_the_room_and_say_what_is_unknown(room, monkeypatch):
+@pytest.mark.parametrize("room", [8 * (3 + 5), 8 * (3 + 5) + 7])
+def test_a_rollout_has_room_of_its_own_and_says_what_is_unknown(room, monkeypatch):
     monkeypatch.setattr(recorded_calls, "MOST_RESUMED", room)
     builder = SpanBuilder()
     outer = builder.rollout("a")
     inner = msgspec.structs.replace(builder.rollout("b"), parent_span_id=outer.span_id)
-    spans = [outer, inner, *responses(4, outer, builder), *responses(4, inner, builder)]
+    spans = [outer, inner, *responses(4, outer, builder), *responses(3, inner, builder)]
     first, second = build_trajectories(SpanGroup(spans=spans)).trajectories
-    assert [len(one.input_messages or ()) for one in (*first.calls, *second.calls)] == [1, 3, 5, 7, 1, 3, 0, 0]
-    assert (first.incomplete_reasons, second.incomplete_reasons) == ({}, {"unknown history": 2})
-    assert [turn.messages is None for turn in second.turns] == [False, False, True, True]
+    assert [len(one.input_messages or ()) for one in (*first.calls, *second.calls)] == [1, 3, 5, 0, 1, 3, 5]
+    assert (first.incomplete_reasons, second.incomplete_reasons) == ({"unknown history": 1}, {})
+    assert [turn.messages is None for turn in first.turns] == [False, False, False, True]
+
+
+def test_all_prompts_that_are_held_at_once_are_bounded():
+    held = rooms(PLENTY, 8 * (3 + 5 + 7 + 3)).held
+    found = [
+        [
+            len(one.input_messages or ())
+            for one in resume_prompts(chain(4), msgspec.structs.replace(rooms(PLENTY), held=held))[0]
+        ]
+        for _ in range(2)
+    ]
+    assert found == [[1, 3, 5, 7], [1, 3, 0, 0]]
 
 
 def thinking(number: int, thought: str) -> Message:
@@ -162,7 +178,7 @@ def test_a_call_goes_on_with_the_response_that_it_names():
             made = call(at, before, [user(f"q{number}")])
             said = Choice(index=0, message=thinking(number, f"of {chat}"))
             calls.append(msgspec.structs.replace(made, choices=(said,)))
-    resumed, _ = resume_prompts(calls, Room(PLENTY))
+    resumed, _ = resume_prompts(calls, rooms(PLENTY, PLENTY))
     _, turns = build_turns(resumed)
     assert [turn.parent for turn in turns] == [None, None, *range(22)]
     assert not any(turn.edits for turn in turns)

@@ -11,7 +11,7 @@ from art_otel.conventions import parse_call
 from art_otel.spans import Scope, Span, SpanKey, SpanTree, grow_tree
 from art_otel.store.rows import store_trajectory
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.room import Room
+from art_otel.trajectories.room import MOST_HELD, Room, Rooms
 from art_otel.trajectories.step_data import StepData
 from art_otel.trajectories.surroundings import Surroundings
 from tests.batches.test_peer_errors import operations
@@ -124,12 +124,13 @@ def test_the_calls_of_a_step_share_what_it_says_and_its_text():
 
 def test_a_call_without_room_for_what_its_step_says_has_its_own_and_names_the_other():
     step, *calls = steps_with_calls().spans
-    said = StepData(Room(len("boardxo") + 1))
+    said, room = StepData(), Room(len("boardxo") + 1 + 100)
+    rooms = Rooms(prompts=Room(0), steps=room, names=Room(0), held=Room(MOST_HELD))
     alone, adding = (
         parse_call(calls[0], ()),
         parse_call(steps_with_calls(**{"art.env_state": '{"turn": 2}'}).spans[3], ()),
     )
-    found = [said.add_to(call, step) for call in (alone, adding, adding, alone)]
+    found = [said.add_to(call, step, rooms) for call in (alone, adding, adding, alone)]
     assert [call.env_state for call in found] == [
         {"board": "xo"},
         {"board": "xo", "turn": 2},
