@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: Annotated[int, Meta(description="one line, object or protobuf message")] = 256 << 20
     max_document_bytes: Annotated[int, Meta(description="a JSON document over several lines, read whole")] = 512 << 20
     max_decompressed_bytes: Annotated[int, Meta(description="what one file decompresses to")] = 1 << 40
-    max_decompression_ratio: Annotated[int, Meta(description="bytes from each byte of a file, beyond 512MiB")] = 2000
+    max_decompression_ratio: Annotated[int, Meta(description="bytes from each byte of a file, beyond 512MiB")] = 20_000
     max_attribute_bytes: Annotated[int, Meta(description="one attribute value, or the body of a log record")] = 64 << 20
     max_depth: Annotated[int, Meta(description="lists and dicts inside each other in one attribute value")] = 32
     max_parquet_memory: Annotated[int, Meta(description="memory of the process that reads a Parquet file")] = 800 << 20

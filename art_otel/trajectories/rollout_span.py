@@ -99,14 +99,19 @@ def _setting(root: Span, name: str) -> Value:
 
 def _of_process(root: Span, name: str) -> Value:
     value = root.resource.attributes.get(name)
-    return None if isinstance(value, str) and len(value) > MOST_OF_NAME else value
+    return None if _is_long(value) else value
+
+
+def _is_long(value: Value) -> bool:
+    """Whether it is no name: a long text, or what is no scalar."""
+    return len(value) > MOST_OF_NAME if isinstance(value, str) else not isinstance(value, int | float | None)
 
 
 def _cut(root: Span) -> int:
     """How many settings of its process are too long to be those of every rollout."""
     told = root.resource.attributes
     known = [told[name] for name in _SETTINGS if name in told and root.attributes.get(name) is None]
-    return sum(isinstance(value, str) and len(value) > MOST_OF_NAME for value in known)
+    return sum(map(_is_long, known))
 
 
 def _text(root: Span, name: str) -> str | None:

@@ -1,6 +1,7 @@
 """Compression is known by its magic; a stream cut or broken anywhere gives what stands before that place."""
 
 import gzip
+import random
 
 import pytest
 
@@ -93,3 +94,12 @@ def test_few_bytes_that_become_much_are_stopped_by_their_ratio(compression, tmp_
     records, _ = read_bytes(tmp_path, bomb, limits=Limits(max_decompression_ratio=10))
     assert (len(spans_of(records)), reasons_of(records)) == (len(NUMBERS), ["over a limit"])
     assert "--max-decompression-ratio" in damages_of(records)[0].detail
+
+
+def test_a_file_may_begin_with_what_is_compressed_best(tmp_path):
+    """It is its whole size that counts, and not what was read by now."""
+    other = b'{"resourceSpans":[],"noise":"' + random.Random(0).randbytes(2 << 20).hex().encode() + b'"}\n'
+    zstd = COMPRESSORS["zstd"]
+    file = zstd(b"\n" * (8 << 20)) * 65 + zstd(other) + zstd(PLAIN)
+    records, _ = read_bytes(tmp_path, file, limits=Limits(max_decompression_ratio=300))
+    assert (len(spans_of(records)), reasons_of(records)) == (len(NUMBERS), [])

@@ -33,9 +33,12 @@ _TRACES: Final = Frame(
     begins=re.compile(rb'\{\s*+"info"\s*+:\s*+\{\s*+"(?:trace_id|request_id)"\s*+:'),
     names=frozenset({b"info", b"data"}),
 )
+_TEXT_NAMES: Final = rb'"(?:request|response)"\s*+:\s*+'
+_TEXT: Final = rb'"(?:[^"\\]++|\\.)*+'
 _LONG: Final = re.compile(
-    _TRACES.begins.pattern + rb'|\{\s*+"data"\s*+:\s*+\{\s*+'
-    rb'(?:"(?:request|response)"\s*+:\s*+(?:"(?:[^"\\]++|\\.)*+"|null)\s*+,\s*+)*+"spans"\s*+:',
+    _TRACES.begins.pattern
+    + rb'|\{\s*+"data"\s*+:\s*+\{\s*+(?:%b(?:%b"|null)\s*+,\s*+)*+' % (_TEXT_NAMES, _TEXT)
+    + rb'(?:"spans"\s*+:|%b%b\\?\Z)' % (_TEXT_NAMES, _TEXT),
     re.DOTALL,
 )
 _SPELLING: Final = Spelling(

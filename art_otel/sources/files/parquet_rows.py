@@ -27,7 +27,7 @@ _UNUSUAL: Final = (ValueError, OverflowError, TypeError, LookupError, NotImpleme
 
 _PLAIN: Final = (
     *(pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
-    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_date),
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_date),
 )
 
 _Encode: TypeAlias = Callable[[object], bytes]

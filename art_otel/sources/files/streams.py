@@ -79,10 +79,13 @@ class Peekable(io.RawIOBase):
 class DumpStream(Peekable):
     """The decompressed bytes of an input, or the rows of a Parquet file as JSON lines.
 
-    `failures` says what could not be read of it. `file` is the input where it is a file of the system.
+    `failures` says what could not be read of it. `size` is in bytes where it is known before all is read, `file` is the
+    input where it is a file of the system.
     """
 
-    def __init__(self, raw: Peekable, limits: Limits, name: str, file: BinaryIO | None = None) -> None:
+    def __init__(
+        self, raw: Peekable, limits: Limits, name: str, size: int | None = None, file: BinaryIO | None = None
+    ) -> None:
         magic = raw.head(_MAGIC_BYTES)
         self.compression: str | None = None
         self.failures: list[Failure] = []
@@ -90,7 +93,7 @@ class DumpStream(Peekable):
         self._open = contextlib.ExitStack()
         self._limits = limits
         self._raw = raw
-        self._size = 0
+        self._size = size or 0
         self._file = file
         self._decompress: Fill = raw.readinto
         fail = self.failures.append
@@ -108,7 +111,7 @@ class DumpStream(Peekable):
         from art_otel.sources.files.parquet_process import ParquetProcess, copied_to_disk  # noqa: PLC0415 # few are Parquet
 
         whole = self._open.enter_context(copied_to_disk(file, name)) if isinstance(file, Peekable) else file
-        self._size = os.fstat(whole.fileno()).st_size
+        self._size = max(self._size, os.fstat(whole.fileno()).st_size)
         return self._open.enter_context(ParquetProcess(whole, name, memory, self.failures.append)).readinto
 
     def is_shorter_than(self, size: int) -> bool:
@@ -135,7 +138,7 @@ class DumpStream(Peekable):
         return count
 
     def _bound(self) -> tuple[int, LimitName]:
-        """How much may be decompressed of what was read by now, never less than before, and what says so."""
+        """How much may be decompressed, never less than before, and what says so."""
         read = max(self._raw.filled, self._size)
         ratio = max(ANY_RATIO_BYTES, read * self._limits.max_decompression_ratio)
         most = self._limits.max_decompressed_bytes
@@ -158,13 +161,15 @@ def open_input(
     with contextlib.ExitStack() as stack:
         if source.stored is not None:
             ahead = ahead or stack.enter_context(ReadAhead([source.stored]))
-            stream = DumpStream(Peekable(_counted(pour(ahead.chunks(source.stored)), consumed)), limits, source.name)
+            stream = DumpStream(
+                Peekable(_counted(pour(ahead.chunks(source.stored)), consumed)), limits, source.name, source.size
+            )
             yield stack.enter_context(stream)
             return
         file = stack.enter_context(_standard_input() if source.path is None else _opened(source.name, source.path))
         raw = Peekable(_counted(_filling(file, source), consumed))
         whole = cast(BinaryIO, file) if source.path is not None and source.size is not None else None
-        stream = stack.enter_context(DumpStream(raw, limits, source.name, whole))
+        stream = stack.enter_context(DumpStream(raw, limits, source.name, source.size, whole))
         if whole is not None and stream.compression == "parquet":
             consumed(max((source.size or 0) - len(raw.head(0)), 0))
         yield stream
