@@ -11,12 +11,13 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from art_otel.conventions import BadReward, GivenReward, parse_call, rewards_of, rewards_of_log, role_of
+from art_otel.conventions import GivenReward, parse_call, rewards_of, rewards_of_log, role_of
 from art_otel.conventions.genai import RESPONSE_ID
 from art_otel.engines.buckets import Record
 from art_otel.spans import Damage, LogRecord, Span, SpanKey
 from art_otel.spans.tree import UniqueSpans, unite_deliveries
 from art_otel.trajectories import SpanGroup, judged_by
+from art_otel.trajectories.reward_texts import may_be_repeated
 from art_otel.trajectories.rollouts import declared_id, is_named_rollout, is_reward_span
 
 
@@ -147,7 +148,7 @@ class _Trial(msgspec.Struct, frozen=True, kw_only=True):
         is_whole = span.end_ns is not None and not span.dropped_attributes_count and not span.dropped_events_count
         is_sound = is_whole and span.key not in self.united.orphans and span.key not in self.touched
         judges = is_sound and role_of(span) in ("agent", "tool", "other") and RESPONSE_ID not in span.attributes
-        return judges and not self._may_be_rollout(span) and all(map(_is_of_span, rewards_of(span)))
+        return judges and not self._may_be_rollout(span) and _are_of_spans(span)
 
     def _may_be_rollout(self, span: Span) -> bool:
         """Whether it may be a rollout's own span, which judges that rollout whatever it links to."""
@@ -158,5 +159,9 @@ class _Trial(msgspec.Struct, frozen=True, kw_only=True):
         return declared != above if declared is not None else parent is None and self.has_calls
 
 
-def _is_of_span(reward: GivenReward | BadReward) -> bool:
-    return isinstance(reward, GivenReward) and reward.choice is None and reward.token_end is None
+def _are_of_spans(span: Span) -> bool:
+    """Whether all rewards on it are of spans, and of all that it links to."""
+    rewards = rewards_of(span)
+    given = [reward for reward in rewards if isinstance(reward, GivenReward)]
+    whole = [reward for reward in given if reward.choice is None and reward.token_end is None]
+    return len(whole) == len(rewards) and may_be_repeated(whole, len(span.links))

@@ -21,6 +21,7 @@ from art_otel.spans import Damage, LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.candidates import RolloutSpans
 from art_otel.trajectories.recorded_calls import RecordedCalls, step_index
 from art_otel.trajectories.reward_parts import fit_part, is_of_part
+from art_otel.trajectories.reward_texts import has_room, too_long
 from art_otel.trajectories.rollouts import Division, declared_id, is_reward_span, named_trace
 from art_otel.trajectories.room import MOST_REPEATED, Room
 from art_otel.trajectories.standing import final_reward
@@ -32,9 +33,6 @@ _ANSWERING: Final = ("agent", "embeddings", "retrieval")
 
 MOST_REWARDS: Final = 100_000
 """The most that the rewards of one span, several of which judge several spans each, become."""
-
-_FREELY_REPEATED: Final = 1 << 16
-"""Bytes that the texts of a reward of several spans take for nothing, once for each: about what its links take."""
 
 _NAMED: Final = 5
 """Spans that one message names."""
@@ -124,13 +122,14 @@ class _Giver(msgspec.Struct, kw_only=True, dict=True, eq=False):
     """A span that gives rewards, and what is the same for all of them, found once.
 
     `shared` counts what those of its rewards became that judge several spans; `is_full` says that one more would be too
-    many.
+    many. `room` is left for the texts of its rewards, once for each span that it links to, wherever that is.
     """
 
     span: Span
     scene: RewardScene
     shared: int = 0
     is_full: bool = False
+    room: Room = msgspec.field(default_factory=lambda: Room(MOST_REPEATED))
 
     @cached_property
     def own(self) -> RolloutSpans | None:
@@ -191,23 +190,13 @@ def lead_judges(judges: Iterable[Span], scene: RewardScene, found: FoundRewards)
 def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
     """Lead a reward to the rollouts of the spans it judges. Whether it reached one, or was found to be bad."""
     span, scene = giver.span, giver.scene
-    targets = _targets(given, giver)
-    if not isinstance(targets, BadReward) and len(targets) > 1:
-        if giver.is_full:
-            return True  # as was said of the one before
-        if giver.shared and giver.shared + len(targets) > MOST_REWARDS:
-            giver.is_full = True
-            targets = _too_many(given, giver)
-        else:
-            giver.shared += len(targets)
-    if isinstance(targets, BadReward):
-        found.bad.append(_damage(targets, span))
+    targets = _bounded(given, giver, found)
+    if targets is None:
         return True
     rollouts = [(target, scene.division.of.get(target.key)) for target in targets]
     without_room = _without_room(given, rollouts, scene)
-    for rollout, times in without_room.items():
-        bad = BadReward(name=given.name, detail=f"is too long to be repeated for {times} spans of {rollout.rollout_id}")
-        found.bad.append(_damage(bad, span))
+    for times in without_room.values():
+        found.bad.append(_damage(too_long(given, times), span))
     for target, rollout in rollouts:
         if rollout is None or rollout in without_room:
             continue
@@ -221,19 +210,37 @@ def _lead(given: GivenReward, giver: _Giver, found: FoundRewards) -> bool:
     return any(rollout is not None for _, rollout in rollouts)
 
 
+def _bounded(given: GivenReward, giver: _Giver, found: FoundRewards) -> Sequence[Span] | None:
+    """The spans a reward judges; None where it is bad, or would become too many or too much, as is said in `found`."""
+    span = giver.span
+    targets = _targets(given, giver)
+    if targets is giver.linked and not has_room(given, len(giver.links), giver.room):
+        targets = too_long(given, len(giver.links))
+    elif not isinstance(targets, BadReward) and len(targets) > 1:
+        if giver.is_full:
+            return None  # as was said of the one before
+        if giver.shared and giver.shared + len(targets) > MOST_REWARDS:
+            giver.is_full = True
+            targets = _too_many(given, giver)
+        else:
+            giver.shared += len(targets)
+    if not isinstance(targets, BadReward):
+        return targets
+    found.bad.append(_damage(targets, span))
+    return None
+
+
 def _without_room(
-    given: GivenReward, rollouts: Sequence[tuple[Span, RolloutSpans | None]], scene: RewardScene
+    given: GivenReward, targets: Sequence[tuple[Span, RolloutSpans | None]], scene: RewardScene
 ) -> Mapping[RolloutSpans, int]:
     """The rollouts of which a reward judges so many spans that there is no room for its texts once for each."""
-    length = sum(map(len, filter(None, (given.name, given.label, given.explanation, given.comparison))))
-    if length * len(rollouts) <= _FREELY_REPEATED:
+    if len(targets) < 2:  # as most do
         return {}
-    judged = Counter(rollout for _, rollout in rollouts if rollout is not None)
+    judged = Counter(rollout for _, rollout in targets if rollout is not None)
     return {
         rollout: times
         for rollout, times in judged.items()
-        if length * times > _FREELY_REPEATED
-        and not scene.rooms.setdefault(rollout, Room(MOST_REPEATED)).take(length * times)
+        if times > 1 and not has_room(given, times, scene.rooms.setdefault(rollout, Room(MOST_REPEATED)))
     }
 
 

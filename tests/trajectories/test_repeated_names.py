@@ -2,10 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 
+from art_otel.conventions import rewards_of
 from art_otel.spans import Damage, Event, Link, Resource, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
+from art_otel.trajectories.reward_texts import may_be_repeated
 from art_otel.trajectories.room import MOST_OF_NAME, MOST_REPEATED
 
 TRACE = "1" * 32
@@ -92,19 +95,48 @@ def test_a_long_reward_of_many_spans_is_a_bad_one():
     assert assembly.trajectories[0].rewards == ()
     (damage,) = assembly.account.damages
     assert damage.reason == "bad reward"
-    assert damage.detail.startswith("is too long to be repeated for 100 spans of ")
+    assert "too many to be repeated for 100 spans" in damage.detail
 
 
-def test_a_long_reward_of_many_rollouts_is_that_of_each():
-    """Whether they are assembled together or apart, which their size decides."""
-    traces = [f"{number:032x}" for number in range(1, MANY + 1)]
-    spans = [call(1, trace=trace) for trace in traces]
+def test_long_rewards_of_many_spans_share_the_room_of_their_rollout():
+    spans = judged(45, LONG[4:])
+    event = spans[-1].events[0]
+    others = [
+        msgspec.structs.replace(
+            spans[-1], span_id=f"{number:016x}", events=[msgspec.structs.replace(event, time_ns=number)]
+        )
+        for number in (1001, 1002)
+    ]
+    assembly = build_trajectories(SpanGroup(spans=[*spans, *others]))
+    assert len(assembly.trajectories[0].rewards) == 2 * 45
+    (damage,) = assembly.account.damages
+    assert "too many to be repeated for 45 spans" in damage.detail
+
+
+def judged_traces(count: int, text: str) -> tuple[list[Span], Span]:
+    traces = [f"{number:032x}" for number in range(1, count + 1)]
     links = [Link(trace_id=trace, span_id=f"{1:016x}") for trace in traces]
     said = {"gen_ai.evaluation.name": "tone", "gen_ai.evaluation.score.value": 1.0}
-    event = Event(name="gen_ai.evaluation.result", time_ns=5, attributes=said | {"gen_ai.evaluation.explanation": LONG})
+    event = Event(name="gen_ai.evaluation.result", time_ns=5, attributes=said | {"gen_ai.evaluation.explanation": text})
     judge = span(9, trace="f" * 32, name="reward tone", events=[event], links=links)
-    found = build_trajectories(SpanGroup(spans=[*spans, judge])).trajectories
-    assert [[reward.explanation for reward in one.rewards] for one in found] == [[LONG]] * MANY
+    return [call(1, trace=trace) for trace in traces], judge
+
+
+def test_a_long_reward_of_many_rollouts_is_the_same_together_and_apart():
+    calls, judge = judged_traces(90, LONG[4:])
+    together = build_trajectories(SpanGroup(spans=[*calls, judge])).trajectories
+    apart = [build_trajectories(SpanGroup(spans=[one], judges=[judge])).trajectories[0] for one in calls]
+    assert apart == list(together)
+    assert [[reward.explanation for reward in one.rewards] for one in apart] == [[LONG[4:]]] * 90
+
+
+def test_one_that_is_too_long_is_bad_for_all():
+    calls, judge = judged_traces(MANY, LONG)
+    assembly = build_trajectories(SpanGroup(spans=[*calls, judge]))
+    assert not any(one.rewards for one in assembly.trajectories)
+    assert [damage.reason for damage in assembly.account.damages] == ["bad reward"]
+    (given,) = rewards_of(judge)
+    assert [may_be_repeated([given], times) for times in (80, MANY)] == [True, False]
 
 
 def test_a_damage_is_as_short_as_can_be_read():
