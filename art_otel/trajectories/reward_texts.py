@@ -15,8 +15,8 @@ _FREELY_REPEATED: Final = 1 << 16
 
 
 def has_room(given: GivenReward, times: int, room: Room) -> bool:
-    """Whether there is room for a reward's texts so many times, which is taken then."""
-    size = times * _length(given)
+    """Whether there is room for a reward's texts so many times, which is taken then. Once they are no repetition."""
+    size = max(0, times - 1) * _length(given)
     return size <= _FREELY_REPEATED or room.take(size)
 
 

@@ -43,6 +43,8 @@ class StepData:
                 _Said(attributes.EXTRA, extra, size_of(extra)),
             )
         of_state, of_extra = self._said[step.key]
+        if not of_state.values and not of_extra.values:  # as most steps
+            return call
         state, extra = _joined(of_state, call.env_state, rooms), _joined(of_extra, call.extra, rooms)
         cut = [said.name for said, joined in ((of_state, state), (of_extra, extra)) if joined is None]
         return msgspec.structs.replace(

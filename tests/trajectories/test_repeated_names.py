@@ -113,6 +113,15 @@ def test_long_rewards_of_many_spans_share_the_room_of_their_rollout():
     assert "too many to be repeated for 45 spans" in damage.detail
 
 
+def test_long_rewards_of_one_span_are_whole_however_many():
+    spans = judged(1, LONG)
+    (event,) = spans[-1].events
+    many = [msgspec.structs.replace(event, time_ns=number) for number in range(MANY + 1)]
+    found = one([*spans[:-1], msgspec.structs.replace(spans[-1], events=many)])
+    assert [reward.explanation for reward in found.rewards] == [LONG] * (MANY + 1)
+    assert found.incomplete_reasons.keys() <= {"no content"}
+
+
 def judged_traces(count: int, text: str) -> tuple[list[Span], Span]:
     traces = [f"{number:032x}" for number in range(1, count + 1)]
     links = [Link(trace_id=trace, span_id=f"{1:016x}") for trace in traces]
