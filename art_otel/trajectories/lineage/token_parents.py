@@ -1,0 +1,120 @@
+"""Token parents: the turn whose token path each prompt continues.
+
+Invariant: a call's token parent is the turn of an earlier call with the longest token path that the call's prompt ids
+begin with. Of equal paths it is the message parent's, else the latest. A completion without tokens shows nothing, so it
+counts only as the message parent. Calls without prompt ids have none.
+
+Paths stand in a radix tree, so a prompt is compared with all of them at once. A plain conversation needs no tree.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from art_otel.calls import InferenceCall
+
+_WIDTH = 4  # bytes of an id
+
+
+class _Node(msgspec.Struct):
+    """A point in the tree: the ids that lead to it from the node above, and the latest turn whose path ends here."""
+
+    edge: bytes = b""
+    turn: int | None = None
+    children: "dict[bytes, _Node]" = msgspec.field(default_factory=dict[bytes, "_Node"])
+
+
+def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> list[int | None]:
+    """The token parent of each call as a position of a turn; `parents` are the message parents, also by call.
+
+    `calls` stand in causal order, and the turns of all calls are numbered in that order.
+    """
+    if all(call.prompt_token_ids is None for call in calls):
+        return [None] * len(calls)
+    paths = list(_token_paths(calls))
+    if _is_chain(calls, parents, paths):
+        return list(parents)
+    return _search(calls, parents, paths)
+
+
+def _token_paths(calls: Iterable[InferenceCall]) -> Iterable[bytes | None]:
+    """The token path of each turn; None where the ids of the prompt or of the completion are unknown."""
+    for call in calls:
+        prompt = call.prompt_token_ids
+        for choice in call.choices or ():
+            yield None if prompt is None or choice.token_ids is None else prompt.data + choice.token_ids.data
+
+
+def _is_chain(calls: Sequence[InferenceCall], parents: Sequence[int | None], paths: Sequence[bytes | None]) -> bool:
+    """Whether each call continues the one before it by messages and ids: then no other path can be longer."""
+    for position, call in enumerate(calls):
+        if len(call.choices or ()) != 1 or call.prompt_token_ids is None:
+            return False
+        if parents[position] != (position - 1 if position else None):
+            return False
+        before = paths[position - 1] if position else b""
+        if before is None or not call.prompt_token_ids.data.startswith(before):
+            return False
+    return True
+
+
+def _search(
+    calls: Sequence[InferenceCall], parents: Sequence[int | None], paths: Sequence[bytes | None]
+) -> list[int | None]:
+    root = _Node()
+    token_parents: list[int | None] = []
+    turn = 0
+    for call, parent in zip(calls, parents, strict=True):
+        prompt = None if call.prompt_token_ids is None else call.prompt_token_ids.data
+        longest, length = (None, 0) if prompt is None else _longest_path(root, prompt)
+        preferred = None if parent is None else paths[parent]
+        if prompt is not None and preferred is not None and len(preferred) >= length and prompt.startswith(preferred):
+            longest = parent
+        token_parents.append(longest)
+        for choice in call.choices or ():
+            path = paths[turn]
+            if path is not None and choice.token_ids:
+                _insert(root, path).turn = turn
+            turn += 1
+    return token_parents
+
+
+def _longest_path(node: _Node, prompt: bytes) -> tuple[int | None, int]:
+    """The turn with the longest path that the prompt begins with, and how many bytes that path has."""
+    turn, length, end = None, 0, 0
+    while (child := node.children.get(prompt[end : end + _WIDTH])) is not None and prompt.startswith(child.edge, end):
+        node, end = child, end + len(child.edge)
+        if node.turn is not None:
+            turn, length = node.turn, end
+    return turn, length
+
+
+def _insert(node: _Node, path: bytes) -> _Node:
+    """The node at the end of a path below `node`, made where there was none."""
+    end = 0
+    while end < len(path):
+        first = path[end : end + _WIDTH]
+        child = node.children.get(first)
+        if child is None:
+            child = node.children[first] = _Node(path[end:])
+        elif not path.startswith(child.edge, end):
+            child = _split(node, first, child, shared_prefix(child.edge, path[end : end + len(child.edge)]))
+        node, end = child, end + len(child.edge)
+    return node
+
+
+def _split(above: _Node, first: bytes, child: _Node, size: int) -> _Node:
+    """A new node `size` bytes down the edge to `child`, which keeps its own end."""
+    between = _Node(child.edge[:size])
+    child.edge = child.edge[size:]
+    between.children[child.edge[:_WIDTH]] = child
+    above.children[first] = between
+    return between
+
+
+def shared_prefix(one: bytes, other: bytes) -> int:
+    """How many bytes of whole ids both begin with."""
+    size = min(len(one), len(other))
+    # Compared as two large numbers: the lowest bit that differs lies in the first id that does.
+    differing = int.from_bytes(one[:size], "little") ^ int.from_bytes(other[:size], "little")
+    return ((differing & -differing).bit_length() - 1) // 32 * _WIDTH if differing else size
