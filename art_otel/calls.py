@@ -161,7 +161,8 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index
     of the nearest step. `cut` names attributes whose JSON was cut off by a length limit, `dropped_attributes` counts
-    those the SDK dropped, `conventions` lists who described the call. `parameters`, `env_state` and `extra` hold JSON
+    those the SDK dropped, `conventions` lists who described the call. `scrubbed` says that a secret was taken out of what
+    was asked or answered, `contradicted` that another recording of the call says something else. `parameters`, `env_state` and `extra` hold JSON
     values; `tools` are OpenAI tool definitions, None when nobody recorded whether there were any.
     """
 
@@ -189,6 +190,8 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stream: bool | None = None
     dropped_attributes: int = 0
     cut: tuple[str, ...] = ()
+    scrubbed: bool = False
+    contradicted: bool = False
     conventions: tuple[str, ...] = ()
     env_state: dict[str, Value] = {}
     extra: dict[str, Value] = {}

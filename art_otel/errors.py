@@ -7,7 +7,7 @@
     ├── StoreError        a Parquet file is not ours or of a version we cannot read
     └── WorkerError       a process of a conversion ended before its work was done (CLI exit 1)
 
-Damage inside a source is data and not an exception: see `art_otel.spans.Damage`.
+Quarantined inside a source is data and not an exception: see `art_otel.spans.Quarantined`.
 """
 
 

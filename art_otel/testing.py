@@ -15,10 +15,10 @@ from msgspec import structs
 
 from art_otel import attributes as names
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.conventions.tokens import encode_ids, encode_logprobs
+from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.spans import Attributes, Event, Link, Span, Value
 from art_otel.store.prompts import rebuild_prompts
-from art_otel.trajectories.trajectory import Edit, PolicyVersions, Reward, Trajectory, Turn
+from art_otel.trajectories.model import Edit, PolicyVersions, Reward, Trajectory, Turn
 
 try:
     from hypothesis import strategies as st

@@ -31,13 +31,13 @@ ROOMS = [
     "cli",
     "testing",
 ]
-"""From the ground up; a room imports only from rooms before it."""
+"""From the ground up; a budget imports only from budgets before it."""
 
 FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
     "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
 }
-"""The folders of a room, from the ground up as well; what they share stands beside them."""
+"""The folders of a budget, from the ground up as well; what they share stands beside them."""
 
 ALLOWED = {
     "opentelemetry.sdk": (
@@ -84,25 +84,25 @@ def imports(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_room_imports_only_from_rooms_below_it(path):
-    room = room_of(path)
-    if room == "__init__":
+    budget = room_of(path)
+    if budget == "__init__":
         return
     for name in imports(path):
         parts = name.split(".")
         if parts[0] == "art_otel" and len(parts) > 1 and parts[1] in ROOMS:
-            assert ROOMS.index(parts[1]) <= ROOMS.index(room), f"{path}: {room} may not import {name}"
+            assert ROOMS.index(parts[1]) <= ROOMS.index(budget), f"{path}: {budget} may not import {name}"
         assert not parts[0].startswith("art_otel_"), f"{path}: the core never imports an exporter"
 
 
-@pytest.mark.parametrize("room", FOLDERS)
-def test_a_folder_of_a_room_imports_only_from_folders_below_it(room):
-    order = FOLDERS[room]
+@pytest.mark.parametrize("budget", FOLDERS)
+def test_a_folder_of_a_room_imports_only_from_folders_below_it(budget):
+    order = FOLDERS[budget]
     for folder in order:
-        assert (PACKAGE / room / folder / "__init__.py").exists()
-        for path in (PACKAGE / room / folder).rglob("*.py"):
+        assert (PACKAGE / budget / folder / "__init__.py").exists()
+        for path in (PACKAGE / budget / folder).rglob("*.py"):
             for name in imports(path):
                 parts = name.split(".")
-                if parts[:2] == ["art_otel", room] and len(parts) > 2 and parts[2] in order:
+                if parts[:2] == ["art_otel", budget] and len(parts) > 2 and parts[2] in order:
                     assert order.index(parts[2]) <= order.index(folder), f"{path} may not import {name}"
 
 
@@ -115,10 +115,10 @@ def test_libraries_are_imported_only_where_they_belong(path):
                 assert where.startswith(places), f"{path}: {library} belongs in {places}"
 
 
-@pytest.mark.parametrize("room", sorted({room_of(path) for path in sources()} - {"__init__"}))
-def test_every_room_is_in_the_design_and_in_the_architecture(room):
-    assert room in ROOMS
-    assert re.search(rf"^{room}(/|\.py) ", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
+@pytest.mark.parametrize("budget", sorted({room_of(path) for path in sources()} - {"__init__"}))
+def test_every_room_is_in_the_design_and_in_the_architecture(budget):
+    assert budget in ROOMS
+    assert re.search(rf"^{budget}(/|\.py) ", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_architecture_names_no_room_that_does_not_exist():

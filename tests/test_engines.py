@@ -3,7 +3,7 @@
 import pytest
 
 from art_otel.engines import partition
-from art_otel.spans import damage
+from art_otel.spans import quarantine as damage
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 

@@ -88,5 +88,5 @@ def test_millions_of_blank_lines_are_looked_at_once(blank, tmp_path):
     dump.write_text(f"{first}\n" + blank * 2_000_000 + f"\n{RUBBISH}\n{last}\n", newline="")
     shares = shares_of(dump, 3)
     records = [record for share in shares for part in share for record in read_file(part, FileAccount(path=part.name))]
-    assert [type(record).__name__ for record in records] == ["Span", "Damage", "Span"]
+    assert [type(record).__name__ for record in records] == ["Span", "Quarantined", "Span"]
     assert records[1].path.startswith(f"{dump}:2000003")

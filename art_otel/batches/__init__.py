@@ -1,6 +1,6 @@
 """Batches: what trainers compute on, as numpy arrays.
 
-The room can be called: `art_otel.batches(paths, …)` is `art_otel.batches.batches(paths, …)`, because importing the room
+The budget can be called: `art_otel.batches(paths, …)` is `art_otel.batches.batches(paths, …)`, because importing the budget
 gives the package that name whatever else bore it.
 """
 

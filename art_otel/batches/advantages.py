@@ -39,7 +39,7 @@ def centred(rewards: Rewards) -> Advantages:
 
 
 def dr_grpo(rewards: Rewards) -> Advantages:
-    """A_i = r_i - mean(r): GRPO without its division by std, which favours tasks that are too easy or too hard.
+    """A_i = r_i - mean(r): GRPO without its assignment by std, which favours tasks that are too easy or too hard.
 
     The other half of Dr. GRPO is the loss: a sum over tokens divided by a constant, not by each response's length.
     Source: Liu et al. 2025, Understanding R1-Zero-Like Training (arXiv 2503.20783); verl's

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, cast
 from art_otel.batches.duplicates import find_duplicates
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup, Wanted, read_row_group, row_groups
-from art_otel.trajectories.trajectory import Trajectory, TrajectoryGroup
+from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup
 Sources: TypeAlias = Source | Iterable[Source]

@@ -13,8 +13,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from art_otel.batches import checks
 from art_otel.errors import UsageError
-from art_otel.trajectories.standing import worth
-from art_otel.trajectories.trajectory import Reward, Trajectory
+from art_otel.trajectories import Reward, Trajectory, aggregate
 
 TurnRewards: TypeAlias = tuple[float | None, ...]
 """Shape: (turns,), None where nobody gave a reward."""
@@ -178,7 +177,7 @@ def _worths(given: Iterable[tuple[_Key, Reward]]) -> dict[_Key, float]:
     of: dict[_Key, list[Reward]] = {}
     for key, reward in given:
         of.setdefault(key, []).append(reward)
-    found = ((key, worth(rewards)) for key, rewards in of.items())
+    found = ((key, aggregate(rewards)) for key, rewards in of.items())
     return {key: value for key, value in found if value is not None}
 
 

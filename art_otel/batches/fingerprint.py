@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from art_otel.batches.chunks import Chunk
 from art_otel.store import RowGroup
-from art_otel.trajectories.trajectory import Trajectory
+from art_otel.trajectories import Trajectory
 
 
 class Fingerprint:

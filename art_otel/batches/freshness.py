@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.trajectories.policy_versions import versions_in
-from art_otel.trajectories.trajectory import Trajectory
+from art_otel.trajectories import Trajectory, versions_in
 
 _LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
 

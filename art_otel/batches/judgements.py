@@ -9,8 +9,7 @@ import math
 from art_otel.batches.conversation import Conversation
 from art_otel.batches.pairing import Judgement
 from art_otel.batches.selection import RewardOf
-from art_otel.trajectories.standing import final_reward, of_final_name, standing
-from art_otel.trajectories.trajectory import Reward, Trajectory
+from art_otel.trajectories import Reward, Trajectory, effective_rewards, final_reward, primary_rewards
 
 
 def is_judged(trajectory: Trajectory) -> bool:
@@ -24,10 +23,10 @@ def judgements(trajectory: Trajectory, talk: Conversation, reward: RewardOf) -> 
     if isinstance(reward, str):
         given = [one for one in given if one.name == reward]
     elif reward is None and trajectory.reward in (None, final_reward(trajectory.rewards)):
-        given = of_final_name(given)
+        given = primary_rewards(given)
     else:
         given = []
-    found = [(one.comparison, one.value, one.time_ns) for one in standing(given)]  # of all, or of none
+    found = [(one.comparison, one.value, one.time_ns) for one in effective_rewards(given)]  # of all, or of none
     return tuple(
         Judgement(comparison, value, time_ns)
         for comparison, value, time_ns in found

@@ -24,7 +24,7 @@ from art_otel.batches.fingerprint import Fingerprint
 from art_otel.batches.selection import GroupKey, group_of
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories.trajectory import Trajectory, Turn
+from art_otel.trajectories import Trajectory, Turn
 
 Advantage: TypeAlias = Callable[[Rewards], ArrayLike]
 """The advantages of one group: shape (members,) -> (members,)."""

@@ -14,8 +14,7 @@ from art_otel.batches import checks
 from art_otel.batches.chunks import DUPLICATE, Chunk
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories.standing import worth
-from art_otel.trajectories.trajectory import Status, Trajectory
+from art_otel.trajectories import Status, Trajectory, aggregate
 
 Splits: TypeAlias = str | Iterable[str | None] | None
 """One split or several; None is every split, [None] the trajectories without one."""
@@ -97,7 +96,7 @@ def reward_of(trajectory: Trajectory, reward: RewardOf) -> float | None:
     if reward is None:
         value = trajectory.reward
     elif isinstance(reward, str):
-        value = worth(
+        value = aggregate(
             one for one in trajectory.rewards if one.name == reward and one.target is None and one.step is None
         )
     else:

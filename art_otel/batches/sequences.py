@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from art_otel.batches.plan import UNUSABLE, Worth
 from art_otel.batches.token_rewards import TokenRewards
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.trajectories import CompletionSpan, Trajectory
-from art_otel.trajectories.policy_versions import version_of
+from art_otel.trajectories import CompletionSpan, Trajectory, version_of
 
 EMPTY: Final = "no tokens sampled"
 

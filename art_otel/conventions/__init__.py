@@ -1,15 +1,17 @@
-"""Conventions: a span and its log records -> InferenceCall. The only room with foreign attribute names.
+"""Conventions: a span and its log records -> InferenceCall. The only package with foreign attribute names.
 
 Invariant: each module knows one attribute convention, all give the same records, and nothing here raises for what a
 recording contains.
 """
 
+from art_otel.conventions.attributes.known import is_foreign
+from art_otel.conventions.attributes.values import integer, number
+from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.call import parse_call
-from art_otel.conventions.capture import capture_switch
-from art_otel.conventions.claims import is_foreign
-from art_otel.conventions.failure import ERROR_TYPE, failure_of, is_cancellation
-from art_otel.conventions.genai_messages import tells_completion
-from art_otel.conventions.own import env_state_of, extra_of
+from art_otel.conventions.capture_switches import capture_switch
+from art_otel.conventions.dialects.art import env_state_of, extra_of
+from art_otel.conventions.dialects.genai_events import tells_completion
+from art_otel.conventions.dialects.wrapper_spans import is_method, only_asks
 from art_otel.conventions.recordings import (
     asked_of,
     content_of,
@@ -29,8 +31,6 @@ from art_otel.conventions.rewards import (
     rewards_of_log,
 )
 from art_otel.conventions.roles import AGENT_NAME, Role, agent_name, holds_call, may_be_call, may_tell_role, role_of
-from art_otel.conventions.unanswered import is_method, only_asks
-from art_otel.conventions.values import integer, number
 
 __all__ = [
     "AGENT_NAME",

@@ -10,40 +10,40 @@ from typing import Final, TypeAlias
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall
-from art_otel.conventions import agentlightning, genai, genai_messages, litellm, openinference, openllmetry, own
-from art_otel.conventions.attribute_names import AttributeNames, names_of
-from art_otel.conventions.echo import sampled_facts
+from art_otel.conventions.attributes.names import AttributeNames, names_of
+from art_otel.conventions.bodies.echo import sampled_facts
+from art_otel.conventions.bodies.failure import failure_of
+from art_otel.conventions.bodies.finish import BROKEN, completed_reason, is_response
+from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
+from art_otel.conventions.dialects import agentlightning, art, genai, genai_events, litellm, openinference, openllmetry
 from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
-from art_otel.conventions.failure import failure_of
-from art_otel.conventions.finish import BROKEN, completed_reason, is_response
-from art_otel.conventions.operations import TEXT_COMPLETION, operation_of_name
-from art_otel.conventions.recorded import Recorded
+from art_otel.conventions.recording import Recording
 from art_otel.spans import LogRecord, Span
 
-Read: TypeAlias = Callable[[Recorded, CallFacts], CallFacts | None]
-MayTell: TypeAlias = Callable[[AttributeNames], bool]
+Read: TypeAlias = Callable[[Recording, CallFacts], CallFacts | None]
+Matches: TypeAlias = Callable[[AttributeNames], bool]
 
 
 class Convention(msgspec.Struct, frozen=True):
     """How a convention is read, and which spans it is read of: by the names of their attributes.
 
-    One without `may_tell` reads events and log records only.
+    One without `matches` reads events and log records only.
     """
 
     read: Read
-    may_tell: MayTell | None = None
+    matches: Matches | None = None
 
 
 CONVENTIONS: Final[dict[str, Convention]] = {
-    own.CONVENTION: Convention(own.read, own.may_tell),
-    agentlightning.CONVENTION: Convention(agentlightning.read, agentlightning.may_tell),
+    art.CONVENTION: Convention(art.read, art.matches),
+    agentlightning.CONVENTION: Convention(agentlightning.read, agentlightning.matches),
     openinference.RAW: Convention(openinference.read_raw, openinference.may_have_bodies),
-    litellm.CONVENTION: Convention(litellm.read, litellm.may_tell),
-    genai.ATTRIBUTES: Convention(genai.read, genai.may_tell),
+    litellm.CONVENTION: Convention(litellm.read, litellm.matches),
+    genai.ATTRIBUTES: Convention(genai.read, genai.matches),
     genai.DETAILS: Convention(genai.read_details),
-    genai_messages.CONVENTION: Convention(genai_messages.read),
+    genai_events.CONVENTION: Convention(genai_events.read),
     openinference.FLATTENED: Convention(openinference.read_flattened, openinference.may_be_flattened),
-    openllmetry.CONVENTION: Convention(openllmetry.read, openllmetry.may_tell),
+    openllmetry.CONVENTION: Convention(openllmetry.read, openllmetry.matches),
 }
 """Who may describe a call, the most trusted first. Each is told what the more trusted ones know already."""
 
@@ -51,7 +51,7 @@ CONVENTIONS: Final[dict[str, Convention]] = {
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """The call that an inference span and its log records describe. `agent` and `step` are left to the span tree."""
     names = names_of(span.attributes)
-    recorded = Recorded(span, logs, names)
+    recorded = Recording(span, logs, names)
     known = NOTHING
     for read in names.told(_readers_with_events if span.events or logs else _readers):
         found = read(recorded, known)
@@ -85,7 +85,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         conventions=known.conventions,
     )
     dropped = sum([log.dropped_attributes_count for log in logs]) if logs else 0
-    says_more = names.told(own.says_more)
+    says_more = names.told(art.says_more)
     return msgspec.structs.replace(  # in two steps: more than 15 arguments at once take four times as long
         call,
         previous_response_id=known.previous_response_id,
@@ -97,18 +97,18 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         stream=known.stream,
         dropped_attributes=span.dropped_attributes_count + dropped,
         cut=known.cut,
-        env_state=own.read_env_state(recorded.reading()) if says_more else {},
-        extra=own.read_extra(recorded.reading()) if says_more else {},
+        env_state=art.read_env_state(recorded.reader()) if says_more else {},
+        extra=art.read_extra(recorded.reader()) if says_more else {},
     )
 
 
 def _readers(names: AttributeNames) -> tuple[Read, ...]:
     """The conventions that may tell something where there are no events."""
-    return tuple(one.read for one in CONVENTIONS.values() if one.may_tell is not None and one.may_tell(names))
+    return tuple(one.read for one in CONVENTIONS.values() if one.matches is not None and one.matches(names))
 
 
 def _readers_with_events(names: AttributeNames) -> tuple[Read, ...]:
-    return tuple(one.read for one in CONVENTIONS.values() if one.may_tell is None or one.may_tell(names))
+    return tuple(one.read for one in CONVENTIONS.values() if one.matches is None or one.matches(names))
 
 
 def _with_prompts_apart(facts: CallFacts) -> CallFacts:

@@ -13,9 +13,9 @@ import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Message, Usage, canonical_arguments
 from art_otel.conventions.call import CONVENTIONS
+from art_otel.conventions.dialects.litellm import RAW_SPAN
+from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
-from art_otel.conventions.litellm import RAW_SPAN
-from art_otel.conventions.openinference import RAW
 from art_otel.errors import UsageError
 from art_otel.spans import Span
 

@@ -12,10 +12,10 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.conventions import values
-from art_otel.conventions.genai import RESPONSE_ID, event_name
-from art_otel.conventions.indexed import indexed
-from art_otel.conventions.reading import Reading
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.attributes.unflatten import unflatten
+from art_otel.conventions.dialects.genai import RESPONSE_ID, event_name
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
 RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
@@ -81,7 +81,7 @@ def rewards_of(span: Span) -> list[GivenReward | BadReward]:
         source: RewardSource = "reward_span" if on_reward_span else "attribute"
         given.append(_of_part(span.attributes, _reward(name or REWARD, span.attributes[names.REWARD], time_ns, source)))
     if _RL_SCORE in span.attributes:
-        name = Reading(span.attributes).text("rl.reward.name") or REWARD
+        name = AttributeReader(span.attributes).text("rl.reward.name") or REWARD
         given.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl"))
     if span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_AGENTOPS_OUTPUTS):
         given.extend(_agentlightning(span, time_ns))
@@ -123,16 +123,16 @@ def rewards_of_log(log: LogRecord) -> list[GivenReward | BadReward]:
 
 
 def _evaluation(attributes: Attributes, time_ns: int, source: RewardSource) -> GivenReward | BadReward:
-    reading = Reading(attributes)
+    reader = AttributeReader(attributes)
     given = _reward(
-        reading.text(_EVALUATION_NAME) or "evaluation",
+        reader.text(_EVALUATION_NAME) or "evaluation",
         attributes.get(_SCORE),
         time_ns,
         source,
-        label=reading.text(_LABEL),
-        explanation=reading.text(_EXPLANATION),
-        response_id=reading.text(RESPONSE_ID),
-        comparison=reading.text(names.REWARD_COMPARISON),
+        label=reader.text(_LABEL),
+        explanation=reader.text(_EXPLANATION),
+        response_id=reader.text(RESPONSE_ID),
+        comparison=reader.text(names.REWARD_COMPARISON),
     )
     return _of_part(attributes, given)
 
@@ -193,10 +193,10 @@ def _reward(
 
 def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadReward]:
     """Agent Lightning 0.3 (indexed rewards), 0.2 (`reward`), and AgentOps' outputs of its first releases."""
-    reading = Reading(span.attributes)
+    reader = AttributeReader(span.attributes)
     if span.name in _AGENTLIGHTNING_SPANS:
-        response_id = _linked_response(reading)
-        for position, entry in enumerate(_entries(reading, "agentlightning.reward")):
+        response_id = _linked_response(reader)
+        for position, entry in enumerate(_entries(reader, "agentlightning.reward")):
             name = values.text(entry.get("name")) or REWARD
             # The first is the primary one, whatever its name: it is the reward, the others are further dimensions.
             named = [REWARD] if name == "primary" else list(dict.fromkeys([REWARD, name]))
@@ -204,18 +204,18 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadRewar
                 yield _reward(given, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
         if REWARD in span.attributes:
             yield _reward(REWARD, span.attributes[REWARD], time_ns, "agentlightning", response_id=response_id)
-    for name in reading.names.among(_AGENTOPS_OUTPUTS):
-        output = values.mapping(reading.structured(name)) or {}
+    for name in reader.names.among(_AGENTOPS_OUTPUTS):
+        output = values.mapping(reader.structured(name)) or {}
         if output.get("type") == "reward" and output.get("value") is not None:
             yield _reward(REWARD, output["value"], time_ns, "agentlightning")
 
 
-def _linked_response(reading: Reading) -> str | None:
+def _linked_response(reader: AttributeReader) -> str | None:
     """The response id that a link `agentlightning.link.<n>.{key_match,value_match}` asks for."""
-    links = _entries(reading, "agentlightning.link")
+    links = _entries(reader, "agentlightning.link")
     found = (values.text(link.get("value_match")) for link in links if link.get("key_match") == RESPONSE_ID)
     return next((response_id for response_id in found if response_id), None)
 
 
-def _entries(reading: Reading, prefix: str) -> Sequence[dict[str, Value]]:
-    return [entry for found in indexed(reading, prefix) or () if (entry := values.mapping(found)) is not None]
+def _entries(reader: AttributeReader, prefix: str) -> Sequence[dict[str, Value]]:
+    return [entry for found in unflatten(reader, prefix) or () if (entry := values.mapping(found)) is not None]

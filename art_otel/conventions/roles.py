@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from art_otel.attributes import ROLLOUT_NAME, STEP_INDEX
-from art_otel.conventions import genai, litellm, openinference, openllmetry, values
-from art_otel.conventions.operations import operation, operation_of_name
-from art_otel.conventions.own import SCOPE
-from art_otel.conventions.reading import Reading
-from art_otel.conventions.unanswered import prepares
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.operations import operation, operation_of_name
+from art_otel.conventions.dialects import genai, litellm, openinference, openllmetry
+from art_otel.conventions.dialects.art import SCOPE
+from art_otel.conventions.dialects.wrapper_spans import prepares
 from art_otel.spans import Attributes, Span
 
 Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
@@ -134,20 +135,20 @@ def _named_role(span: Span) -> Role:
     """The role by the first convention that names one."""
     if named := values.text(span.attributes.get(genai.OPERATION_NAME)):
         return _OPERATIONS.get(operation(named.lower()), "other")
-    reading = Reading(span.attributes)
-    kind = (reading.text(openinference.SPAN_KIND) or _UNKNOWN_KIND).upper()
+    reader = AttributeReader(span.attributes)
+    kind = (reader.text(openinference.SPAN_KIND) or _UNKNOWN_KIND).upper()
     if kind != _UNKNOWN_KIND:
         return _OPENINFERENCE_KINDS.get(kind, "other")
-    if request_type := reading.text(openllmetry.REQUEST_TYPE, genai.REQUEST_TYPE):
+    if request_type := reader.text(openllmetry.REQUEST_TYPE, genai.REQUEST_TYPE):
         return _OPERATIONS.get(operation(request_type.lower()), "other")
-    if kind := reading.text("traceloop.span.kind"):
+    if kind := reader.text("traceloop.span.kind"):
         return _TRACELOOP_KINDS.get(kind.lower(), "other")
     if span.name.startswith(_AGENT_SPAN_PREFIX):
         return "agent"
-    return _left_role(span, reading)
+    return _left_role(span, reader)
 
 
-def _left_role(span: Span, reading: Reading) -> Role:
+def _left_role(span: Span, reader: AttributeReader) -> Role:
     """The role of a span without a name for it, by its span name and by what is left."""
     called = operation_of_name(span.name)
     known = _INSTRUMENTORS.match(span.scope.name) is not None
@@ -155,8 +156,8 @@ def _left_role(span: Span, reading: Reading) -> Role:
         return "other"
     if span.name == litellm.RAW_SPAN and litellm.is_response(span.attributes):
         return "inference"
-    asked = reading.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
-    agent = called is None and reading.text(AGENT_NAME, openinference.AGENT_NAME) is not None
+    asked = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
+    agent = called is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
     answered = not agent and any(map(_LEFT.match, span.attributes))
     lost = called is not None and known and span.dropped_attributes_count > 0
     if not (asked or answered or lost):

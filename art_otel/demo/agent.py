@@ -17,7 +17,7 @@ from openai.types.chat import (
 )
 
 MODEL: Final = "guide"
-MOST_CALLS: Final = 3
+MAX_CALLS: Final = 3
 
 Tool: TypeAlias = Callable[[str], str]
 """Gives what is known of a city."""
@@ -41,7 +41,7 @@ def guide(client: OpenAI, topic: str, city: str, readings: Mapping[str, Mapping[
 def converse(client: OpenAI, question: str, tools: Mapping[str, Tool], seeds: Iterator[int]) -> str:
     """Let the model use the tools until it answers; empty if it never does."""
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": question}]
-    for _ in range(MOST_CALLS):
+    for _ in range(MAX_CALLS):
         reply = client.chat.completions.create(
             model=MODEL, messages=messages, tools=[describe(name) for name in tools], seed=next(seeds)
         )

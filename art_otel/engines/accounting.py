@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from art_otel.engines.hints import find_hints
 from art_otel.engines.partition import Counts
 from art_otel.sources import FileAccount
-from art_otel.spans import Damage, in_order, list_damages
+from art_otel.spans import Quarantined, in_order, list_quarantined
 from art_otel.store import (
     CallCounts,
     ConversionReport,
     FileReport,
     LogCounts,
-    Quarantined,
+    QuarantineEntry,
     SpanCounts,
     TrajectoryCounts,
 )
@@ -25,7 +25,7 @@ def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
     nameless = sum(file.logs_without_span for file in counts.files)
     quarantined = counts.quarantined + account.quarantined
     damages = [*counts.damages]
-    list_damages(damages, in_order(account.damages))
+    list_quarantined(damages, in_order(account.damages))
     return ConversionReport(
         spans=SpanCounts(
             read=read,
@@ -60,8 +60,8 @@ def _sorted(counts: Counter[str]) -> Mapping[str, int]:
     return {reason: counts[reason] for reason in sorted(counts) if counts[reason]}
 
 
-def _quarantined(damage: Damage) -> Quarantined:
-    return Quarantined(reason=damage.reason, path=damage.path, detail=damage.detail)
+def _quarantined(damage: Quarantined) -> QuarantineEntry:
+    return QuarantineEntry(reason=damage.reason, path=damage.path, detail=damage.detail)
 
 
 def _file(account: FileAccount) -> FileReport:

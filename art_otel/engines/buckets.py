@@ -21,9 +21,9 @@ import msgspec
 from art_otel.engines.condense import Condenser, Echo, Expander
 from art_otel.engines.origin import Origin, OriginFinder
 from art_otel.sources import Limits
-from art_otel.spans import Damage, LogRecord, Span
+from art_otel.spans import LogRecord, Quarantined, Span
 
-Record: TypeAlias = Span | LogRecord | Damage
+Record: TypeAlias = Span | LogRecord | Quarantined
 
 
 class Stored(msgspec.Struct, frozen=True, tag=True):
@@ -70,7 +70,7 @@ _HEADER: Final = struct.Struct("<cIIQI")
 _SPAN: Final = b"s"
 LOG: Final = b"l"
 DAMAGE: Final = b"d"
-_KINDS: Final[dict[bytes, type[Record]]] = {_SPAN: Span, LOG: LogRecord, DAMAGE: Damage}
+_KINDS: Final[dict[bytes, type[Record]]] = {_SPAN: Span, LOG: LogRecord, DAMAGE: Quarantined}
 _MARKS: Final = {kind: mark for mark, kind in _KINDS.items()}
 _DECODERS: Final = {mark: msgspec.msgpack.Decoder(kind) for mark, kind in _KINDS.items()}
 ORIGIN: Final = b"o"

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from art_otel.conventions.repeats import end_of
+from art_otel.conventions.caches.prefix_cache import end_of
 from art_otel.spans import Span
 
 MEMORY: Final = 12 << 20

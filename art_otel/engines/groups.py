@@ -20,12 +20,12 @@ from art_otel.engines.buckets import Bucket, Held, Record, read_bucket, size_of
 from art_otel.engines.judging import Judging, find_judging
 from art_otel.engines.weights import Weight, weigh_traces
 from art_otel.sources import Limits, advice, option_of
-from art_otel.spans import Damage, LogRecord, Span, SpanKey
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.tree import is_same
 from art_otel.trajectories import Account, SpanGroup
 
 if TYPE_CHECKING:
-    from art_otel.trajectories.rewards import RewardKey
+    from art_otel.trajectories.rewards.attribution import RewardKey
 
 AT_ONCE: Final = 64 << 20
 """Bytes of records when nothing of them is condensed."""
@@ -136,7 +136,7 @@ def _by_head(records: Iterable[Record], heads: Mapping[str, str]) -> Iterator[tu
     """The records of each group, with the trace that stands for it, in the order of these."""
     spans: dict[str, list[Span]] = {}
     logs: dict[str, list[LogRecord]] = {}
-    damages: dict[str, list[Damage]] = {}
+    damages: dict[str, list[Quarantined]] = {}
     for record in records:
         trace_id = str(record.trace_id)
         head = heads.get(trace_id, trace_id) if heads else trace_id

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from art_otel.conventions import capture_switch
 from art_otel.trajectories import Account
-from art_otel.trajectories.account import NO_TARGET
+from art_otel.trajectories.accounting.stats import NO_TARGET
 
 _NAMED = 3
 

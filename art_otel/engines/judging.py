@@ -12,13 +12,13 @@ from typing import NamedTuple, Self
 import msgspec
 
 from art_otel.conventions import GivenReward, parse_call, rewards_of, rewards_of_log, role_of
-from art_otel.conventions.genai import RESPONSE_ID
+from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.engines.buckets import Record
-from art_otel.spans import Damage, LogRecord, Span, SpanKey
-from art_otel.spans.tree import UniqueSpans, unite_deliveries
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
+from art_otel.spans.tree import UniqueSpans, deduplicate
 from art_otel.trajectories import SpanGroup, judged_by
-from art_otel.trajectories.reward_texts import may_be_repeated
-from art_otel.trajectories.rollouts import declared_id, is_named_rollout, is_reward_span
+from art_otel.trajectories.rewards.texts import may_be_repeated
+from art_otel.trajectories.rollouts.assignment import declared_id, is_named_rollout, is_reward_span
 
 
 class Judging(NamedTuple):
@@ -99,7 +99,7 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_certain(self, record: Record) -> bool:
         """Whether the responses that rewards name are where all links lead, and those of log records in their own."""
-        if isinstance(record, Damage):
+        if isinstance(record, Quarantined):
             return True
         if isinstance(record, LogRecord):
             expected = {self.heads[record.trace_id]}
@@ -134,7 +134,7 @@ class _Trial(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, group: SpanGroup, rollout_spans: Sequence[str]) -> Self:
         """The trial of a group."""
-        united = unite_deliveries(group.spans)
+        united = deduplicate(group.spans)
         others = (*group.logs, *group.damages, *united.cyclic)
         return cls(
             united=united,

@@ -14,8 +14,8 @@ import msgspec
 from art_otel.engines.buckets import Buckets, Content, Held, Record, Stored, bucket_of, read_bucket
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Format, Input, Limits, ReadAhead, read_file
-from art_otel.spans import Damage, Span, list_damages
-from art_otel.trajectories import Kinship
+from art_otel.spans import Quarantined, Span, list_quarantined
+from art_otel.trajectories import TraceGroups
 
 BUCKET_BYTES = 16 * 2**20
 """About how many input bytes go into one bucket."""
@@ -39,14 +39,14 @@ class Counts(msgspec.Struct, kw_only=True):
     logs: int = 0
     quarantined: Counter[str] = msgspec.field(default_factory=Counter[str])
     quarantined_logs: Counter[str] = msgspec.field(default_factory=Counter[str])
-    damages: list[Damage] = msgspec.field(default_factory=list[Damage])
+    damages: list[Quarantined] = msgspec.field(default_factory=list[Quarantined])
 
-    def take(self, damage: Damage) -> None:
+    def take(self, damage: Quarantined) -> None:
         """Count a damage."""
         if not damage.partial:
             counts = self.quarantined_logs if damage.kind == "log" else self.quarantined
             counts[damage.reason] += 1
-        list_damages(self.damages, (damage,))
+        list_quarantined(self.damages, (damage,))
 
     def add(self, other: "Counts") -> None:
         """Add what another process counted of the inputs behind these; a file they shared is one again."""
@@ -59,14 +59,14 @@ class Counts(msgspec.Struct, kw_only=True):
         self.logs += other.logs
         self.quarantined += other.quarantined
         self.quarantined_logs += other.quarantined_logs
-        list_damages(self.damages, other.damages)
+        list_quarantined(self.damages, other.damages)
 
 
 class Partition(msgspec.Struct, kw_only=True):
     """What one process found: its buckets, who is kin, its counts."""
 
     contents: list[Content]
-    kinship: Kinship = msgspec.field(default_factory=Kinship)
+    trace_groups: TraceGroups = msgspec.field(default_factory=TraceGroups)
     counts: Counts = msgspec.field(default_factory=Counts)
 
 
@@ -131,13 +131,13 @@ def partition_spans(
 
 
 def _take(records: Iterable[Record], buckets: Buckets, found: Partition) -> None:
-    counts, see, add = found.counts, found.kinship.see, buckets.add
+    counts, see, add = found.counts, found.trace_groups.see, buckets.add
     last, bucket = "", -1  # records of a trace mostly stand together
     for record in records:
         if isinstance(record, Span):
             counts.spans += 1
             see(record)
-        elif isinstance(record, Damage):
+        elif isinstance(record, Quarantined):
             counts.take(record)
             if record.trace_id is None:
                 continue
@@ -151,27 +151,27 @@ def _take(records: Iterable[Record], buckets: Buckets, found: Partition) -> None
 
 def join_partitions(partitions: Iterable[Partition], folder: Path) -> Joined:
     """Put together the partitions of consecutive inputs; traces of one kin move to one bucket."""
-    kinship = Kinship()
+    trace_groups = TraceGroups()
     counts = Counts()
     contents: list[list[Content]] = []
     for partition in partitions:
-        kinship.add(partition.kinship)
+        trace_groups.add(partition.trace_groups)
         counts.add(partition.counts)
         contents.append(partition.contents)
     own = [tuple(piece for content in bucket for piece in content) for bucket in zip(*contents, strict=True)]
-    if kinship.seeks_responses:
-        kinship.find_responses(record for record in _all(own) if isinstance(record, Span))
+    if trace_groups.seeks_responses:
+        trace_groups.find_responses(record for record in _all(own) if isinstance(record, Span))
     moved: list[list[str]] = [[] for _ in own]
     kin: list[dict[str, str]] = [{} for _ in own]
     rollouts: list[dict[str, str]] = [{} for _ in own]
-    for trace_id in kinship.with_kin():
-        head = kinship.head(trace_id)
+    for trace_id in trace_groups.with_kin():
+        head = trace_groups.head(trace_id)
         home, bucket = bucket_of(head, len(own)), bucket_of(trace_id, len(own))
         kin[home][trace_id] = head
-        rollouts[home][trace_id] = kinship.rollout_head(trace_id)
+        rollouts[home][trace_id] = trace_groups.rollout_head(trace_id)
         if bucket != home:
             moved[bucket].append(trace_id)
-    guests = _move(own, moved, kinship, folder)
+    guests = _move(own, moved, trace_groups, folder)
     return Joined(own=own, guests=guests, moved=moved, kin=kin, rollouts=rollouts, counts=counts)
 
 
@@ -180,7 +180,7 @@ def _all(contents: Iterable[Content]) -> Iterator[Record]:
         yield from read_bucket(content)
 
 
-def _move(own: Sequence[Content], moved: Sequence[list[str]], kinship: Kinship, folder: Path) -> list[Content]:
+def _move(own: Sequence[Content], moved: Sequence[list[str]], trace_groups: TraceGroups, folder: Path) -> list[Content]:
     """Copy the records of moved traces into buckets of their own beside their kin's."""
     below = folder / "moved"
     below.mkdir(parents=True)
@@ -189,7 +189,7 @@ def _move(own: Sequence[Content], moved: Sequence[list[str]], kinship: Kinship, 
         for record in read_bucket(content) if leaving else ():
             trace_id = str(record.trace_id)
             if trace_id in leaving:
-                guests.add(bucket_of(kinship.head(trace_id), len(own)), record)
+                guests.add(bucket_of(trace_groups.head(trace_id), len(own)), record)
     if any(isinstance(piece, Stored) for content in own for piece in content):
         guests.flush()
     return [guests.content(bucket) for bucket in range(len(own))]

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from art_otel.engines.buckets import BEHIND_ORIGIN, DAMAGE, LOG, ORIGIN, Content, entries
-from art_otel.spans import Damage
+from art_otel.spans import Quarantined
 
 
 class Weight(msgspec.Struct, kw_only=True):
@@ -44,7 +44,7 @@ class _Identified(msgspec.Struct, array_like=True):
 
 
 _IDENTIFIED: Final = msgspec.msgpack.Decoder(_Identified)
-_DAMAGE_DECODER: Final = msgspec.msgpack.Decoder(Damage)
+_DAMAGE_DECODER: Final = msgspec.msgpack.Decoder(Quarantined)
 
 
 class _Seen(msgspec.Struct, kw_only=True):

@@ -1,4 +1,4 @@
-"""Streams: what an encoder is given, from the batches room.
+"""Streams: what an encoder is given, from the batches package.
 
 Invariant: the same choice of trajectories stands behind every stream, and what it leaves out is counted.
 """

@@ -1,4 +1,4 @@
-"""Sources: one dump format a module, bytes -> Span, LogRecord and Damage, detected by content.
+"""Sources: one dump format a module, bytes -> Span, LogRecord and Quarantined, detected by content.
 
 for source in find_inputs(["dumps/"]):
     for record in read_file(source, FileAccount()):

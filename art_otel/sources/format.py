@@ -1,6 +1,6 @@
 """Format: one dump format, recognised by its content and read as a stream of records.
 
-Invariant: a format never raises for what stands in a dump. Each piece becomes a Span, a LogRecord or a Damage.
+Invariant: a format never raises for what stands in a dump. Each piece becomes a Span, a LogRecord or a Quarantined.
 """
 
 import io
@@ -12,13 +12,13 @@ import msgspec
 
 from art_otel.sources.account import FileAccount
 from art_otel.sources.limits import Limits
-from art_otel.spans import Damage, LogRecord, Span
+from art_otel.spans import LogRecord, Quarantined, Span
 
-Record: TypeAlias = Span | LogRecord | Damage
+Record: TypeAlias = Span | LogRecord | Quarantined
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One input being read: `path` names it in every Damage."""
+    """One input being read: `path` names it in every Quarantined."""
 
     path: str
     limits: Limits

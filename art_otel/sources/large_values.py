@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from art_otel.sources.format import Record
 from art_otel.sources.limits import Limits, advice
 from art_otel.sources.refusals import NO_IDS, Ids, Refused, attribute_path
-from art_otel.spans import Damage, LogRecord, Resource, Span, Value, size_of
-from art_otel.spans.damage import Kind
+from art_otel.spans import LogRecord, Quarantined, Resource, Span, Value, size_of
+from art_otel.spans.quarantine import Kind
 
 
 def without_large_values(records: Iterable[Record], size: int, place: str, limits: Limits) -> Iterable[Record]:
-    """The records of a message of `size` bytes at `place`: a value that is too large is None, and a partial Damage."""
+    """The records of a message of `size` bytes at `place`: a value that is too large is None, and a partial Quarantined."""
     limit = limits.max_attribute_bytes
     return records if size <= limit else _LargeValues(limit, place).removed(records)
 
@@ -78,7 +78,7 @@ class _LargeValues:
                 large[attribute_path((owner, name))] = size
         return kept
 
-    def _damages(self, large: Mapping[str, int], kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Damage]:
+    def _damages(self, large: Mapping[str, int], kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Quarantined]:
         """One for a record; its path leads to the first large value and its detail names the others."""
         if large:
             (first, size), *others = large.items()

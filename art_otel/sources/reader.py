@@ -21,7 +21,7 @@ from art_otel.sources.formats import FORMATS, detect_format, format_named
 from art_otel.sources.limits import Limits
 from art_otel.sources.otlp import json_format as otlp_json
 from art_otel.sources.refusals import Refused
-from art_otel.spans import Damage, Span
+from art_otel.spans import Quarantined, Span
 
 
 def read_file(
@@ -96,7 +96,7 @@ def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Re
     for last in known.reads(io.BufferedReader(stream, HEAD_BYTES), reading):
         if isinstance(last, Span):
             account.spans += 1
-        elif isinstance(last, Damage):
+        elif isinstance(last, Quarantined):
             account.partly_damaged += last.partial
             account.damaged += not last.partial
         else:
@@ -109,7 +109,7 @@ def _in_whole_file(records: Iterator[Record], source: Input) -> Iterator[Record]
     """The records of a part, their damages with the line numbers that they have in the whole file."""
     first: int | None = None
     for record in records:
-        if not isinstance(record, Damage) or source.part is None or source.path is None:
+        if not isinstance(record, Quarantined) or source.part is None or source.path is None:
             yield record
             continue
         if first is None:  # damages are rare, and counting lines takes time
@@ -117,7 +117,7 @@ def _in_whole_file(records: Iterator[Record], source: Input) -> Iterator[Record]
         yield _behind(record, source.name, first)
 
 
-def _behind(damage: Damage, name: str, lines: int) -> Damage:
+def _behind(damage: Quarantined, name: str, lines: int) -> Quarantined:
     number, slash, rest = damage.path.removeprefix(f"{name}:").partition(" / ")
     if not damage.path.startswith(f"{name}:") or not number.isdecimal():
         return damage
@@ -125,8 +125,8 @@ def _behind(damage: Damage, name: str, lines: int) -> Damage:
 
 
 def _end(stream: DumpStream, last: Record | None, reading: Reading) -> Iterator[Record]:
-    """One Damage for each piece of the stream that cannot be read, unless `last` already says that its end is torn."""
-    is_told = isinstance(last, Damage) and last.reason == "torn"
+    """One Quarantined for each piece of the stream that cannot be read, unless `last` already says that its end is torn."""
+    is_told = isinstance(last, Quarantined) and last.reason == "torn"
     for reason, detail, place in stream.failures:
         if place or reason != "torn" or not is_told:
             reading.account.damaged += 1

@@ -1,6 +1,6 @@
-"""Refused: why a message, or a part of it, cannot be kept, and the Damage that says so.
+"""Refused: why a message, or a part of it, cannot be kept, and the Quarantined that says so.
 
-Invariant: every Damage of this room names the file, the line or message and, as far as they are known, the trace,
+Invariant: every Quarantined of this room names the file, the line or message and, as far as they are known, the trace,
 the span and the field, in that order: `traces.jsonl:17 / trace 4bf9… / span 00f0… / attributes["art.reward"]`.
 """
 
@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from art_otel.spans import Damage, DamageReason
-from art_otel.spans.damage import MAX_DETAIL, Kind
+from art_otel.spans import Quarantined, QuarantineReason
+from art_otel.spans.quarantine import MAX_DETAIL, Kind
 
 MAX_NAME: Final = 200
 
@@ -22,20 +22,20 @@ Site: TypeAlias = tuple[str, str | None]
 """Where a value stands: the path of its owner (empty, or `events[0].`) and its name; `("body", None)` for a body."""
 
 
-class Refused(Exception):  # noqa: N818 # it becomes a Damage and is no error of the program
+class Refused(Exception):  # noqa: N818 # it becomes a Quarantined and is no error of the program
     """A message that cannot be a record. `where` is the path inside it."""
 
-    def __init__(self, reason: DamageReason, where: str = "", detail: str = "") -> None:
+    def __init__(self, reason: QuarantineReason, where: str = "", detail: str = "") -> None:
         super().__init__(reason, where, detail)
-        self.reason: DamageReason = reason
+        self.reason: QuarantineReason = reason
         self.where = where
         self.detail = detail
 
-    def damage(self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False) -> Damage:
-        """The Damage of the record, or of the piece of it, that stands at `place` (`file:line`)."""
+    def damage(self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False) -> Quarantined:
+        """The Quarantined of the record, or of the piece of it, that stands at `place` (`file:line`)."""
         trace_id, span_id = ids
         steps = (place, trace_id and f"trace {trace_id}", span_id and f"span {span_id}", self.where)
-        return Damage(
+        return Quarantined(
             reason=self.reason,
             path=" / ".join(step for step in steps if step),
             detail=self.detail,
@@ -46,10 +46,10 @@ class Refused(Exception):  # noqa: N818 # it becomes a Damage and is no error of
         )
 
 
-class Losses(dict[DamageReason, dict[str, None]]):
+class Losses(dict[QuarantineReason, dict[str, None]]):
     """What is lost of a record that is kept: why, and the paths inside the record, as many as a detail can name."""
 
-    def note(self, where: str, reason: DamageReason) -> None:
+    def note(self, where: str, reason: QuarantineReason) -> None:
         """What stands at `where` is lost."""
         places = self.setdefault(reason, {})
         if len(places) < MAX_DETAIL:  # a record may lose millions
@@ -62,8 +62,8 @@ def attribute_path(site: Site) -> str:
     return owner if name is None else f"{owner}attributes[{json.dumps(name[:MAX_NAME])}]"
 
 
-def partial_damages(losses: Losses, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Damage]:
-    """One partial Damage for each reason; its path leads to the first loss and its detail names the others."""
+def partial_damages(losses: Losses, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Quarantined]:
+    """One partial Quarantined for each reason; its path leads to the first loss and its detail names the others."""
     for reason, (first, *others) in losses.items():
         detail = f"also: {', '.join(others)}" if others else ""
         yield Refused(reason, first, detail).damage(place, kind, ids, partial=True)

@@ -1,6 +1,13 @@
 """Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
 
-from art_otel.spans.damage import MAX_LISTED, Damage, DamageReason, in_order, list_damages, list_in_order
+from art_otel.spans.quarantine import (
+    MAX_LISTED,
+    Quarantined,
+    QuarantineReason,
+    in_order,
+    list_in_order,
+    list_quarantined,
+)
 from art_otel.spans.size import size_of
 from art_otel.spans.span import (
     Attributes,
@@ -15,13 +22,13 @@ from art_otel.spans.span import (
     StatusCode,
     Value,
 )
-from art_otel.spans.tree import SpanTree, grow_tree
+from art_otel.spans.tree import SpanTree, build_tree
 
 __all__ = [
     "MAX_LISTED",
     "Attributes",
-    "Damage",
-    "DamageReason",
+    "Quarantined",
+    "QuarantineReason",
     "Event",
     "Link",
     "LogRecord",
@@ -33,9 +40,9 @@ __all__ = [
     "SpanTree",
     "StatusCode",
     "Value",
-    "grow_tree",
+    "build_tree",
     "in_order",
-    "list_damages",
+    "list_quarantined",
     "list_in_order",
     "size_of",
 ]

@@ -2,7 +2,7 @@
 
 Invariant: following `parent` from any span ends at a root or an orphan. Of a span delivered several times the richest
 copy stays, whatever the order of delivery, with what it lacks and others have: a copy may come by way of a store that
-keeps less. Spans that are their own ancestors are taken out as Damage, and what hung below them is an orphan.
+keeps less. Spans that are their own ancestors are taken out as Quarantined, and what hung below them is an orphan.
 """
 
 from collections import Counter
@@ -11,8 +11,8 @@ from functools import cached_property
 
 import msgspec
 
-from art_otel.spans.clock import adjusted_starts, parents_first
-from art_otel.spans.damage import Damage
+from art_otel.spans.clock_skew import correct_clock_skew, topological_order
+from art_otel.spans.quarantine import Quarantined
 from art_otel.spans.span import Resource, Span, SpanKey, Value
 
 
@@ -21,8 +21,8 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `parents` leads to the key of a span's parent where that is here; `deliveries` counts how often each span came,
     `begun` how often only its start came of one that also came ended; `orphans` are the spans whose parent is not here;
-    `cyclic` is one Damage for each span that was its own ancestor. `starts` holds start times in nanoseconds, corrected
-    for clocks that differ between resources (`art_otel.spans.clock`).
+    `cyclic` is one Quarantined for each span that was its own ancestor. `starts` holds start times in nanoseconds, corrected
+    for clocks that differ between resources (`art_otel.spans.clock_skew`).
     """
 
     spans: Mapping[SpanKey, Span]
@@ -31,7 +31,7 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     begun: Mapping[SpanKey, int]
     starts: Mapping[SpanKey, int]
     orphans: frozenset[SpanKey]
-    cyclic: tuple[Damage, ...]
+    cyclic: tuple[Quarantined, ...]
 
     @cached_property
     def children(self) -> Mapping[SpanKey, tuple[SpanKey, ...]]:
@@ -54,9 +54,9 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             yield self.spans[above]
             above = self.parents.get(above)
 
-    def outside_in(self) -> Iterator[SpanKey]:
+    def topological_order(self) -> Iterator[SpanKey]:
         """Every span after its parent, else in the order of their start."""
-        return parents_first(self.spans, self.parents)
+        return topological_order(self.spans, self.parents)
 
     def order(self, span: Span) -> tuple[int, str, str]:
         """A sort key: when it started, then its ids."""
@@ -71,10 +71,10 @@ class UniqueSpans(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: Mapping[SpanKey, int]
     begun: Mapping[SpanKey, int]
     orphans: frozenset[SpanKey]
-    cyclic: tuple[Damage, ...]
+    cyclic: tuple[Quarantined, ...]
 
 
-def unite_deliveries(spans: Iterable[Span]) -> UniqueSpans:
+def deduplicate(spans: Iterable[Span]) -> UniqueSpans:
     """Keep each span once, without those that are their own ancestors."""
     unique, deliveries, begun = _deduplicate(list(spans))
     parents, orphans = _parents(unique)
@@ -93,10 +93,10 @@ def unite_deliveries(spans: Iterable[Span]) -> UniqueSpans:
     )
 
 
-def grow_tree(spans: Iterable[Span]) -> SpanTree:
+def build_tree(spans: Iterable[Span]) -> SpanTree:
     """Build the tree of spans given in any order and any number of times."""
-    united = unite_deliveries(spans)
-    starts = adjusted_starts(united.spans, united.parents)
+    united = deduplicate(spans)
+    starts = correct_clock_skew(united.spans, united.parents)
     ordered = sorted(zip(starts.values(), starts, strict=True))
     return SpanTree(
         spans={key: united.spans[key] for _, key in ordered},
@@ -234,9 +234,9 @@ def _cycles(parents: Mapping[SpanKey, SpanKey]) -> set[SpanKey]:
     return cyclic
 
 
-def _cyclic_damage(key: SpanKey) -> Damage:
+def _cyclic_damage(key: SpanKey) -> Quarantined:
     trace_id, span_id = key
-    return Damage(
+    return Quarantined(
         reason="cycle of parents",
         path=f"trace {trace_id} / span {span_id}",
         detail="the span is its own ancestor",

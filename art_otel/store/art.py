@@ -12,8 +12,8 @@ import msgspec
 from art_otel.calls import Message
 from art_otel.spans import Value
 from art_otel.store.json_text import json_text
+from art_otel.trajectories import Trajectory, Turn
 from art_otel.trajectories.history import path_to
-from art_otel.trajectories.trajectory import Trajectory, Turn
 
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):

@@ -17,7 +17,7 @@ from art_otel.errors import StoreError
 from art_otel.store.rows import Row, store_trajectory
 from art_otel.store.schema import ROW
 from art_otel.store.weights import weigh
-from art_otel.trajectories.trajectory import Trajectory
+from art_otel.trajectories import Trajectory
 
 WEIGHT: Final = "weight"
 BATCH_SCHEMA: Final = pa.schema([*ROW.type, pa.field(WEIGHT, pa.int64())])

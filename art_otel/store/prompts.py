@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from art_otel.calls import Message, TokenIds
-from art_otel.trajectories.trajectory import Turn
+from art_otel.trajectories import Turn
 
 
 class Prompt(NamedTuple):

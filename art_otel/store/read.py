@@ -23,7 +23,7 @@ from art_otel.errors import StoreError, UsageError
 from art_otel.store.dataset import SUFFIX, is_between_datasets
 from art_otel.store.rows import Row, restore_trajectory
 from art_otel.store.schema import ADDED_IN, ROW, SCHEMA_VERSION, TURN, VERSION_KEY, row_of
-from art_otel.trajectories.trajectory import Trajectory
+from art_otel.trajectories import Trajectory
 
 _DERIVED: Final = frozenset({"group_metadata", "group_metrics", "group_logs", "messages"})
 """Columns for ART's reader only, which say nothing that other columns do not say."""

@@ -57,7 +57,7 @@ class TrajectoryCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Quarantined:
+class QuarantineEntry:
     """One quarantined piece by name: where it stands, why it was set aside."""
 
     reason: str
@@ -97,7 +97,7 @@ class ConversionReport:
     trajectories: TrajectoryCounts = field(default_factory=TrajectoryCounts)
     files: Sequence[FileReport] = ()
     hints: Sequence[str] = ()
-    quarantine: Sequence[Quarantined] = ()
+    quarantine: Sequence[QuarantineEntry] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values."""

@@ -19,7 +19,7 @@ from art_otel.store.json_text import json_text, list_of, object_of, object_text
 from art_otel.store.prompts import Prompt, rebuild_prompts
 from art_otel.store.stored_calls import SharedByCalls, StoredCall, restore_call, store_calls
 from art_otel.store.stored_turns import StoredTurn, restore_choices, restore_turns, store_turns
-from art_otel.trajectories.trajectory import PolicyVersions, Reward, Status, Trajectory, Turn
+from art_otel.trajectories import PolicyVersions, Reward, Status, Trajectory, Turn
 
 
 class IncompleteReason(msgspec.Struct, frozen=True, gc=False):

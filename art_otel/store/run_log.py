@@ -20,7 +20,7 @@ from art_otel.store.run_history import Row, append_row, means_by_step, read_rows
 from art_otel.store.run_metrics import as_numbers, batch_metrics, prefixed, unknown_metrics
 from art_otel.store.run_reports import make_reports, send
 from art_otel.store.write import write_trajectories
-from art_otel.trajectories.trajectory import Trajectory, TrajectoryGroup
+from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)
 

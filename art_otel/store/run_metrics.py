@@ -14,7 +14,7 @@ from statistics import pstdev
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.trajectories.trajectory import Trajectory, TrajectoryGroup
+from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 SPLITS: Final = frozenset({"train", "val", "test"})
 SECTIONS: Final = frozenset({"reward", "loss", "offpolicy", "pipeline", "throughput", "costs", "time", "data"})

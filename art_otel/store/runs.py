@@ -23,7 +23,7 @@ from art_otel.store.encode import BATCH_SCHEMA, WeighedRow, encode_batches, orde
 from art_otel.store.encoded_group import EncodedGroup, encode_group_into
 from art_otel.store.grouping import KEYS, FileLimits, RowGroupPlan, RowKeys, gather, plan_groups, rows_of, take_rows
 from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
-from art_otel.trajectories.trajectory import Trajectory
+from art_otel.trajectories import Trajectory
 
 _ALL_PIECES_BYTES: Final = 48 * 1024 * 1024
 """Encoding a group loads a piece of every run."""

@@ -18,7 +18,7 @@ from art_otel.store.codecs import Codec, ListOf, Packed, Record, Scalar, keyword
 from art_otel.store.rows import IncompleteReason, Row
 from art_otel.store.stored_calls import StoredCall
 from art_otel.store.stored_turns import StoredTurn
-from art_otel.trajectories.trajectory import Edit, PolicyVersions, Reward
+from art_otel.trajectories import Edit, PolicyVersions, Reward
 
 SCHEMA_VERSION: Final = 5
 VERSION_KEY: Final = b"art_otel.schema_version"

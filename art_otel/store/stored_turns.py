@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
-from art_otel.trajectories.trajectory import Edit, Turn
+from art_otel.trajectories import Edit, Turn
 
 
 class StoredTurn(msgspec.Struct, frozen=True, gc=False):

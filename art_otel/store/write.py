@@ -21,7 +21,7 @@ from art_otel.store.dataset import Dataset
 from art_otel.store.encode import encode_batches, weighed_row
 from art_otel.store.encoded_group import EncodedGroup, encode_group
 from art_otel.store.grouping import BatchT, FileLimits, RowGroupPlan, gather, plan_groups, rows_of
-from art_otel.trajectories.trajectory import Trajectory
+from art_otel.trajectories import Trajectory
 
 FILE_LIMITS: Final = FileLimits()
 

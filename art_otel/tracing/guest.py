@@ -17,7 +17,7 @@ if hasattr(os, "register_at_fork"):  # a child must not find it held by a thread
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 _said: set[str] = set()
-_MOST_SAID: Final = 1000
+_MAX_SAID: Final = 1000
 
 
 class Guest:
@@ -53,6 +53,6 @@ AS_GUEST: Final = Guest("something was not recorded; the app is not affected")
 def say_once(what: str, *about: object) -> None:
     """Log a warning, once a process for each `what` and the first thing it is about."""
     said = f"{what} {about[:1]!s:.100}"
-    if said not in _said and len(_said) < _MOST_SAID:
+    if said not in _said and len(_said) < _MAX_SAID:
         _said.add(said)
         logger.warning(f"art-otel: {what}", *about)

@@ -1,74 +1,109 @@
-"""Trajectories: spans of one rollout become turns, rewards and a verdict on completeness."""
+"""Trajectories: the spans of a rollout become turns, rewards and a verdict on completeness.
+
+Read `model` first: it says what a trajectory is. `build` then tells how a group of spans becomes trajectories.
+"""
 
 from typing import TYPE_CHECKING
 
 from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from art_otel.trajectories.account import Account
-    from art_otel.trajectories.assembly import Assembly, SpanGroup, build_trajectories
-    from art_otel.trajectories.completeness import EXPLANATIONS, explain
-    from art_otel.trajectories.history import History, HistoryMessage, histories
-    from art_otel.trajectories.kinship import Kinship, judged_by
-    from art_otel.trajectories.plain import trajectory_json
-    from art_otel.trajectories.rollout_trace import RolloutTrace, message_json, rollout_traces
-    from art_otel.trajectories.token_drift import Drift, MessageDrift
-    from art_otel.trajectories.token_forest import TokenHistories, token_histories
-    from art_otel.trajectories.token_history import CompletionSpan, TokenHistory
-    from art_otel.trajectories.trajectory import (
+    from art_otel.trajectories.accounting.completeness import EXPLANATIONS, explain
+    from art_otel.trajectories.accounting.stats import Account
+    from art_otel.trajectories.build import Assembly, SpanGroup, build_trajectories
+    from art_otel.trajectories.calls.policy_versions import first_and_last_known, version_of, versions_in
+    from art_otel.trajectories.model import (
         Edit,
         PolicyVersions,
+        Prompt,
         Reward,
         Status,
+        ToolExecution,
         Trajectory,
         TrajectoryGroup,
         Turn,
+        Untrained,
     )
+    from art_otel.trajectories.rewards.effective import aggregate, effective_rewards, final_reward, primary_rewards
+    from art_otel.trajectories.rollouts.trace_groups import TraceGroups, judged_by
+    from art_otel.trajectories.views.history import (
+        History,
+        HistoryMessage,
+        histories,
+        main_history,
+        text_only_histories,
+    )
+    from art_otel.trajectories.views.plain_json import trajectory_json
+    from art_otel.trajectories.views.prompts import RebuiltPrompt, rebuild_prompts
+    from art_otel.trajectories.views.rollout_trace import RolloutTrace, message_json, rollout_traces
+    from art_otel.trajectories.views.token_history import CompletionSpan, TokenHistory, token_histories
+
+_MODULES = {
+    "accounting.completeness": ("EXPLANATIONS", "explain"),
+    "accounting.stats": ("Account",),
+    "build": ("Assembly", "SpanGroup", "build_trajectories"),
+    "calls.policy_versions": ("first_and_last_known", "version_of", "versions_in"),
+    "model": (
+        "Edit",
+        "PolicyVersions",
+        "Prompt",
+        "Reward",
+        "Status",
+        "ToolExecution",
+        "Trajectory",
+        "TrajectoryGroup",
+        "Turn",
+        "Untrained",
+    ),
+    "rewards.effective": ("aggregate", "effective_rewards", "final_reward", "primary_rewards"),
+    "rollouts.trace_groups": ("TraceGroups", "judged_by"),
+    "views.history": ("History", "HistoryMessage", "histories", "main_history", "text_only_histories"),
+    "views.plain_json": ("trajectory_json",),
+    "views.prompts": ("RebuiltPrompt", "rebuild_prompts"),
+    "views.rollout_trace": ("RolloutTrace", "message_json", "rollout_traces"),
+    "views.token_history": ("CompletionSpan", "TokenHistory", "token_histories"),
+}
 
 __all__ = [
     "EXPLANATIONS",
     "Account",
     "Assembly",
     "CompletionSpan",
-    "Drift",
     "Edit",
     "History",
     "HistoryMessage",
-    "Kinship",
-    "MessageDrift",
     "PolicyVersions",
+    "Prompt",
+    "RebuiltPrompt",
     "Reward",
     "RolloutTrace",
     "SpanGroup",
     "Status",
-    "TokenHistories",
     "TokenHistory",
+    "ToolExecution",
+    "TraceGroups",
     "Trajectory",
     "TrajectoryGroup",
     "Turn",
+    "Untrained",
+    "aggregate",
     "build_trajectories",
+    "effective_rewards",
     "explain",
+    "final_reward",
+    "first_and_last_known",
     "histories",
     "judged_by",
+    "main_history",
     "message_json",
+    "primary_rewards",
+    "rebuild_prompts",
     "rollout_traces",
+    "text_only_histories",
     "token_histories",
     "trajectory_json",
+    "version_of",
+    "versions_in",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "account": ("Account",),
-        "assembly": ("Assembly", "SpanGroup", "build_trajectories"),
-        "completeness": ("EXPLANATIONS", "explain"),
-        "history": ("History", "HistoryMessage", "histories"),
-        "kinship": ("Kinship", "judged_by"),
-        "plain": ("trajectory_json",),
-        "rollout_trace": ("RolloutTrace", "message_json", "rollout_traces"),
-        "token_drift": ("Drift", "MessageDrift"),
-        "token_forest": ("TokenHistories", "token_histories"),
-        "token_history": ("CompletionSpan", "TokenHistory"),
-        "trajectory": ("Edit", "PolicyVersions", "Reward", "Status", "Trajectory", "TrajectoryGroup", "Turn"),
-    },
-)
+__getattr__ = lazy_names(__name__, _MODULES)

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from art_otel.batches.chat_message import chat_message, is_text, template_message
 from art_otel.calls import Message
-from art_otel.conventions.message import messages_of
+from art_otel.conventions.bodies.message import messages_of
 from art_otel.testing import messages
 from tests.batches.rollouts import answer, assistant, looking, user
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.batches.pairing import PAIRS, Judgement, Member, pair_up
-from art_otel.trajectories.standing import final_reward
+from art_otel.trajectories.rewards.effective import final_reward
 from tests.batches.rollouts import assistant, call, chat, given, rollout, said, user
 from tests.batches.test_preferences import names, pairs_of
 

@@ -13,7 +13,7 @@ from opentelemetry import trace
 import art_otel
 from art_otel.batches import per_call
 from art_otel.calls import TokenIds
-from art_otel.conventions.tokens import encode_ids
+from art_otel.conventions.bodies.tokens import encode_ids
 from art_otel.tracing.rollouts.recorder import recorder, use_recorder
 from tests.batches.learnt import Learnt, as_given, learn
 from tests.conversions import convert_files, convert_spans

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions import openllmetry
-from art_otel.conventions.attribute_names import MAX_NAME, AttributeNames, names_of
-from art_otel.conventions.indexed import flat_list, indexed
-from art_otel.conventions.reading import Reading
-from art_otel.conventions.repeated_prompts import OTHER, RepeatedPrompts, length_of
+from art_otel.conventions.attributes.names import MAX_NAME, AttributeNames, names_of
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.attributes.unflatten import flat_list
+from art_otel.conventions.caches.repeated_prompts import OTHER, RepeatedPrompts, length_of
+from art_otel.conventions.dialects import openllmetry
 from tests.conventions.builders import call
 
 
 def read(attributes, prefix="p"):
-    reading = Reading(attributes)
-    return indexed(reading, prefix), reading.cut
+    reader = AttributeReader(attributes)
+    return unflatten(reader, prefix), reader.cut
 
 
 def test_lists_and_objects_are_put_together():

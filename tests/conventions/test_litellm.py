@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import ToolCall
-from art_otel.conventions import litellm, merge_calls, parse_call, role_of, same_call
+from art_otel.conventions import merge_calls, parse_call, role_of, same_call
+from art_otel.conventions.dialects import litellm
 from tests.conventions.builders import call, span
 
 CHOICE = {

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.conventions import parse_call
-from art_otel.conventions.attribute_names import names_of
+from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.call import CONVENTIONS
 from art_otel.conventions.facts import NOTHING
-from art_otel.conventions.recorded import Recorded
+from art_otel.conventions.recording import Recording
 from tests.conventions.builders import event, log, span
 from tests.conventions.test_hostile import logs_of_anything, spans_of_anything
 
@@ -17,11 +17,11 @@ from tests.conventions.test_hostile import logs_of_anything, spans_of_anything
 def asked(convention, one, records=()):
     """What it knows, asked or not, and whether it is asked."""
     names = names_of(one.attributes)
-    found = convention.read(Recorded(one, records, names), NOTHING)
+    found = convention.read(Recording(one, records, names), NOTHING)
     told = NOTHING if found is None else msgspec.structs.replace(found, conventions=())
-    if convention.may_tell is None:
+    if convention.matches is None:
         return told, bool(one.events or records)
-    return told, convention.may_tell(names)
+    return told, convention.matches(names)
 
 
 @settings(deadline=None)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from art_otel.calls import Message, ToolCall
+from art_otel.conventions.bodies.messages import coalesce, parse
 from art_otel.conventions.facts import compatible
-from art_otel.conventions.messages import coalesce, parse
 from art_otel.errors import ParseError
 from tests.conventions.builders import call, genai, openinference
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions import agent_name, env_state_of, extra_of, holds_call, litellm, own, role_of, roles
+from art_otel.conventions import agent_name, env_state_of, extra_of, holds_call, role_of, roles
+from art_otel.conventions.dialects import art, litellm
 from art_otel.tracing import tracer
 from tests.conventions.builders import call, event, span
 
@@ -67,7 +68,7 @@ def test_our_own_span_of_a_rollout_or_step_is_no_call_whatever_stands_on_it(ours
 
 
 def test_our_scope_is_that_of_our_tracer():
-    assert own.SCOPE == tracer.SCOPE
+    assert art.SCOPE == tracer.SCOPE
 
 
 def test_a_call_that_is_ours_because_its_instrumentor_lost_it_is_a_call():

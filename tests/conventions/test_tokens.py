@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.conventions.tokens import (
+from art_otel.conventions.bodies.tokens import (
     decode_ids,
     decode_logprobs,
     decode_prompt_ids,

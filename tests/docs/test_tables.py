@@ -9,14 +9,15 @@ from typing import get_args, get_type_hints
 import pytest
 
 from art_otel import attributes
+from art_otel.conventions.attributes.known import _PREFIXES
 from art_otel.conventions.call import CONVENTIONS
-from art_otel.conventions.capture import _SWITCHES
-from art_otel.conventions.claims import _PREFIXES
+from art_otel.conventions.capture_switches import _SWITCHES
 from art_otel.conventions.rewards import RewardSource
 from art_otel.sources import FORMATS
-from art_otel.spans import DamageReason
+from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport
-from art_otel.trajectories import EXPLANATIONS, account
+from art_otel.trajectories import EXPLANATIONS
+from art_otel.trajectories.accounting import stats as account
 from tests.docs.pages import DOCS, text_of
 
 ATTRIBUTES = text_of("docs/spec/attributes.md")
@@ -65,7 +66,7 @@ def test_the_names_that_conventions_own_are_the_codes():
 
 
 def test_the_reasons_of_damage_are_the_codes():
-    assert first_column(section(REPORT, "## Quarantined")) == list(get_args(DamageReason))
+    assert first_column(section(REPORT, "## QuarantineEntry")) == list(get_args(QuarantineReason))
 
 
 def test_the_reasons_for_ignoring_are_the_codes():

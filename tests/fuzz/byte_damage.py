@@ -1,4 +1,4 @@
-"""Damage to bytes: flips, cuts, repeats, insertions and splices."""
+"""Quarantined to bytes: flips, cuts, repeats, insertions and splices."""
 
 import random
 

@@ -14,11 +14,11 @@ import atheris
 
 with atheris.instrument_imports(include=["art_otel"], enable_loader_override=False):
     from art_otel.conventions import parse_call, rewards_of, role_of
-    from art_otel.conventions.tokens import decode_ids, decode_logprobs, decode_prompt_ids
+    from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
     from art_otel.errors import ParseError
     from art_otel.sources import FORMATS, FileAccount, Limits
     from art_otel.sources.format import Reading
-    from art_otel.spans import Damage, Event, LogRecord, Span
+    from art_otel.spans import Event, LogRecord, Quarantined, Span
 
 from tests.test_any_content import EVENT_NAMES, NAMES
 
@@ -75,7 +75,7 @@ def readers(data: bytes) -> None:
     known.detects(data[1:])
     reading = Reading(path="in", limits=LIMITS, account=FileAccount())
     for record in known.reads(io.BufferedReader(io.BytesIO(data[1:])), reading):
-        assert isinstance(record, Span | LogRecord | Damage)
+        assert isinstance(record, Span | LogRecord | Quarantined)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {"call": call, "tokens": tokens, "readers": readers}

@@ -1,4 +1,4 @@
-"""Damage to the structure of JSON: of a document, of each line, and of JSON text inside its strings.
+"""Quarantined to the structure of JSON: of a document, of each line, and of JSON text inside its strings.
 
 JSON is taken apart into trees that keep what `dict` would lose: the order and repetition of keys, and tokens that are
 no JSON at all. A tree is a `list`, a `Pairs`, a scalar, or `Raw` text.

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.conventions.tokens import encode_ids, encode_logprobs
+from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from tests.dumps import attribute, make_span, request_of
 from tests.fuzz import hostile
 from tests.fuzz.corpus import recordings

@@ -1,4 +1,4 @@
-"""Damage to the structure of Parquet: columns dropped, renamed, retyped or emptied, and values replaced."""
+"""Quarantined to the structure of Parquet: columns dropped, renamed, retyped or emptied, and values replaced."""
 
 import io
 import random

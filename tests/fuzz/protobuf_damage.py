@@ -1,4 +1,4 @@
-"""Damage to the structure of protobuf: fields replaced, repeated, moved and retyped; lengths stay right."""
+"""Quarantined to the structure of protobuf: fields replaced, repeated, moved and retyped; lengths stay right."""
 
 import random
 from typing import TypeAlias

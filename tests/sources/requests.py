@@ -14,7 +14,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from art_otel.sources import FileAccount, find_inputs, read_file
-from art_otel.spans import Damage, LogRecord, Span
+from art_otel.spans import LogRecord, Quarantined, Span
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 DUMPS = sorted(RECORDINGS.glob("*/*.jsonl"))
@@ -146,7 +146,7 @@ def logs_of(records):
 
 def damages_of(records):
     """Only the damages."""
-    return [record for record in records if isinstance(record, Damage)]
+    return [record for record in records if isinstance(record, Quarantined)]
 
 
 def reasons_of(records):

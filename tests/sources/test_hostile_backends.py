@@ -1,4 +1,4 @@
-"""A bad span costs no other span in the formats of backends either, and each bad piece is one Damage that names it."""
+"""A bad span costs no other span in the formats of backends either, and each bad piece is one Quarantined that names it."""
 
 import json
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from art_otel.sources import FORMATS, Limits, format_named
 from art_otel.sources.files.decompress import PARQUET_MAGICS
-from art_otel.spans import Damage, Span
+from art_otel.spans import Quarantined, Span
 from tests.dumps import make_span, request_of
 from tests.sources.requests import RECORDINGS, damages_of, numbers, read_bytes, reasons_of, spans_of
 from tests.sources.test_laws import laws, mutated, read
@@ -224,7 +224,7 @@ def test_objects_of_other_kinds(name, tmp_path):
 def test_a_mutated_dump(name, data, tmp_path):
     original = WRITERS[name](RECORDED)
     records, _ = read(tmp_path, data.draw(mutated(original)))
-    assert all(isinstance(record, Span | Damage) for record in records)
+    assert all(isinstance(record, Span | Quarantined) for record in records)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

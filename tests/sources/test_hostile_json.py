@@ -1,10 +1,10 @@
-"""A bad span costs no other span: not in its file, not in its line. Each bad piece is one Damage that names it."""
+"""A bad span costs no other span: not in its file, not in its line. Each bad piece is one Quarantined that names it."""
 
 import json
 
 import pytest
 
-from art_otel.spans import Damage, LogRecord, Span
+from art_otel.spans import LogRecord, Quarantined, Span
 from tests.sources.requests import (
     TRACE,
     attributes,
@@ -99,7 +99,7 @@ def test_one_bad_span_in_a_line(name, tmp_path):
     text, reason, where = SPANS[name]
     data = line_of(GOOD[0], text, GOOD[1], text, GOOD[2])
     records, account = read_bytes(tmp_path, lines(traces(span(4))) + data + lines(traces(span(5))))
-    assert [type(record) for record in records] == [Span, Span, Damage, Span, Damage, Span, Span]
+    assert [type(record) for record in records] == [Span, Span, Quarantined, Span, Quarantined, Span, Span]
     for damage in damages_of(records):
         assert (damage.reason, damage.kind, damage.partial) == (reason, "span", False)
         assert damage.path.startswith(f"{tmp_path}/in.dump:2")
@@ -148,7 +148,7 @@ def test_a_number_that_is_not_finite_is_lost_and_its_span_kept(number, tmp_path)
     )
     text = raw(number.encode(), events=[{"timeUnixNano": "1", **attributes(e={"doubleValue": "@@"})}], **values)
     records, account = read_bytes(tmp_path, line_of(GOOD[0], text, GOOD[1]))
-    assert [type(record) for record in records] == [Span, Span, Damage, Span]
+    assert [type(record) for record in records] == [Span, Span, Quarantined, Span]
     _, kept, damage, _ = records
     assert kept.attributes == {"art.reward": None, "l": [None, 1]}
     assert kept.events[0].attributes == {"e": None}

@@ -3,7 +3,7 @@
 import pytest
 
 from art_otel.sources import Limits
-from art_otel.spans import Damage, LogRecord, Span
+from art_otel.spans import LogRecord, Quarantined, Span
 from tests.sources.requests import (
     TRACE,
     attributes,
@@ -84,7 +84,7 @@ def test_one_bad_span_in_a_message(name, tmp_path):
         (batch_of(good(4)) + message + batch_of(good(5)), "message 2"),
     ):
         records, account = read_bytes(tmp_path, data)
-        assert [type(record) for record in records] == [Span, Span, Damage, Span, Damage, Span, Span]
+        assert [type(record) for record in records] == [Span, Span, Quarantined, Span, Quarantined, Span, Span]
         for damage in damages_of(records):
             assert (damage.reason, damage.kind, damage.partial) == (reason, "span", False)
             assert damage.path.startswith(f"{tmp_path}/in.dump:{place}")
@@ -101,7 +101,7 @@ def test_nested_as_deep_as_allowed(kind, tmp_path):
 
 def test_protobuf_stops_at_its_own_depth_whatever_the_limit(tmp_path):
     records, _ = read_bytes(tmp_path, batch_of(good(1), deep(99, "list")), limits=Limits(max_depth=200))
-    assert [type(record) for record in records] == [Span, Damage]
+    assert [type(record) for record in records] == [Span, Quarantined]
 
 
 def test_a_number_that_is_not_finite_is_lost_and_its_span_kept(tmp_path):
@@ -131,8 +131,8 @@ def test_bad_log_records_in_a_message(tmp_path):
     message = batch_of(record, record + field(12, b"\xff"), record + field(5, nested(200, "list")), record)
     records, _ = read_bytes(tmp_path, prefixed(message, message[:-4]))
     assert [type(one) for one in records] == [
-        *(LogRecord, Damage, Damage, LogRecord),
-        *(LogRecord, Damage, Damage, Damage),
+        *(LogRecord, Quarantined, Quarantined, LogRecord),
+        *(LogRecord, Quarantined, Quarantined, Quarantined),
     ]
     first, second, *_, last = damages_of(records)
     assert (first.reason, first.kind, first.trace_id, first.span_id) == ("invalid UTF-8", "log", TRACE, BAD)

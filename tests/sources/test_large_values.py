@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.sources import Limits
-from art_otel.spans import Damage, LogRecord, Span, size_of
+from art_otel.spans import LogRecord, Quarantined, Span, size_of
 from tests.dumps import attribute, make_span, request_of
 from tests.sources.requests import (
     TRACE,
@@ -100,7 +100,7 @@ def test_events_links_and_all_that_is_large_of_a_span_are_one_damage(tmp_path):
         assert read.attributes == {"one": None, "two": None}
         assert [event.attributes for event in read.events] == [{"c": "y"}, {"a": None, "b": 1}]
         assert [link.attributes for link in read.links] == [{"a": None, "b": 1}]
-        assert isinstance(damage, Damage)
+        assert isinstance(damage, Quarantined)
         assert damage.path.endswith('events[1].attributes["a"]')
         assert damage.detail == (
             f'a value of 2000 bytes; {ADVICE}; also: links[0].attributes["a"], attributes["one"], attributes["two"]'
@@ -111,7 +111,7 @@ def test_a_large_value_of_a_resource_is_told_once(tmp_path):
     request = traces(*(span(number) for number in (1, 2, 3)), resource="x" * 2000)
     for data in (lines(request), to_protobuf(request)):
         damage, *kept = read_bytes(tmp_path, data, limits=LIMITS)[0]
-        assert isinstance(damage, Damage)
+        assert isinstance(damage, Quarantined)
         assert damage.path.endswith(' / resource.attributes["service.name"]')
         assert (damage.trace_id, damage.partial) == (None, True)
         assert [read.resource.attributes for read in kept] == [{"service.name": None}] * 3
@@ -123,7 +123,7 @@ def test_a_large_body_of_a_log_record(tmp_path):
         read, damage, other = read_bytes(tmp_path, data, limits=LIMITS)[0]
         assert isinstance(read, LogRecord)
         assert (read.body, read.event_name) == (None, "e")
-        assert isinstance(damage, Damage)
+        assert isinstance(damage, Quarantined)
         assert (damage.kind, damage.span_id, damage.partial) == ("log", f"{1:016x}", True)
         assert damage.path.endswith(" / body")
         assert isinstance(other, LogRecord)

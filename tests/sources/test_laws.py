@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file
 from art_otel.sources.files.decompress import PARQUET_MAGICS
-from art_otel.spans import Damage, LogRecord, Span
+from art_otel.spans import LogRecord, Quarantined, Span
 from tests.sources.requests import COMPRESSORS, RECORDINGS, lines, prefixed, span, spans_of, to_protobuf, traces
 
 RECORDED = (RECORDINGS / "genai_span" / "sync_tools.jsonl").read_bytes()
@@ -34,14 +34,14 @@ def read(folder, data):
         if not data.startswith(PARQUET_MAGICS):
             raise
         return [], account
-    whole = [record for record in records if isinstance(record, Damage) and not record.partial]
+    whole = [record for record in records if isinstance(record, Quarantined) and not record.partial]
     assert account.spans == sum(isinstance(record, Span) for record in records)
     assert account.log_records == sum(isinstance(record, LogRecord) for record in records)
     assert account.damaged == len(whole)
     assert account.partly_damaged == len(records) - account.spans - account.log_records - len(whole)
     for record in records:
         json.dumps(str(record)).encode()
-        assert not isinstance(record, Damage) or record.path.startswith(str(source.name))
+        assert not isinstance(record, Quarantined) or record.path.startswith(str(source.name))
     return records, account
 
 

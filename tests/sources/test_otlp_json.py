@@ -12,7 +12,7 @@ from opentelemetry.trace import Link as SdkLink
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
 from art_otel.sources import Limits
-from art_otel.spans import Damage, Event, Link, Resource, Scope, Span
+from art_otel.spans import Event, Link, Quarantined, Resource, Scope, Span
 from tests.sources.requests import (
     DUMPS,
     TRACE,
@@ -166,14 +166,14 @@ def test_a_bad_span_in_an_array_of_requests(tmp_path):
     text = json.dumps([traces(span(1), span(2, name=5)), traces(span(3)), traces(span(4))], indent=1)
     records, _ = read_bytes(tmp_path, text.encode())
     assert [record.span_id for record in records] == [f"{number:016x}" for number in (1, 2, 3, 4)]
-    assert isinstance(records[1], Damage)
+    assert isinstance(records[1], Quarantined)
 
 
 def test_limits(tmp_path):
     long = traces(span(2, name="x" * 5000))
     limits = Limits(max_message_bytes=2000, max_document_bytes=3000)
     records, _ = read_bytes(tmp_path, lines(traces(span(1)), long, traces(span(3))), limits=limits)
-    assert [type(record) for record in records] == [Span, Damage, Span]
+    assert [type(record) for record in records] == [Span, Quarantined, Span]
     assert (records[1].reason, records[1].kind, records[1].path.endswith(":2")) == ("over a limit", "unknown", True)
     records, _ = read_bytes(tmp_path, json.dumps(long, indent=1).encode(), limits=limits)
     assert reasons_of(records) == ["over a limit"]

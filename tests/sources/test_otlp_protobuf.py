@@ -5,7 +5,7 @@ import json
 import pytest
 
 from art_otel.sources import Limits
-from art_otel.spans import Damage, Span
+from art_otel.spans import Quarantined, Span
 from tests.sources.requests import (
     COMPRESSORS,
     DUMPS,
@@ -148,7 +148,7 @@ def test_messages_over_the_limit(tmp_path):
     limits = Limits(max_message_bytes=2000)
     for data in (prefixed(*messages), b"".join(messages)):
         records, _ = read_bytes(tmp_path, data, limits=limits)
-        assert [type(record) for record in records] == [Span, Damage, Span]
+        assert [type(record) for record in records] == [Span, Quarantined, Span]
         assert (records[1].reason, records[1].path.split(":")[-1]) == ("over a limit", "message 2")
     lying = prefixed(messages[0]) + b"\xff\xff\xff\xff" + messages[2]
     assert reasons_of(read_bytes(tmp_path, lying, limits=limits)[0]) == ["over a limit"]
@@ -157,12 +157,12 @@ def test_messages_over_the_limit(tmp_path):
 def test_rubbish_between_messages(tmp_path):
     good = to_protobuf(traces(span(1)))
     records, _ = read_bytes(tmp_path, prefixed(good, b"not a message", good, b"\x08\x01", good))
-    assert [type(record) for record in records] == [Span, Damage, Span, Damage, Span]
+    assert [type(record) for record in records] == [Span, Quarantined, Span, Quarantined, Span]
     assert set(reasons_of(records)) == {"not OTLP"}
     records, _ = read_bytes(tmp_path, prefixed(b"rubbish first", good))
-    assert [type(record) for record in records] == [Damage, Span]
+    assert [type(record) for record in records] == [Quarantined, Span]
     records, _ = read_bytes(tmp_path, good + b"rubbish")
-    assert [type(record) for record in records] == [Span, Damage]
+    assert [type(record) for record in records] == [Span, Quarantined]
     records, _ = read_bytes(tmp_path, good + b"\x0a" + b"\xff" * 20)
     assert reasons_of(records) in (["torn"], ["not OTLP"], ["over a limit"])
 

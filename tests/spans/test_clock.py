@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.spans.clock import Running, parents_first
+from art_otel.spans.clock_skew import IntervalIndex, topological_order
 
 MOMENTS = st.integers(0, 20)
 TIMES = st.lists(st.tuples(MOMENTS, st.none() | MOMENTS).filter(lambda span: span[1] is None or span[0] <= span[1]))
@@ -12,12 +12,12 @@ TIMES = st.lists(st.tuples(MOMENTS, st.none() | MOMENTS).filter(lambda span: spa
 @given(TIMES, st.integers(-1, 22))
 def test_what_runs_alone_is_what_no_other_runs_beside(times, moment):
     ran = [place for place, (first, last) in enumerate(times) if first <= moment and (last is None or moment <= last)]
-    running = Running([(first, last, place) for place, (first, last) in enumerate(times)])
-    assert running.alone_at(moment) == (ran[0] if len(ran) == 1 else None)
+    running = IntervalIndex([(first, last, place) for place, (first, last) in enumerate(times)])
+    assert running.only_at(moment) == (ran[0] if len(ran) == 1 else None)
 
 
 def test_nothing_runs_among_nothing():
-    assert Running([]).alone_at(0) is None
+    assert IntervalIndex([]).only_at(0) is None
 
 
 @given(st.lists(st.integers(0, 30), max_size=12), st.randoms(use_true_random=False))
@@ -26,12 +26,12 @@ def test_every_key_comes_once_and_after_its_parent(above, chance):
     parents = {key: keys[up % number] for number, (key, up) in enumerate(zip(keys, above, strict=True)) if number}
     shuffled = keys.copy()
     chance.shuffle(shuffled)
-    ordered = list(parents_first(shuffled, parents))
+    ordered = list(topological_order(shuffled, parents))
     assert sorted(ordered) == sorted(keys)
     assert all(ordered.index(parent) < ordered.index(key) for key, parent in parents.items())
 
 
 def test_keys_keep_their_order_where_parents_allow():
     keys = [("t", name) for name in "dcba"]
-    assert list(parents_first(keys, {})) == keys
-    assert list(parents_first(keys, {("t", "d"): ("t", "a")})) == [("t", name) for name in "adcb"]
+    assert list(topological_order(keys, {})) == keys
+    assert list(topological_order(keys, {("t", "d"): ("t", "a")})) == [("t", name) for name in "adcb"]

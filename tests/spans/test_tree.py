@@ -6,8 +6,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.spans import Event, Link, Resource, Scope, Span, grow_tree
-from art_otel.spans.tree import unite_deliveries
+from art_otel.spans import Event, Link, Resource, Scope, Span, build_tree
+from art_otel.spans.tree import deduplicate
 
 TRACE = "ab" * 16
 
@@ -23,7 +23,7 @@ def key(number: int) -> tuple[str, str]:
 
 
 def test_children_stand_below_their_parent_in_order_of_start():
-    tree = grow_tree([make(3, 1, start=5), make(2, 1, start=9), make(1, start=1)])
+    tree = build_tree([make(3, 1, start=5), make(2, 1, start=9), make(1, start=1)])
     assert tree.children == {key(1): (key(3), key(2))}
     assert [span.name for span in tree.ancestors(tree.spans[key(2)])] == ["s1"]
     assert not tree.orphans
@@ -33,7 +33,7 @@ def test_the_richest_of_several_deliveries_stays():
     started = make(1, end_ns=None)
     ended = make(1, attributes={"art.reward": 1.0})
     for order in ([started, ended, ended], [ended, started, ended]):
-        tree = grow_tree(order)
+        tree = build_tree(order)
         assert tree.spans[key(1)] == ended
         assert tree.deliveries[key(1)] == 3
 
@@ -43,9 +43,9 @@ def test_what_a_span_dropped_is_in_the_record_of_its_start():
     whole = make(1, attributes={"b": 3})
     dropped = make(1, attributes={"b": 3}, dropped_attributes_count=1)
     for order in itertools.permutations([*started, dropped, dropped]):
-        (found,) = grow_tree(order).spans.values()
+        (found,) = build_tree(order).spans.values()
         assert (found.attributes, found.dropped_attributes_count) == ({"a": 1, "b": 3}, 1)
-    assert grow_tree([*started, whole]).spans[key(1)] == whole
+    assert build_tree([*started, whole]).spans[key(1)] == whole
 
 
 WHOLE = make(
@@ -65,8 +65,8 @@ WHOLE = make(
 
 
 def only(copies) -> Span:
-    (found,) = {repr(grow_tree(order).spans) for order in itertools.permutations(copies)}
-    tree = grow_tree(copies)
+    (found,) = {repr(build_tree(order).spans) for order in itertools.permutations(copies)}
+    tree = build_tree(copies)
     assert (repr(tree.spans), tree.deliveries[key(1)]) == (found, len(copies))
     return tree.spans[key(1)]
 
@@ -101,13 +101,13 @@ def test_numbers_that_are_equal_in_other_types_are_other_copies():
 
 
 def test_a_span_whose_parent_is_missing_is_an_orphan():
-    tree = grow_tree([make(2, 1)])
+    tree = build_tree([make(2, 1)])
     assert tree.orphans == {key(2)}
     assert tree.parent(tree.spans[key(2)]) is None
 
 
 def test_a_cycle_is_set_aside_and_what_hung_below_it_is_an_orphan():
-    tree = grow_tree([make(1, 2), make(2, 1), make(3, 1), make(4, 4), make(5)])
+    tree = build_tree([make(1, 2), make(2, 1), make(3, 1), make(4, 4), make(5)])
     assert [damage.span_id for damage in tree.cyclic] == [key(1)[1], key(2)[1], key(4)[1]]
     assert {damage.reason for damage in tree.cyclic} == {"cycle of parents"}
     assert set(tree.spans) == {key(3), key(5)}
@@ -117,7 +117,7 @@ def test_a_cycle_is_set_aside_and_what_hung_below_it_is_an_orphan():
 def test_a_chain_of_ten_thousand_spans_is_no_problem():
     chain = [make(1), *(make(number, number - 1) for number in range(2, 10_001))]
     random.Random(0).shuffle(chain)
-    tree = grow_tree(chain)
+    tree = build_tree(chain)
     assert sum(1 for _ in tree.ancestors(tree.spans[key(10_000)])) == 9_999
 
 
@@ -129,7 +129,7 @@ def test_order_and_repetition_change_nothing(parents, chance, copies):
     spans = [make(number, parent) for number, parent in enumerate(parents, start=1)]
     shuffled = spans * copies
     chance.shuffle(shuffled)
-    tree, again = grow_tree(spans), grow_tree(shuffled)
+    tree, again = build_tree(spans), build_tree(shuffled)
     assert (tree.spans, tree.children, tree.orphans, tree.cyclic) == (
         again.spans,
         again.children,
@@ -144,12 +144,12 @@ def test_order_and_repetition_change_nothing(parents, chance, copies):
 @given(parents, st.integers(1, 3))
 def test_what_is_united_without_a_tree_is_what_the_tree_has(parents, copies):
     spans = [make(number, parent) for number, parent in enumerate(parents, start=1)] * copies
-    tree, united = grow_tree(spans), unite_deliveries(spans)
+    tree, united = build_tree(spans), deduplicate(spans)
     assert (united.spans, united.deliveries, united.cyclic) == (tree.spans, tree.deliveries, tree.cyclic)
     assert set(united.deliveries.values()) == {copies}
     for span in tree.spans.values():
         assert tree.parent(span) == tree.spans.get((TRACE, str(span.parent_span_id)))
-    placed = list(tree.outside_in())
+    placed = list(tree.topological_order())
     assert sorted(placed) == sorted(tree.spans)
     assert all(placed.index(above) < placed.index(below) for below, above in tree.parents.items())
 
@@ -179,11 +179,11 @@ def test_an_hour_of_skew_changes_no_order():
     expected = ["s1", "first", "request", "answer", "second", "third"]
     hour = 3_600 * 10**9
     for skew in (0, hour, -hour + 3_600 * 10**9 - 5_000, 50_000):
-        assert starts(grow_tree(two_services(skew))) == expected
+        assert starts(build_tree(two_services(skew))) == expected
 
 
 def test_a_consumer_may_start_after_its_producer_ended():
-    tree = grow_tree(
+    tree = build_tree(
         [
             make(1, start=1_000, end_ns=2_000, kind="producer", resource=HERE),
             make(2, 1, start=7_000, end_ns=8_000, kind="consumer", resource=THERE),
@@ -193,7 +193,7 @@ def test_a_consumer_may_start_after_its_producer_ended():
 
 
 def test_an_unended_child_of_another_clock_starts_inside_its_parent():
-    tree = grow_tree(
+    tree = build_tree(
         [
             make(1, start=1_000, end_ns=2_000, kind="client", resource=HERE),
             make(2, 1, start=10, end_ns=None, kind="server", resource=THERE),

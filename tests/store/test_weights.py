@@ -8,7 +8,7 @@ from art_otel.store.rows import Row, store_trajectory
 from art_otel.store.weights import weigh
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.lineage import build_turns
-from art_otel.trajectories.trajectory import PolicyVersions, Reward
+from art_otel.trajectories.model import PolicyVersions, Reward
 
 LENGTH = 10_000
 NOT_OURS = {"group_metadata", "group_metrics", "group_logs"}  # always null

@@ -6,7 +6,7 @@ Parents are drawn freely, so there are orphans, cycles and several roots; some s
 import msgspec
 from hypothesis import strategies as st
 
-from art_otel.spans import Damage, Event, Link, LogRecord, Scope, Span
+from art_otel.spans import Event, Link, LogRecord, Quarantined, Scope, Span
 from art_otel.trajectories import SpanGroup
 
 TRACES = st.sampled_from([f"{number:032x}" for number in (1, 2)])
@@ -50,7 +50,7 @@ LOGS = st.builds(
     attributes=st.sampled_from([{}, {"gen_ai.evaluation.score.value": 3.0}]),
 )
 DAMAGES = st.builds(
-    Damage,
+    Quarantined,
     reason=st.sampled_from(["bad field", "over a limit"]),
     path=st.just("in.jsonl:1"),
     trace_id=st.none() | TRACES,

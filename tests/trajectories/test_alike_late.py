@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Choice, Message, ToolCall
 from art_otel.conventions import same_tool_calls
-from art_otel.spans import Event, Scope, Span, SpanTree, grow_tree
+from art_otel.spans import Event, Scope, Span, SpanTree, build_tree
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.alike import MOST_MAKERS, _join, _join_late, _Recording
-from art_otel.trajectories.surroundings import Surroundings
+from art_otel.trajectories.calls.ancestry import Ancestry
+from art_otel.trajectories.calls.siblings import MAX_MAKERS, _join, _join_late, _Recording
 from tests.batches.test_peer_errors import operations
 
 TRACE = "1" * 32
@@ -44,7 +44,7 @@ def recordings(draw) -> tuple[SpanTree, list[_Recording]]:
         )
         for span in spans[1:]
     ]
-    return grow_tree(spans), found
+    return build_tree(spans), found
 
 
 def may_be_one(outer: _Recording, inner: _Recording) -> bool:
@@ -74,7 +74,7 @@ def joined(found: list[_Recording]) -> list[tuple[list[str], bool]]:
 def test_each_is_given_to_the_first_that_tells_of_it_whoever_made_that(drawn):
     tree, found = drawn
     copies = [msgspec.structs.replace(one) for one in found]
-    _join_late(copies, Surroundings(tree, {}, ()))
+    _join_late(copies, Ancestry(tree, {}, ()))
     assert joined(copies) == joined_one_by_one(found, tree)
 
 
@@ -104,7 +104,7 @@ def test_each_is_given_to_the_shortest_around_it_whoever_made_that(drawn):
     for one in found:
         one.heard = None
     copies = [msgspec.structs.replace(one) for one in found]
-    united = _join(copies, Surroundings(tree, {}, ()))
+    united = _join(copies, Ancestry(tree, {}, ()))
     assert {tuple(span.span_id for span in one.spans) for one in united} == joined_to_the_shortest(found, tree)
 
 
@@ -188,7 +188,7 @@ def test_wherever_and_by_whomever_calls_are_recorded_it_takes_linear_time(make):
 
 
 def test_one_more_recording_than_instrumentors_are_joined_of_stays_a_request():
-    inside = [chat(n + 2, 1, f"lib {n}", n + 1, 10**6 - n) for n in range(MOST_MAKERS + 2)]
+    inside = [chat(n + 2, 1, f"lib {n}", n + 1, 10**6 - n) for n in range(MAX_MAKERS + 2)]
     most, more = (build_trajectories(SpanGroup(spans=[work(), *spans])).trajectories for spans in (inside[:-1], inside))
     assert [len(one.calls) for one in (*most, *more)] == [1, 2]
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, Message
-from art_otel.spans import Damage, Span
+from art_otel.spans import Quarantined, Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.completeness import find_losses
+from art_otel.trajectories.accounting.completeness import find_losses
 from tests.conversions import RECORDINGS, convert_files, convert_spans
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
@@ -173,7 +173,7 @@ def test_a_lost_span_is_missing_in_every_rollout_of_its_trace_but_one_that_has_i
 
 KEYS = [(trace, span) for trace in "tu" for span in "123"]
 TAKEN = st.builds(
-    Damage,
+    Quarantined,
     reason=st.sampled_from(["bad field", "over a limit"]),
     path=st.just("in.jsonl:1"),
     trace_id=st.sampled_from([None, "t", "u"]),

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.conventions import role_of
-from art_otel.spans import Span, grow_tree
-from art_otel.trajectories.rollouts import find_rollouts
+from art_otel.spans import Span, build_tree
+from art_otel.trajectories.rollouts.assignment import find_rollouts
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 
@@ -140,13 +140,13 @@ SPANS = st.builds(
 
 @given(st.lists(SPANS, max_size=9))
 def test_below_a_rollout_that_the_trace_tells_no_guessed_id_counts(spans):
-    tree = grow_tree(spans)
+    tree = build_tree(spans)
     guesses = {span.attributes.get(ID) for span in tree.spans.values() if span.attributes.get("art.rollout.guessed")}
     roles = {key: role_of(span) for key, span in tree.spans.items()}
-    division = find_rollouts(tree, roles)
+    assignment = find_rollouts(tree, roles)
     for key, span in tree.spans.items():
         above = tree.parents.get(key)
-        outer = None if above is None else division.of[above]
+        outer = None if above is None else assignment.of[above]
         top = [span, *tree.ancestors(span)][-1]
         if outer is not None and top.parent_span_id is None and roles[top.key] != "inference":
-            assert span.attributes.get(ID) not in guesses or division.of[key] is outer
+            assert span.attributes.get(ID) not in guesses or assignment.of[key] is outer

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from art_otel.spans import Damage, LogRecord
+from art_otel.spans import LogRecord, Quarantined
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import Account, SpanGroup, build_trajectories
-from art_otel.trajectories.assembly import _assemble, _is_idle
+from art_otel.trajectories.build import _assemble, _is_idle
 from tests.trajectories.groups import groups, idle_groups
 
 GLOBS = st.sampled_from([(), ("GET*",), ("episode *",)])
@@ -61,7 +61,7 @@ NAMED = {"trace_id": ROOT.trace_id, "span_id": ROOT.span_id}
         (SpanGroup(spans=[ROOT, BUILDER.reward(ROOT, 1.0)]), ()),
         (SpanGroup(spans=[ROOT, BUILDER.span("embed", attributes={"gen_ai.operation.name": "embeddings"})]), ()),
         (SpanGroup(spans=[ROOT], logs=[LogRecord(**NAMED, event_name="x", time_ns=1)]), ()),
-        (SpanGroup(spans=[ROOT], damages=[Damage(**NAMED, reason="bad field", path="x", partial=True)]), ()),
+        (SpanGroup(spans=[ROOT], damages=[Quarantined(**NAMED, reason="bad field", path="x", partial=True)]), ()),
     ],
 )
 def test_whatever_tells_of_more_goes_the_long_way(group, globs):

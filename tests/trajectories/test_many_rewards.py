@@ -1,7 +1,7 @@
 """Many rewards of one span: a link counts once, and what several rewards give to many spans is bounded."""
 
-from art_otel.trajectories import rewards
-from art_otel.trajectories.rewards import MOST_REWARDS
+from art_otel.trajectories.rewards import attribution as rewards
+from art_otel.trajectories.rewards.attribution import MAX_REWARDS
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.reward_spans import evaluation, link_to, rollout
@@ -37,14 +37,14 @@ def test_rewards_of_many_spans_each_are_bounded_and_the_rest_is_told_once(tmp_pa
     spans = [chat_span(2 + number, 1, ["a"], f"b{number}") for number in range(400)]
     links = [link for number in range(400) for link in link_to(2 + number)]
     (trajectory,), report = convert_spans(tmp_path, rollout(), *spans, judge(evaluations(MANY), links))
-    assert len(trajectory.rewards) == MOST_REWARDS
+    assert len(trajectory.rewards) == MAX_REWARDS
     (told,) = report.quarantine
-    assert told.path.endswith(f"reward 'e{MOST_REWARDS // 400}'")
-    assert f"more than {MOST_REWARDS}" in told.detail
+    assert told.path.endswith(f"reward 'e{MAX_REWARDS // 400}'")
+    assert f"more than {MAX_REWARDS}" in told.detail
 
 
 def test_any_number_of_rewards_of_one_span_and_of_spans_of_one_reward_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(rewards, "MOST_REWARDS", 10)
+    monkeypatch.setattr(rewards, "MAX_REWARDS", 10)
     spans = [rollout(), *(chat_span(2 + number, 1, ["a"], f"b{number}") for number in range(12))]
     links = [link for number in range(12) for link in link_to(2 + number)]
     (many,), report = convert_spans(tmp_path / "many", *spans, judge(evaluations(12), link_to(2)))

@@ -1,11 +1,11 @@
 """Origins: a chat, whose calls go on with each other, is told as any other forest of calls is."""
 
 import msgspec
+from art_otel.trajectories.origins import _look_up_origins, _preference, _Rivals, find_origins
 from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
-from art_otel.trajectories.origins import _look_up_origins, _preference, _Rivals, find_origins
 from tests.batches.test_peer_errors import operations
 from tests.trajectories.agents import agent_calls, given_message, sampled_message
 from tests.trajectories.token_calls import asked

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from art_otel.spans import Scope, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.requests import _Answering
+from art_otel.trajectories.calls.nested import _Answering
 from tests.batches.test_peer_errors import operations
 
 TRACE = "1" * 32

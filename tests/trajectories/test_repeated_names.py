@@ -1,4 +1,4 @@
-"""Names and texts that are said once and meant for many: whole while there is room, then left out and counted."""
+"""Names and texts that are said once and meant for many: whole while there is budget, then left out and counted."""
 
 import json
 
@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from art_otel.conventions import rewards_of
-from art_otel.spans import Damage, Event, Link, Resource, Span
+from art_otel.spans import Event, Link, Quarantined, Resource, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.reward_texts import may_be_repeated
-from art_otel.trajectories.room import MOST_OF_NAME, MOST_REPEATED
+from art_otel.trajectories.limits import MAX_OF_NAME, MAX_REPEATED
+from art_otel.trajectories.rewards.texts import may_be_repeated
 
 TRACE = "1" * 32
 MANY = 100
-LONG = "x" * (MOST_REPEATED // (MANY - 10))  # there is room for 90 of 100
+LONG = "x" * (MAX_REPEATED // (MANY - 10))  # there is budget for 90 of 100
 
 
 def span(number: int, parent: int | None = None, trace: str = TRACE, **fields) -> Span:
@@ -57,18 +57,18 @@ def test_a_short_name_is_that_of_every_call():
 @pytest.mark.parametrize("name", ["rollout.name", "group.id", "split", "policy.version"])
 def test_a_long_name_of_a_process_is_not_that_of_its_rollouts(name):
     found = {}
-    for length in (MOST_OF_NAME, MOST_OF_NAME + 1):
+    for length in (MAX_OF_NAME, MAX_OF_NAME + 1):
         told = Resource(attributes={f"art.{name}": "x" * length})
         trajectory = one([span(1, name="rollout y", attributes={"art.rollout.id": "r"}, resource=told)])
         policy = trajectory.policy_version.first if trajectory.policy_version else None
         field = {"rollout.name": trajectory.name, "group.id": trajectory.group_id, "split": trajectory.split}
         found[length] = (field.get(name, policy), trajectory.incomplete_reasons)
-    assert found[MOST_OF_NAME] == ("x" * MOST_OF_NAME, {})
-    assert found[MOST_OF_NAME + 1] == ("y" if name == "rollout.name" else None, {"cut JSON": 1})
+    assert found[MAX_OF_NAME] == ("x" * MAX_OF_NAME, {})
+    assert found[MAX_OF_NAME + 1] == ("y" if name == "rollout.name" else None, {"cut JSON": 1})
 
 
 def test_a_rollout_does_not_name_a_parent_of_a_long_name():
-    long = "r" * (MOST_OF_NAME + 1)
+    long = "r" * (MAX_OF_NAME + 1)
     spans = [
         span(1, name="rollout x", attributes={"art.rollout.id": long}),
         span(2, 1, name="rollout y", attributes={"art.rollout.id": "inner"}),
@@ -149,6 +149,6 @@ def test_one_that_is_too_long_is_bad_for_all():
 
 
 def test_a_damage_is_as_short_as_can_be_read():
-    damage = Damage(reason="bad reward", path="p" * 10_000, detail="d" * 10_000)
+    damage = Quarantined(reason="bad reward", path="p" * 10_000, detail="d" * 10_000)
     assert (len(damage.path), len(damage.detail)) == (1001, 301)
     assert damage.path.endswith("p…")

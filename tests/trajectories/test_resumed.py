@@ -8,17 +8,18 @@ from hypothesis import strategies as st
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
 from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, build_trajectories, recorded_calls
+from art_otel.trajectories import SpanGroup, build_trajectories
+from art_otel.trajectories.calls import recorded_calls
+from art_otel.trajectories.calls.continued_responses import MAX_RESUMED, resume_prompts
+from art_otel.trajectories.limits import MAX_HELD, Budget, Budgets
 from art_otel.trajectories.lineage import build_turns
-from art_otel.trajectories.resumed import MOST_RESUMED, resume_prompts
-from art_otel.trajectories.room import MOST_HELD, Room, Rooms
 from tests.batches.test_peer_errors import operations
 
 PLENTY = 1 << 40
 
 
-def rooms(prompts: int, held: int = MOST_HELD) -> Rooms:
-    return Rooms(prompts=Room(prompts), steps=Room(0), names=Room(0), held=Room(held))
+def budgets(prompts: int, held: int = MAX_HELD) -> Budgets:
+    return Budgets(prompts=Budget(prompts), steps=Budget(0), names=Budget(0), held=Budget(held))
 
 
 def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
@@ -47,8 +48,8 @@ def chain(count: int, *, instructions: bool = False, text: str = "q", **fields) 
     return [call(n, n - 1 if n else None, [*own[n], user(text)], **fields) for n in range(count)]
 
 
-def lengths(calls, room: int = MOST_RESUMED) -> list[int | None]:
-    resumed, unresolved = resume_prompts(calls, rooms(room))
+def lengths(calls, budget: int = MAX_RESUMED) -> list[int | None]:
+    resumed, unresolved = resume_prompts(calls, budgets(budget))
     found = [None if one.input_messages is None else len(one.input_messages) for one in resumed]
     assert unresolved == found.count(None)
     return found
@@ -86,15 +87,15 @@ def put_together(calls: list[InferenceCall]) -> list[InferenceCall]:
 
 @given(conversations())
 def test_a_prompt_is_what_the_server_put_together(calls):
-    assert list(resume_prompts(calls, rooms(PLENTY, PLENTY))[0]) == put_together(calls)
+    assert list(resume_prompts(calls, budgets(PLENTY, PLENTY))[0]) == put_together(calls)
 
 
 @given(conversations(), st.integers(0, 3000))
-def test_with_less_room_a_prompt_is_the_same_or_unknown(calls, room):
-    resumed, unresolved = resume_prompts(calls, rooms(room))
+def test_with_less_room_a_prompt_is_the_same_or_unknown(calls, budget):
+    resumed, unresolved = resume_prompts(calls, budgets(budget))
     continuing = [one for one in resumed if one.previous_response_id is not None]
     assert unresolved == sum(one.input_messages is None for one in continuing)
-    assert 8 * sum(len(one.input_messages or ()) for one in continuing) <= room
+    assert 8 * sum(len(one.input_messages or ()) for one in continuing) <= budget
     for one, whole in zip(resumed, put_together(calls), strict=True):
         assert one == whole or (one.input_messages is None and one.previous_response_id is not None)
 
@@ -104,7 +105,7 @@ def test_chains_of_thousands_of_calls_are_whole_and_longer_ones_bounded():
     found = lengths(chain(12_000))
     known = 12_000 - found.count(None)
     assert found == [*range(1, 2 * known, 2), *[None] * (12_000 - known)]
-    assert 0.99 * MOST_RESUMED < 8 * sum(range(1, 2 * known, 2)) <= MOST_RESUMED
+    assert 0.99 * MAX_RESUMED < 8 * sum(range(1, 2 * known, 2)) <= MAX_RESUMED
 
 
 def test_what_is_told_anew_counts_with_its_text():
@@ -127,7 +128,7 @@ def test_many_that_continue_one_long_chain_take_linear_time():
         first = chain(count, instructions=True)
         return [*first, *(call(count + n, count - 1, [user("q")]) for n in range(count))]
 
-    small, large = (operations(resume_prompts, forks(count), rooms(PLENTY, PLENTY)) / count for count in (100, 800))
+    small, large = (operations(resume_prompts, forks(count), budgets(PLENTY, PLENTY)) / count for count in (100, 800))
     assert large < 1.1 * small
 
 
@@ -141,9 +142,9 @@ def responses(count: int, root: Span, builder: SpanBuilder) -> list[Span]:
     return made
 
 
-@pytest.mark.parametrize("room", [8 * (3 + 5), 8 * (3 + 5) + 7])
-def test_a_rollout_has_room_of_its_own_and_says_what_is_unknown(room, monkeypatch):
-    monkeypatch.setattr(recorded_calls, "MOST_RESUMED", room)
+@pytest.mark.parametrize("budget", [8 * (3 + 5), 8 * (3 + 5) + 7])
+def test_a_rollout_has_room_of_its_own_and_says_what_is_unknown(budget, monkeypatch):
+    monkeypatch.setattr(recorded_calls, "MAX_RESUMED", budget)
     builder = SpanBuilder()
     outer = builder.rollout("a")
     inner = msgspec.structs.replace(builder.rollout("b"), parent_span_id=outer.span_id)
@@ -155,11 +156,11 @@ def test_a_rollout_has_room_of_its_own_and_says_what_is_unknown(room, monkeypatc
 
 
 def test_all_prompts_that_are_held_at_once_are_bounded():
-    held = rooms(PLENTY, 8 * (3 + 5 + 7 + 3)).held
+    held = budgets(PLENTY, 8 * (3 + 5 + 7 + 3)).held
     found = [
         [
             len(one.input_messages or ())
-            for one in resume_prompts(chain(4), msgspec.structs.replace(rooms(PLENTY), held=held))[0]
+            for one in resume_prompts(chain(4), msgspec.structs.replace(budgets(PLENTY), held=held))[0]
         ]
         for _ in range(2)
     ]
@@ -178,7 +179,7 @@ def test_a_call_goes_on_with_the_response_that_it_names():
             made = call(at, before, [user(f"q{number}")])
             said = Choice(index=0, message=thinking(number, f"of {chat}"))
             calls.append(msgspec.structs.replace(made, choices=(said,)))
-    resumed, _ = resume_prompts(calls, rooms(PLENTY, PLENTY))
+    resumed, _ = resume_prompts(calls, budgets(PLENTY, PLENTY))
     _, turns = build_turns(resumed)
     assert [turn.parent for turn in turns] == [None, None, *range(22)]
     assert not any(turn.edits for turn in turns)

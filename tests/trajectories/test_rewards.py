@@ -8,7 +8,7 @@ import pytest
 from art_otel.batches import discounted, step_wise
 from art_otel.batches.credit import shared_steps
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import Kinship, SpanGroup, build_trajectories
+from art_otel.trajectories import SpanGroup, TraceGroups, build_trajectories
 from tests.conversions import convert_files, convert_spans
 from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import ROLLOUT, evaluation, link_to, rollout, step
@@ -289,13 +289,15 @@ def test_a_rollout_named_by_its_span_is_rewarded_by_its_trace_s(tmp_path):
 
 
 def test_the_id_of_a_trace_that_is_not_there_unites_no_others():
-    kinship = Kinship()
+    trace_groups = TraceGroups()
     builders = [SpanBuilder(trace=trace) for trace in (1, 2)]
     for builder in builders:
-        kinship.see(builder.span("reward x", attributes={"art.rollout.id": f"{9:032x}-{7:016x}", "art.reward": 1.0}))
-    kinship.see(SpanBuilder(trace=3).span("reward x", attributes={"art.rollout.id": "task-1", "art.reward": 1.0}))
-    kinship.see(SpanBuilder(trace=4).span("reward x", attributes={"art.rollout.id": "task-2", "art.reward": 1.0}))
-    heads = {trace: kinship.head(f"{trace:032x}") for trace in (1, 2, 3, 4, 9)}
+        trace_groups.see(
+            builder.span("reward x", attributes={"art.rollout.id": f"{9:032x}-{7:016x}", "art.reward": 1.0})
+        )
+    trace_groups.see(SpanBuilder(trace=3).span("reward x", attributes={"art.rollout.id": "task-1", "art.reward": 1.0}))
+    trace_groups.see(SpanBuilder(trace=4).span("reward x", attributes={"art.rollout.id": "task-2", "art.reward": 1.0}))
+    heads = {trace: trace_groups.head(f"{trace:032x}") for trace in (1, 2, 3, 4, 9)}
     assert heads == {1: heads[1], 2: heads[1], 9: heads[1], 3: f"{3:032x}", 4: f"{4:032x}"}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from art_otel import rollout_traces
 from art_otel.calls import Message, TokenIds
-from art_otel.conventions.tokens import encode_ids
+from art_otel.conventions.bodies.tokens import encode_ids
 from art_otel.trajectories import Trajectory
 from tests.batches.rollouts import call
 from tests.conversions import RECORDINGS, convert_files, convert_spans

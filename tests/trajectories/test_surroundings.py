@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.conventions import parse_call
-from art_otel.spans import Scope, Span, SpanKey, SpanTree, grow_tree
+from art_otel.spans import Scope, Span, SpanKey, SpanTree, build_tree
 from art_otel.store.rows import store_trajectory
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.room import MOST_HELD, Room, Rooms
-from art_otel.trajectories.step_data import StepData
-from art_otel.trajectories.surroundings import Surroundings
+from art_otel.trajectories.calls.ancestry import Ancestry
+from art_otel.trajectories.calls.step_data import StepData
+from art_otel.trajectories.limits import MAX_HELD, Budget, Budgets
 from tests.batches.test_peer_errors import operations
 
 
@@ -124,13 +124,13 @@ def test_the_calls_of_a_step_share_what_it_says_and_its_text():
 
 def test_a_call_without_room_for_what_its_step_says_has_its_own_and_names_the_other():
     step, *calls = steps_with_calls().spans
-    said, room = StepData(), Room(len("boardxo") + 1 + 100)
-    rooms = Rooms(prompts=Room(0), steps=room, names=Room(0), held=Room(MOST_HELD))
+    said, budget = StepData(), Budget(len("boardxo") + 1 + 100)
+    budgets = Budgets(prompts=Budget(0), steps=budget, names=Budget(0), held=Budget(MAX_HELD))
     alone, adding = (
         parse_call(calls[0], ()),
         parse_call(steps_with_calls(**{"art.env_state": '{"turn": 2}'}).spans[3], ()),
     )
-    found = [said.add_to(call, step, rooms) for call in (alone, adding, adding, alone)]
+    found = [said.add_to(call, step, budgets) for call in (alone, adding, adding, alone)]
     assert [call.env_state for call in found] == [
         {"board": "xo"},
         {"board": "xo", "turn": 2},
@@ -150,7 +150,7 @@ def trees(draw) -> tuple[SpanTree, set[SpanKey]]:
         above = None if parent == 0 else f"{parent if parent < number else 99:016x}"
         times = {"start_ns": draw(st.integers(0, 5)), "end_ns": 9}
         spans.append(Span(trace_id="1" * 32, span_id=f"{number:016x}", parent_span_id=above, name="x", **times))
-    return grow_tree(spans), draw(st.sets(st.sampled_from([span.key for span in spans])))
+    return build_tree(spans), draw(st.sets(st.sampled_from([span.key for span in spans])))
 
 
 def above_within_rollout(key: SpanKey, tree: SpanTree, rollouts: set[SpanKey]) -> list[SpanKey]:
@@ -165,9 +165,9 @@ def above_within_rollout(key: SpanKey, tree: SpanTree, rollouts: set[SpanKey]) -
 @given(trees())
 def test_what_is_beside_a_span_is_below_its_parent_in_its_rollout(drawn):
     tree, rollouts = drawn
-    surroundings = Surroundings(tree, {}, rollouts)
+    ancestry = Ancestry(tree, {}, rollouts)
     for inner in tree.spans:
         parent = tree.parents.get(inner)
         for other in tree.spans:
             below = parent is None or parent in above_within_rollout(other, tree, rollouts)
-            assert (surroundings.beside(other).start in surroundings.beside(inner)) == below
+            assert (ancestry.beside(other).start in ancestry.beside(inner)) == below

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import count, pairwise
 
+from art_otel.trajectories.token_drift import messages_differ
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -11,7 +12,6 @@ from msgspec import structs
 from art_otel.calls import InferenceCall, Message, TokenIds
 from art_otel.testing import trajectories
 from art_otel.trajectories import MessageDrift, Trajectory, token_histories
-from art_otel.trajectories.token_drift import messages_differ
 from tests.trajectories.token_calls import asked, call, choice, runs, trajectory_of
 
 FIRST = call(1, "hi", [1], choice("a", [2]))

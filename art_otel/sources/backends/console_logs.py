@@ -58,7 +58,7 @@ LOGS: Final = Spelling(
 
 
 def read_log(found: Found, records: PlainRecords) -> Iterator[Record]:
-    """The log record in one object, or the Damage that says why there is none."""
+    """The log record in one object, or the Quarantined that says why there is none."""
     try:
         message = _message(decode_object(LOGS.decoder, found.data))
     except Refused as problem:

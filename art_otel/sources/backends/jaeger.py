@@ -35,7 +35,7 @@ from art_otel.sources.json_text.scan import object_end, object_keys
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch, scope_of
 from art_otel.sources.refusals import Refused
-from art_otel.spans import Damage, Resource
+from art_otel.spans import Quarantined, Resource
 
 _PROCESSES: Final = re.compile(rb'"processes"\s*+:\s*+(?=\{)')
 _OWN_TAGS: Final = frozenset({"internal.span.format", "w3c.tracestate"})
@@ -111,8 +111,8 @@ def _processes_in(trace: bytes) -> bytes:
     return trace[match.end() : end] if match and end else b""
 
 
-def _resources(processes: bytes, found: Found, records: PlainRecords) -> tuple[dict[str, Resource], list[Damage]]:
-    """The resources of a trace by process, with a partial Damage for what cannot be read of them."""
+def _resources(processes: bytes, found: Found, records: PlainRecords) -> tuple[dict[str, Resource], list[Quarantined]]:
+    """The resources of a trace by process, with a partial Quarantined for what cannot be read of them."""
     if not processes:
         return {}, []
     try:
@@ -120,14 +120,14 @@ def _resources(processes: bytes, found: Found, records: PlainRecords) -> tuple[d
     except Refused as problem:
         return {}, [Refused(problem.reason, "processes", problem.detail).damage(found.place, partial=True)]
     resources: dict[str, Resource] = {}
-    damages: list[Damage] = []
+    damages: list[Quarantined] = []
     for name, process in decoded.items():
         resources[name], partly = _resource(process, found.place, records)
         damages += partly
     return resources, damages
 
 
-def _resource(process: jaeger.Process, place: str, records: PlainRecords) -> tuple[Resource, tuple[Damage, ...]]:
+def _resource(process: jaeger.Process, place: str, records: PlainRecords) -> tuple[Resource, tuple[Quarantined, ...]]:
     service = {"service.name": process.service_name} if process.service_name else {}
     try:
         attributes = {**service, **jaeger.values_of(process.tags)}

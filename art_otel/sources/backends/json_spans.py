@@ -1,7 +1,7 @@
-"""Spans that a store writes as JSON objects of its own: from the bytes of a dump to Span and Damage.
+"""Spans that a store writes as JSON objects of its own: from the bytes of a dump to Span and Quarantined.
 
-Invariant: a bad object is one Damage and costs no other. What is lost of the list around them (its end, or text that
-is no JSON) is one Damage of kind "unknown".
+Invariant: a bad object is one Quarantined and costs no other. What is lost of the list around them (its end, or text that
+is no JSON) is one Quarantined of kind "unknown".
 """
 
 import codecs
@@ -25,7 +25,7 @@ from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.json_records import hex_id
 from art_otel.sources.otlp.records import Batch
 from art_otel.sources.refusals import Ids, Refused
-from art_otel.spans import Damage
+from art_otel.spans import Quarantined
 
 Message = TypeVar("Message")
 
@@ -89,13 +89,13 @@ def read_each(
 ) -> Iterator[Record]:
     """What `read` makes of every object of a dump that holds nothing but lists of them."""
     for found in _objects(stream, reading, frame):
-        if isinstance(found, Damage):
+        if isinstance(found, Quarantined):
             yield found
         else:
             yield from without_large_values(read(found), len(found.data), found.place, reading.limits)
 
 
-def _objects(stream: io.BufferedIOBase, reading: Reading, frame: Frame) -> Iterator[Found | Damage]:
+def _objects(stream: io.BufferedIOBase, reading: Reading, frame: Frame) -> Iterator[Found | Quarantined]:
     opened, broken, noisy = 0, False, False
     for piece in read_objects(stream, frame, reading.limits.max_message_bytes):
         place = f"{reading.path}:{piece.line}"
@@ -117,7 +117,7 @@ def _objects(stream: io.BufferedIOBase, reading: Reading, frame: Frame) -> Itera
 def read_span(
     found: Found, records: PlainRecords, spelling: Spelling[Message], build: Build[Message]
 ) -> Iterator[Record]:
-    """The span in one object, with its partial Damages, or the Damage that says why there is none."""
+    """The span in one object, with its partial Damages, or the Quarantined that says why there is none."""
     try:
         span, batch = build(decode_object(spelling.decoder, found.data), found.place)
     except Refused as problem:
@@ -139,7 +139,7 @@ def read_spans(
 def read_broken(
     found: Found, records: PlainRecords, spelling: Spelling[Message], build: Build[Message], problem: Refused | None
 ) -> Iterator[Record]:
-    """The spans inside an object that did not decode because of `problem`, which is a Damage if no span explains it.
+    """The spans inside an object that did not decode because of `problem`, which is a Quarantined if no span explains it.
 
     The problem is None when something else has explained it already.
     """
@@ -152,7 +152,7 @@ def read_broken(
         if frame.may_be_record(piece.data, 0, len(piece.data)):
             at = Found(data=piece.data, place=found.place)
             for record in read_span(at, records, spelling, build):
-                problem = None if isinstance(record, Damage) else problem
+                problem = None if isinstance(record, Quarantined) else problem
                 yield record
     if problem is not None:
         yield problem.damage(found.place)
@@ -181,8 +181,8 @@ def decode_sound(decoder: msgspec.json.Decoder[Message], data: bytes) -> Message
         raise json_problem(data) or Refused("bad field", fault_path(str(error)), str(error)) from error
 
 
-def too_long(place: str) -> Damage:
-    """The Damage of an object that is not held in memory."""
+def too_long(place: str) -> Quarantined:
+    """The Quarantined of an object that is not held in memory."""
     problem = f"the object is longer than the limit; {advice('max_message_bytes')}"
     return Refused("over a limit", detail=problem).damage(place)
 

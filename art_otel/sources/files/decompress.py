@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from art_otel.sources.files.bounded_read import read_up_to
 from art_otel.sources.limits import advice
-from art_otel.spans import DamageReason
+from art_otel.spans import QuarantineReason
 
 CHUNK_BYTES: Final = 64 << 10
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -30,7 +30,7 @@ Fill: TypeAlias = Callable[[memoryview], int]
 class Failure(NamedTuple):
     """What could not be read of a stream; `place` is inside the file, empty for its end."""
 
-    reason: DamageReason
+    reason: QuarantineReason
     detail: str
     place: str = ""
 

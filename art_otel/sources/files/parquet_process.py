@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, cast
 from art_otel.errors import SourceError
 from art_otel.sources.files.decompress import Fail, Failure
 from art_otel.sources.limits import advice
-from art_otel.spans import DamageReason
+from art_otel.spans import QuarantineReason
 
 UNREADABLE: Final = "unreadable"
 OUT_OF_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate memory")
@@ -84,7 +84,7 @@ class ParquetProcess(io.RawIOBase):
                 what_to_do = "export it unencrypted" if "encrypted" in detail else "is it cut off? export it again"
                 raise SourceError(f"{self._name}: cannot be read as Parquet ({detail}); {what_to_do}")
             if reason in ("over a limit", "torn"):
-                self._fail(Failure(cast(DamageReason, reason), _advised(reason, detail), place))
+                self._fail(Failure(cast(QuarantineReason, reason), _advised(reason, detail), place))
         if code:
             reason = "over a limit" if any(mark in line for line in lines for mark in OUT_OF_MEMORY) else "torn"
             detail = f"the process that read the Parquet file ended with {code}: {lines[-1:]}"

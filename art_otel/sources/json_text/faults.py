@@ -1,4 +1,4 @@
-"""What is wrong with a piece of JSON, as a reason of Damage and the path to the fault.
+"""What is wrong with a piece of JSON, as a reason of Quarantined and the path to the fault.
 
 Invariant: nothing here raises for any bytes, and a piece that is sound JSON in UTF-8 has no fault.
 """

@@ -1,7 +1,7 @@
 """Checksum: a line of OTLP JSON that says its own, as our spool writes them.
 
 Invariant: a line without one is taken as it is; of a line that differs from its checksum no span is trusted, and each
-becomes a Damage that names it as far as it can be read.
+becomes a Quarantined that names it as far as it can be read.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 
 from art_otel.sources.format import Record
 from art_otel.sources.refusals import Refused
-from art_otel.spans import Damage, Span
+from art_otel.spans import Quarantined, Span
 
 _CHECKSUM: Final = re.compile(rb',"crc32":"([0-9a-f]{8})"\}\s*\Z')
 _TAIL: Final = 24
@@ -35,7 +35,7 @@ def is_altered(line: bytes | memoryview) -> bool:
     return zlib.crc32(b"}", zlib.crc32(body)) != int(found[1], 16)
 
 
-def distrusted(records: Iterable[Record], place: str) -> Iterator[Damage]:
+def distrusted(records: Iterable[Record], place: str) -> Iterator[Quarantined]:
     """The records of an altered line, none of which can be trusted."""
     refused = Refused("bad checksum", detail="the line was altered after it was written")
     found = False
@@ -44,7 +44,7 @@ def distrusted(records: Iterable[Record], place: str) -> Iterator[Damage]:
         ids = (record.trace_id, record.span_id)
         yield (
             record
-            if isinstance(record, Damage)
+            if isinstance(record, Quarantined)
             else refused.damage(place, "span" if isinstance(record, Span) else "log", ids)
         )
     if not found:

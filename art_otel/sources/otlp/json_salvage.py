@@ -1,7 +1,7 @@
 """Salvage of an OTLP JSON request that did not decode: its records one by one, with their resource and scope.
 
-Invariant: a record that is sound alone is kept, a bad one is one Damage, and what is unexplained when every record is
-cut out (a torn tail, rubbish) is exactly one Damage of kind "unknown".
+Invariant: a record that is sound alone is kept, a bad one is one Quarantined, and what is unexplained when every record is
+cut out (a torn tail, rubbish) is exactly one Quarantined of kind "unknown".
 """
 
 import bisect
@@ -20,7 +20,7 @@ from art_otel.sources.otlp.json_records import JsonRecords
 from art_otel.sources.otlp.json_scan import Cut, Scan, scan_request
 from art_otel.sources.otlp.records import Batch, scope_of
 from art_otel.sources.refusals import NO_IDS, Ids, Refused, attribute_path
-from art_otel.spans import Damage, Resource, Scope
+from art_otel.spans import Quarantined, Resource, Scope
 
 _Message = TypeVar("_Message", bound=otlp.Message)
 
@@ -76,7 +76,7 @@ _LOG: Final = msgspec.json.Decoder(otlp.LogRecord, strict=False)
 
 
 def salvage_request(data: bytes, place: str, records: JsonRecords) -> Iterator[Record]:
-    """Every record of one request that can still be read, and a Damage for each that cannot."""
+    """Every record of one request that can still be read, and a Quarantined for each that cannot."""
     salvage = _Salvage(data, place, records, scan_request(data))
     yield from salvage.shared()
     yield from salvage.records()
@@ -109,8 +109,8 @@ class _Salvage:
         """Whether a record was no JSON, so that the scan may have gone astray in it."""
         return bool(self._broken)
 
-    def shared(self) -> Iterator[Damage]:
-        """Decode resources and scopes; one that is bad is a partial Damage and its records do without it."""
+    def shared(self) -> Iterator[Quarantined]:
+        """Decode resources and scopes; one that is bad is a partial Quarantined and its records do without it."""
         for number, cut in self.scan.resources.items():
             if cut.torn:
                 continue
@@ -184,7 +184,7 @@ class _Salvage:
             records = self._record(near._replace(role=role), data)
         except Refused:
             return ()
-        return () if any(isinstance(record, Damage) and not record.partial for record in records) else records
+        return () if any(isinstance(record, Quarantined) and not record.partial for record in records) else records
 
     def _record(self, cut: Cut, data: bytes | memoryview) -> tuple[Record, ...]:
         batch = Batch(
@@ -200,7 +200,7 @@ class _Salvage:
         """The ids of a record that cannot be decoded, as far as its first `traceId` and `spanId` are good."""
         return self._read.known_ids(_first_id(_TRACE_ID, data), _first_id(_SPAN_ID, data))
 
-    def _inside(self, what: str, problem: Refused) -> Damage:
+    def _inside(self, what: str, problem: Refused) -> Quarantined:
         where = f"{what}.{problem.where}" if problem.where else what
         return Refused(problem.reason, where, problem.detail).damage(self._place, partial=True)
 

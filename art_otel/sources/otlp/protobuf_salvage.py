@@ -1,7 +1,7 @@
 """Salvage of an OTLP protobuf request that did not decode: its records one by one, with their resource and scope.
 
-Invariant: as for JSON, a record that is sound alone is kept, a bad one is one Damage, and what no record explains (a
-torn tail, rubbish) is exactly one Damage of kind "unknown".
+Invariant: as for JSON, a record that is sound alone is kept, a bad one is one Quarantined, and what no record explains (a
+torn tail, rubbish) is exactly one Quarantined of kind "unknown".
 """
 
 from collections.abc import Generator, Iterator
@@ -14,7 +14,7 @@ from art_otel.sources.otlp.protobuf_walk import FIRST, SECOND, Signal, Walk, kno
 from art_otel.sources.otlp.protobuf_wire import Field
 from art_otel.sources.otlp.records import Batch, scope_of
 from art_otel.sources.refusals import NO_IDS, Ids, Refused
-from art_otel.spans import Damage, Resource, Scope
+from art_otel.spans import Quarantined, Resource, Scope
 
 if TYPE_CHECKING:
     from art_otel.sources.otlp import messages as otlp
@@ -60,8 +60,8 @@ class _Salvage:
             for record in self.walk.inside(scoped, SECOND):
                 yield from self._record(record, Batch(place=self._place, resource=resource, scope=scope))
 
-    def _shared(self, field: Field, name: MessageName) -> Generator[Damage, None, object]:
-        """What records share; when it is bad it is a partial Damage and its records do without it."""
+    def _shared(self, field: Field, name: MessageName) -> Generator[Quarantined, None, object]:
+        """What records share; when it is bad it is a partial Quarantined and its records do without it."""
         if not field.whole:
             return None
         try:

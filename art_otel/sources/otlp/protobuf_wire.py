@@ -17,7 +17,7 @@ _MAX_VARINT_BYTES: Final = 10
 _SIZES: Final = {FIXED64: 8, FIXED32: 4}
 
 
-class Malformed(Exception):  # noqa: N818 # it becomes a Damage and is no error of the program
+class Malformed(Exception):  # noqa: N818 # it becomes a Quarantined and is no error of the program
     """The bytes are not in the wire format. `torn` says that they only end too early."""
 
     def __init__(self, problem: str, *, torn: bool = False) -> None:

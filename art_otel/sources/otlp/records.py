@@ -1,7 +1,7 @@
-"""OTLP's data model: a decoded message becomes a Span, a LogRecord or a Damage, the same from every encoding.
+"""OTLP's data model: a decoded message becomes a Span, a LogRecord or a Quarantined, the same from every encoding.
 
 Invariant: what leaves here holds what `art_otel.spans` promises (good ids, finite numbers, ordered times), and each
-message gives exactly one record or one whole Damage; what was lost of a record that is kept is a partial Damage.
+message gives exactly one record or one whole Quarantined; what was lost of a record that is kept is a partial Quarantined.
 
 Source of the format: opentelemetry-proto, `trace.proto`, `logs.proto`, `common.proto`, version 1.
 """
@@ -27,10 +27,10 @@ from art_otel.sources.refusals import (
     partial_damages,
 )
 from art_otel.spans import (
-    Damage,
     Event,
     Link,
     LogRecord,
+    Quarantined,
     Resource,
     Scope,
     Span,
@@ -115,8 +115,8 @@ class Records(ABC):
                 for log_record in scoped.log_records or ():
                     yield from self.log_record(log_record, batch)
 
-    def resource(self, message: otlp.Resource | None, place: str) -> tuple[Resource, tuple[Damage, ...]]:
-        """The resource of a batch, with a partial Damage for what cannot be read of it."""
+    def resource(self, message: otlp.Resource | None, place: str) -> tuple[Resource, tuple[Quarantined, ...]]:
+        """The resource of a batch, with a partial Quarantined for what cannot be read of it."""
         if message is None:
             return Resource(), ()
         losses = Losses()
@@ -127,7 +127,7 @@ class Records(ABC):
         return Resource(attributes=attributes), tuple(partial_damages(losses, place))
 
     def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
-        """One span, with a partial Damage for each reason for which something of it was lost."""
+        """One span, with a partial Quarantined for each reason for which something of it was lost."""
         losses = Losses()
         try:
             span = self._span(message, batch, losses)

@@ -1,7 +1,7 @@
 """Answer: the body of a response as attributes of the call's span.
 
 Invariant: what is written is what the server sent: ids and logprobs are those of the choice they stand beside, and what
-is no list of ids or logprobs is left out. `art_otel.conventions.own` reads it back.
+is no list of ids or logprobs is left out. `art_otel.conventions.dialects.art` reads it back.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.conventions import values
-from art_otel.conventions.genai import RESPONSE_ID
-from art_otel.conventions.tokens import choice_tokens, encode_ids, encode_logprobs, parse_ids, parse_logprobs
+from art_otel.conventions.attributes import values
+from art_otel.conventions.bodies.tokens import choice_tokens, encode_ids, encode_logprobs, parse_ids, parse_logprobs
+from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 from art_otel.tracing.capture.joining import place_of

@@ -15,8 +15,8 @@ from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, StatusCode
 
 from art_otel import attributes as names
-from art_otel.conventions.genai import INPUT_MESSAGES
-from art_otel.conventions.own import lost_input, misreads_input
+from art_otel.conventions.dialects.art import lost_input, misreads_input
+from art_otel.conventions.dialects.genai import INPUT_MESSAGES
 from art_otel.spans import Attributes
 from art_otel.tracing.capture.answer import answer_attributes, failure
 from art_otel.tracing.capture.exchange import RAW_HEADER, Options, Response

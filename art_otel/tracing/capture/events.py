@@ -8,7 +8,7 @@ Source of the format: https://platform.openai.com/docs/api-reference/responses-s
 
 from typing import Final
 
-from art_otel.conventions import values
+from art_otel.conventions.attributes import values
 from art_otel.spans import Value
 from art_otel.tracing.capture.joining import join, objects, whole
 

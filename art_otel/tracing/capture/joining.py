@@ -5,7 +5,7 @@ Invariant: pieces are joined in the order they came, in time linear in their siz
 
 from typing import Final, cast
 
-from art_otel.conventions import values
+from art_otel.conventions.attributes import values
 from art_otel.spans import Value
 
 _TEXTS: Final = frozenset({"content", "text", "refusal", "reasoning", "reasoning_content", "arguments", "input"})

@@ -23,7 +23,7 @@ from art_otel.tracing.capture.promise import Arguments, last_promise, promise
 from art_otel.tracing.guest import Guest, say_once
 
 _PACKAGE: Final = "opentelemetry.instrumentation.openai"
-_MOST_CHOICES: Final = 1024
+_MAX_CHOICES: Final = 1024
 _UNGIVEN: Final = ("Omit", "NotGiven")
 _PROMISING: Final = ("_sanitize_sentinel_values", "_set_request_attributes", "should_send_prompts")
 """What is used of its wrappers for the Responses API; since 0.49.6."""
@@ -148,7 +148,7 @@ def _forgive(module: ModuleType, patches: Patches) -> None:
 
 def _make_room(item: Any, choices: list[Any]) -> None:  # noqa: ANN401 # as OpenLLMetry
     last = max((choice.index for choice in item.choices or ()), default=-1)
-    missing = range(len(choices), min(last, _MOST_CHOICES) + 1)
+    missing = range(len(choices), min(last, _MAX_CHOICES) + 1)
     choices += [{"index": index, "message": {"content": "", "role": ""}} for index in missing]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind
 
-from art_otel.conventions.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
+from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.tracing.capture.call import (
     CAPTURING,
     CapturedCall,

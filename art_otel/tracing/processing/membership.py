@@ -25,7 +25,7 @@ Key: TypeAlias = tuple[int, int]
 _REMEMBERED: Final = 20_000
 """Spans that do not run here, whose late children still find their rollout."""
 
-_MOST_RUNNING: Final = 100_000
+_MAX_RUNNING: Final = 100_000
 """Spans that an app starts and never ends must not fill its memory; the oldest are forgotten."""
 
 
@@ -69,7 +69,7 @@ class Membership:
         else:
             known.rollout, known.outer, known.is_root = declared, around, True
         self._running[key_of(span)] = known
-        while len(self._running) > _MOST_RUNNING:
+        while len(self._running) > _MAX_RUNNING:
             self._running.popitem(last=False)
         return known
 

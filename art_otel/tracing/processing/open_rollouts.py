@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 NAME: Final = "live"
 
-_MOST_COUNTED: Final = 100_000
+_MAX_COUNTED: Final = 100_000
 """Rollouts that are only counted. The processor remembers no more running spans than that, so no root of more ends."""
 
 
@@ -246,7 +246,7 @@ class OpenRollouts:
             self._bytes -= rollout.size
             rollout.lines, rollout.size, rollout.forgotten = [], 0, True
             self._place(rollout_id, rollout)
-            while len(self._counted) > _MOST_COUNTED:
+            while len(self._counted) > _MAX_COUNTED:
                 self._drop(next(iter(self._counted)))
         self._tell(rollout_id, because)
 
@@ -274,14 +274,14 @@ def _first(*places: dict[str, None]) -> str:
 
 def _build(rollout_id: str, lines: list[bytes]) -> "Trajectory | None":
     from art_otel.sources import FileAccount, Limits, Reading, read_lines_of  # noqa: PLC0415 # only who asks reads
-    from art_otel.spans import Damage, Span  # noqa: PLC0415
+    from art_otel.spans import Quarantined, Span  # noqa: PLC0415
     from art_otel.trajectories import SpanGroup, build_trajectories  # noqa: PLC0415
 
     reading = Reading(path=NAME, limits=Limits(), account=FileAccount())
     records = list(read_lines_of(lines, reading))
     group = SpanGroup(
         spans=[record for record in records if isinstance(record, Span)],
-        damages=[record for record in records if isinstance(record, Damage)],
+        damages=[record for record in records if isinstance(record, Quarantined)],
     )
     found = build_trajectories(group).trajectories
     return next((trajectory for trajectory in found if trajectory.rollout_id == rollout_id), None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from art_otel.conventions.repeats import Repeats
+from art_otel.conventions.caches.prefix_cache import PrefixCache
 from art_otel.tracing.redaction import json_text
 from art_otel.tracing.redaction.marks import Marks
 from art_otel.tracing.redaction.patterns import SecretPattern
@@ -49,7 +49,7 @@ class Texts:
         self._patterns = tuple(patterns)
         self._hook = hook
         self._told = False
-        self._clean: Repeats[str, None] = Repeats()
+        self._clean: PrefixCache[str, None] = PrefixCache()
         self._marks = Marks([pattern for pattern in patterns if pattern.marks])
         self._unmarked = tuple(pattern for pattern in patterns if not pattern.marks)
         self.reads_all = hook is not None or bool(self._unmarked)

@@ -23,7 +23,7 @@ from art_otel.tracing.rollouts.gathering import Gathering, with_gathering
 from art_otel.tracing.rollouts.recorder import Recorder
 from art_otel.tracing.rollouts.running import RunningTrajectory
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.completeness import MISSING_ROOT
+from art_otel.trajectories.accounting.completeness import MISSING_ROOT
 
 Work: TypeAlias = Awaitable[object] | Callable[[], object]
 """What is called `fn(args)` of a decorated async function, or a call without arguments as `partial(fn, args)`."""

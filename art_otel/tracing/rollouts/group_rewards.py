@@ -22,7 +22,7 @@ from art_otel.tracing.rollouts import scalars
 from art_otel.tracing.rollouts.place import Place, Target, place_of
 from art_otel.tracing.rollouts.rewards import give
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
-from art_otel.trajectories.rewards import with_rewards
+from art_otel.trajectories.rewards.attribution import with_rewards
 
 Group: TypeAlias = TrajectoryGroup | Iterable[Trajectory]
 Values: TypeAlias = Sequence[float | None]

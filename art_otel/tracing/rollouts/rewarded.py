@@ -9,8 +9,7 @@ from art_otel import attributes
 from art_otel.tracing.guest import say_once
 from art_otel.tracing.rollouts import scalars
 from art_otel.tracing.rollouts.forks import is_inherited
-from art_otel.trajectories.standing import standing, worth
-from art_otel.trajectories.trajectory import Reward
+from art_otel.trajectories import Reward, aggregate, effective_rewards
 
 
 class Rewarded:
@@ -25,7 +24,7 @@ class Rewarded:
     @property
     def reward(self) -> float | None:
         """What it is worth so far; None while nobody said. What is no finite number is refused, with a warning."""
-        return worth(self._given)
+        return aggregate(self._given)
 
     @reward.setter
     def reward(self, value: float) -> None:
@@ -41,7 +40,7 @@ class Rewarded:
     def note_given(self, value: float, comparison: str | None = None) -> None:
         """An event on its span gave it this reward, which goes before an earlier assigned one."""
         now = Reward(name=attributes.REWARD, value=value, comparison=comparison, source="evaluation", time_ns=0)
-        self._given, self._assigned = standing((*self._given, now)), False
+        self._given, self._assigned = effective_rewards((*self._given, now)), False
 
     def settle(self) -> None:
         """It ends: write what is known only now."""

@@ -14,8 +14,7 @@ from art_otel.batches.plan import Worth
 from art_otel.exporting import Notes, policy_number, unrewarded
 from art_otel.spans import Value
 from art_otel.store.art import art_metadata
-from art_otel.trajectories import History, Trajectory, histories
-from art_otel.trajectories.policy_versions import first_and_last_known
+from art_otel.trajectories import History, Trajectory, first_and_last_known, histories
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.messages import art_choice
 

@@ -1,6 +1,6 @@
 """Content: what a message says, as text or as ATIF's content parts.
 
-Invariant: ATIF knows text, and images and audio of some MIME types that lie at a URL or in a file. Recorded bytes
+Invariant: ATIF knows text, and images and audio of some MIME types that lie at a URL or in a file. Recording bytes
 become files beside the document; a part that ATIF has no words for is handed back and never dropped.
 
 Source: `harbor.models.trajectories.content` of Harbor 0.25.0.

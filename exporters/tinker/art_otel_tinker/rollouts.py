@@ -19,9 +19,7 @@ import msgspec
 
 from art_otel.batches.shelf import Shelf
 from art_otel.exporting import NULL_REWARD, Credited, Folder, Notes, policy_number, unrewarded
-from art_otel.trajectories import Trajectory
-from art_otel.trajectories.policy_versions import first_and_last_known
-from art_otel.trajectories.standing import worth
+from art_otel.trajectories import Trajectory, first_and_last_known
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.steps import FINAL_REWARD, step_records
 
@@ -133,7 +131,7 @@ def _record(trajectory: Trajectory, place: JsonObject, *, traces: bool) -> JsonO
 def _final_reward(trajectory: Trajectory, steps: list[JsonObject], total: float) -> float | None:
     """What was given as such, which is exact, else the rest."""
     whole = (one for one in trajectory.rewards if one.target is None and one.step is None)
-    named = worth(one for one in whole if one.name == FINAL_REWARD)
+    named = aggregate(one for one in whole if one.name == FINAL_REWARD)
     if named is not None:
         return named
     rest = total - sum(step["reward"] or 0.0 for step in steps)

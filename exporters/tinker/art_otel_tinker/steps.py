@@ -8,8 +8,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from art_otel.calls import InferenceCall
 from art_otel.spans import Value
-from art_otel.trajectories import Reward, RolloutTrace, Trajectory, rollout_traces
-from art_otel.trajectories.standing import worth
+from art_otel.trajectories import Reward, RolloutTrace, Trajectory, aggregate, rollout_traces
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -49,9 +48,9 @@ def call_rewards(trajectory: Trajectory) -> list[float | None]:
             of_call.setdefault(one.target, []).append(one)
         elif one.step is not None and one.target_kind is None:
             of_step.setdefault(one.step, []).append(one)
-    found = [worth(of_call.get(call.span_id, ())) for call in trajectory.calls]
+    found = [aggregate(of_call.get(call.span_id, ())) for call in trajectory.calls]
     for step, given in of_step.items():
-        value = worth(given)
+        value = aggregate(given)
         if step in ends and value is not None:
             found[ends[step]] = value + (found[ends[step]] or 0.0)
     return found

@@ -16,8 +16,7 @@ from art_otel.batches.gathering import Gatherer, Lengths
 from art_otel.batches.report import BatchReport
 from art_otel.batches.sequences import Sequence as TokenSequence
 from art_otel.exporting import Credited, Notes, policy_number
-from art_otel.trajectories import CompletionSpan, Trajectory
-from art_otel.trajectories.policy_versions import version_of
+from art_otel.trajectories import CompletionSpan, Trajectory, version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
 

@@ -76,7 +76,7 @@ def test_what_nobody_waits_for_goes_first(app_with):
 
 
 def test_rollouts_that_are_counted_are_bounded(app_with, monkeypatch):
-    monkeypatch.setattr(open_rollouts, "_MOST_COUNTED", 3)
+    monkeypatch.setattr(open_rollouts, "_MAX_COUNTED", 3)
     app = app_with(max_rollouts=1)
     ids = [f"r{number}" for number in range(10)]
     for rollout_id in ids:

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
 from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
-from art_otel.spans import Damage, Span
+from art_otel.spans import Quarantined, Span
 from art_otel.tracing.processing.span_lines import SpanLines
 
 VALUES = st.recursive(
@@ -71,7 +71,7 @@ def test_everything_of_a_span_comes_back():
 def test_hostile_values_cost_themselves_only(value):
     records = read(span_with({"bad": value, "good": "kept"}))
     (span,) = [record for record in records if isinstance(record, Span)] or [None]
-    whole = [record for record in records if isinstance(record, Damage) and not record.partial]
+    whole = [record for record in records if isinstance(record, Quarantined) and not record.partial]
     assert span is None or span.attributes["good"] == "kept"
     assert (span is None) == bool(whole)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.sources import FileAccount, find_inputs, read_file
-from art_otel.spans import Damage, Span
+from art_otel.spans import Quarantined, Span
 from art_otel.tracing.processing import spool as module
 from art_otel.tracing.processing.queued_spool import QueuedSpool
 from art_otel.tracing.processing.spool import Spool
@@ -217,7 +217,7 @@ def test_a_torn_tail_costs_itself_only(tmp_path):
     (path,) = (tmp_path / "spool").iterdir()
     path.write_bytes(path.read_bytes()[:-30])
     records = list(read_file(find_inputs([path])[0], FileAccount()))
-    assert sum(isinstance(record, Span) for record in records) + sum(isinstance(r, Damage) for r in records) == 8
+    assert sum(isinstance(record, Span) for record in records) + sum(isinstance(r, Quarantined) for r in records) == 8
 
 
 def test_the_queue_never_waits_and_counts_what_it_drops(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlag
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import parse_call
-from art_otel.conventions.tokens import encode_ids, encode_logprobs
+from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.sources import FileAccount, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.tracing.processing import span_parts

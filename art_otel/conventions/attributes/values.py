@@ -1,0 +1,138 @@
+"""Values: what a foreign attribute promised, narrowed to it, or None.
+
+Invariant: the narrowing functions never raise and never guess: what is not the promised thing is None. Numbers and
+booleans are also accepted as text, because some stores (ClickHouse's `map<string, string>`) keep no types. `decode`
+and `sound` raise ParseError, so that their caller can say which attribute was bad.
+"""
+
+import base64
+import json
+import math
+from typing import Final, cast
+
+import msgspec
+
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+MAX_DEPTH: Final = 64
+"""Values nested deeper are refused: what reads or writes them later must not run out of stack."""
+
+_DECODER: Final = msgspec.json.Decoder()
+
+
+def text(value: Value) -> str | None:
+    """A text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def number(value: Value) -> float | None:
+    """A finite number, also as text. Booleans are no numbers."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    if isinstance(value, str) and "_" in value:
+        return None
+    try:
+        converted = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return converted if math.isfinite(converted) else None
+
+
+def integer(value: Value) -> int | None:
+    """A whole number of at most 64 bits, also as text."""
+    if type(value) is int:
+        return value if is_int64(value) else None
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 20:
+        value = int(value)  # not by way of a float, which has 53 bits
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if is_int64(value) else None
+    converted = number(value)
+    return int(converted) if converted is not None and converted.is_integer() and is_int64(converted) else None
+
+
+def is_int64(value: float) -> bool:
+    """Whether a whole number has at most 64 bits. A range would be walked through for an int of the app's own type."""
+    return -(2**63) <= value < 2**63
+
+
+def flag(value: Value) -> bool | None:
+    """A boolean, also as text."""
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None
+
+
+def mapping(value: Value) -> dict[str, Value] | None:
+    """An object."""
+    return cast("dict[str, Value]", value) if isinstance(value, dict) else None  # as a text, which costs nothing
+
+
+def items(value: Value) -> list[Value] | None:
+    """A list."""
+    if isinstance(value, tuple):
+        return list(cast("tuple[Value, ...]", value))
+    return cast("list[Value]", value) if isinstance(value, list) else None
+
+
+def strings(value: Value) -> tuple[str, ...]:
+    """The texts of a list, also of one written as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value, _ = decode(value)
+        except ParseError:
+            return ()
+    return tuple(item for item in items(value) or () if isinstance(item, str))
+
+
+def looks_like_json(value: str) -> bool:
+    """Whether a text starts as a JSON object or list does."""
+    return value.lstrip()[:1] in ("{", "[")
+
+
+def decode(json_text: str) -> tuple[Value, bool]:
+    """The value of a JSON text, and whether it was read whole.
+
+    What msgspec refuses gets a second chance: NaN and Infinity become None, lone surrogates U+FFFD. Raises ParseError
+    for text that is no JSON or, on that second chance, nested deeper than MAX_DEPTH.
+    """
+    try:
+        return _DECODER.decode(json_text), True
+    except (ValueError, RecursionError):
+        pass
+    try:
+        lenient: Value = json.loads(json_text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise ParseError("", f"is not JSON ({error})") from None
+    kept = json_safe(lenient)
+    return kept, kept == lenient
+
+
+def json_safe(value: Value, depth: int = MAX_DEPTH) -> Value:
+    """The value as any JSON writer takes it: finite numbers of 64 bits, valid text, bytes as base64.
+
+    Raises ParseError when it is nested deeper than `depth`.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, int):
+        return value if is_int64(value) else number(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if depth == 0:
+        raise ParseError("", f"is nested deeper than {MAX_DEPTH}")
+    fields = mapping(value)
+    if fields is not None:
+        return {str(json_safe(str(name))): json_safe(inner, depth - 1) for name, inner in fields.items()}
+    return [json_safe(inner, depth - 1) for inner in items(value) or ()]
+
+
+def write_json(value: Value) -> str:
+    """A value as compact JSON with sorted names: equal values give equal text. Raises ParseError as `sound` does."""
+    return msgspec.json.encode(json_safe(value), order="deterministic").decode()

@@ -1,0 +1,61 @@
+"""Finish reasons in OpenAI's words: stop, length, tool_calls, content_filter.
+
+Invariant: a word that nobody defined stays as it was, and an unknown reason is None. `error` is none to finish: the
+call failed.
+"""
+
+from typing import Final
+
+from art_otel.conventions.attributes import values
+from art_otel.spans import Value
+
+BROKEN: Final = "error"
+"""What is written instead of a reason when a stream broke."""
+
+_RESPONSE_IDS: Final = "resp_"
+"""How ids of the Responses API begin; of OpenAI and of the servers that offer it."""
+
+_WORDS: Final = {
+    "tool_call": "tool_calls",
+    "tool-call": "tool_calls",
+    "tool-calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "completed": "stop",
+    "safety": "content_filter",
+    "content-filter": "content_filter",
+    "unknown": None,
+    "finish_reason_unspecified": None,
+}
+
+
+def finish_reason(value: Value) -> str | None:
+    """The reason in OpenAI's word for it."""
+    recorded = values.text(value)
+    if recorded is None:
+        return None
+    word = recorded.lower()
+    return _WORDS.get(word, word)
+
+
+def is_response(response_id: str | None) -> bool:
+    """Whether the id is one of the Responses API."""
+    return response_id is not None and response_id.startswith(_RESPONSE_IDS)
+
+
+def completed_reason(*, tool_calls: bool) -> str:
+    """The reason of a Responses API response that was completed."""
+    return "tool_calls" if tool_calls else "stop"
+
+
+def response_finish_reason(response: dict[str, Value], *, tool_calls: bool) -> str | None:
+    """The reason of a Responses API response, which has a status (and details when incomplete) instead of one."""
+    status = response.get("status")
+    if status == "completed":
+        return completed_reason(tool_calls=tool_calls)
+    if status == "incomplete":
+        return finish_reason((values.mapping(response.get("incomplete_details")) or {}).get("reason"))
+    return None

@@ -1,0 +1,107 @@
+"""Messages: a recorded message list in any dialect -> Message records.
+
+Invariant: a list is read whole or not at all (ParseError), because a prompt with a hole in it would teach the wrong
+thing. A prompt that goes on with an earlier one shares its messages, and each message's JSON is parsed once.
+"""
+
+from functools import lru_cache
+from itertools import chain, groupby
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Message
+from art_otel.conventions.attributes import values
+from art_otel.conventions.bodies.message import join, messages_of
+from art_otel.conventions.caches.plain_messages import plain_messages
+from art_otel.conventions.caches.prefix_cache import Prefix, PrefixCache
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+REMEMBERED: Final = 4096
+REMEMBERED_BYTES: Final = 16_384
+"""Longer messages are parsed anew: they are few, and remembering them would hold too much memory."""
+
+_RAW_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_BLANKS: Final = " \t\r\n"
+_LISTS: Final[PrefixCache[str, tuple[Message, ...]]] = PrefixCache()
+"""JSON lists without their closing bracket."""
+
+
+def parse(value: Value) -> tuple[Message, ...]:
+    """The messages of a list of objects. Raises ParseError when it is no list, or one entry is no message."""
+    entries = values.items(value)
+    if entries is None:
+        raise ParseError("", "is no list of messages")
+    return tuple(chain.from_iterable(messages_of(entry) for entry in entries))
+
+
+def from_json(json_text: str) -> tuple[Message, ...] | None:
+    """The messages of a JSON text; None when msgspec refuses it. Raises ParseError as `parse` does."""
+    earlier = _LISTS.find(json_text)
+    if earlier is not None:
+        rest = json_text[earlier.length :].lstrip(_BLANKS)
+        if rest == "]":
+            return earlier.known
+        added = _added(rest)
+        if added:
+            return _kept(json_text, earlier.known + added, earlier)
+    found = _entries(json_text)
+    return _kept(json_text, found, None) if found else found
+
+
+def _kept(
+    json_text: str, found: tuple[Message, ...], earlier: Prefix[str, tuple[Message, ...]] | None
+) -> tuple[Message, ...]:
+    if json_text.endswith("]"):
+        _LISTS.keep(json_text, found, end=len(json_text) - 1, earlier=earlier)
+    return found
+
+
+def _added(rest: str) -> tuple[Message, ...] | None:
+    """The messages of the rest of a list, which begins behind one of its entries."""
+    if not rest.startswith(","):
+        return None
+    added = f"[{rest[1:]}"
+    return plain_messages(added) or _entries(added)
+
+
+def _entries(json_text: str) -> tuple[Message, ...] | None:
+    try:
+        entries = _RAW_LIST.decode(json_text)
+        return tuple(chain.from_iterable(_message(bytes(entry)) for entry in entries))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _message(json_text: bytes) -> tuple[Message, ...]:
+    return _remembered(json_text) if len(json_text) <= REMEMBERED_BYTES else _parsed(json_text)
+
+
+def _parsed(json_text: bytes) -> tuple[Message, ...]:
+    return messages_of(msgspec.json.decode(json_text))
+
+
+_remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
+
+
+def coalesce(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Adjacent assistant messages as one, which is what was sampled where an API records one item a message."""
+    done: list[Message] = []
+    for is_sampled, adjacent in groupby(messages, key=_is_assistants):
+        run = list(adjacent)
+        done += [join(run)] if is_sampled else run
+    return tuple(done)
+
+
+def _is_assistants(message: Message) -> bool:
+    return message.role == "assistant"
+
+
+def with_instructions(
+    instructions: tuple[Message, ...], messages: tuple[Message, ...] | None
+) -> tuple[Message, ...] | None:
+    """A prompt led by its system instructions, unless it starts with them already."""
+    if messages is None or messages[: len(instructions)] == instructions:
+        return messages
+    return instructions + messages

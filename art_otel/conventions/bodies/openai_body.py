@@ -1,0 +1,284 @@
+"""Payload: the JSON bodies of a request to an OpenAI-compatible API and of its response.
+
+Invariant: what stands in such a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
+of the server. Chat Completions, Completions and Responses are told apart by their fields; Anthropic's messages are read
+too. A body of another shape gives no facts.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies import messages
+from art_otel.conventions.bodies.echo import is_echo, leaves_prompt_out, sampled_tokens
+from art_otel.conventions.bodies.finish import finish_reason, response_finish_reason
+from art_otel.conventions.bodies.message import Draft, messages_of
+from art_otel.conventions.bodies.messages import coalesce, with_instructions
+from art_otel.conventions.bodies.operations import TEXT_COMPLETION
+from art_otel.conventions.bodies.tokens import choice_tokens, parse_ids, parse_logprobs
+from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.facts import CallFacts
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+TokensOf: TypeAlias = Callable[[dict[str, Value]], tuple[Value, Value]]
+"""Finds the ids and the logprobs in a choice of OpenAI's JSON."""
+
+_NO_PARAMETERS: Final = frozenset(
+    {"model", "messages", "input", "instructions", "prompt", "system", "tools", "functions", "stream"}
+    | {"previous_response_id"}
+)
+
+MAX_CHOICES: Final = 1 << 16
+"""Far more than any server samples for one request; each becomes a turn, which takes many times its bytes."""
+
+
+def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
+    """What a request body, found in attribute `name`, tells; None when it is no request for a completion."""
+    prompt, several = _prompt(body.get("prompt"))
+    asked = _input_messages(body) if prompt is None else prompt
+    model = values.text(body.get("model"))
+    if asked is None and model is None and "prompt" not in body:
+        return None
+    parameters = read_parameters(reader, name, body)
+    if several is not None:
+        parameters["prompt"] = reader.kept(name, several)
+    return CallFacts(
+        operation_name=TEXT_COMPLETION if "prompt" in body else None if asked is None else "chat",
+        previous_response_id=values.text(body.get("previous_response_id")),
+        request_model=model,
+        parameters=parameters,
+        tools=() if asked is not None and not _names_tools(body) else read_tools(reader, name, body),
+        input_messages=asked,
+        prompt_token_ids=_prompt_ids(body.get("prompt")),
+        stream=values.flag(body.get("stream")),
+    )
+
+
+def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) -> dict[str, Value]:
+    """The parameters of a request body in its own words, without those that are null."""
+    kept = {key: reader.kept(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
+    """The tools of a request body, also as the older `functions`; None when it names none."""
+    if not _names_tools(body):
+        return None
+    try:
+        return parse_tools(body.get("tools") if body.get("tools") is not None else body["functions"])
+    except ParseError:
+        reader.mark_invalid(name)
+        return None
+
+
+def _names_tools(body: dict[str, Value]) -> bool:
+    return body.get("tools") is not None or body.get("functions") is not None
+
+
+def read_response(
+    reader: AttributeReader, name: str, body: dict[str, Value], request: dict[str, Value] | None = None
+) -> CallFacts | None:
+    """What a response body, found in attribute `name`, tells; None when it has no completion.
+
+    Of the request that it answers it has to be known whether it has its prompt echoed.
+    """
+    try:
+        choices = _choices(reader, name, body, request or {})
+    except ParseError:
+        reader.mark_invalid(name)
+        choices = None
+    else:
+        if choices is None:
+            return None
+    return CallFacts(
+        operation_name=TEXT_COMPLETION if body.get("object") == TEXT_COMPLETION else None,
+        response_id=values.text(body.get("id")),
+        previous_response_id=values.text(body.get("previous_response_id")),
+        response_model=values.text(body.get("model")),
+        choices=choices,
+        prompt_token_ids=_server_prompt_ids(reader, name, body),
+        usage=read_usage(values.mapping(body.get("usage")) or {}),
+    )
+
+
+def read_choices(
+    reader: AttributeReader, name: str, value: Value, tokens_of: TokensOf = choice_tokens
+) -> tuple[Choice, ...]:
+    """The choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
+    entries = values.items(value) or [None]
+    if len(entries) > MAX_CHOICES:
+        raise ParseError("", f"has more than {MAX_CHOICES} choices")
+    recorded = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
+    telling = [(position, fields) for position, fields in recorded if fields is None or _says(fields)]
+    found = [_choice(reader, name, position, fields, tokens_of) for position, fields in telling or recorded[:1]]
+    if len({choice.index for choice in found}) < len(found):
+        found = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(found)]
+    return tuple(sorted(found, key=lambda choice: choice.index))
+
+
+def _says(choice: dict[str, Value]) -> bool:
+    """Whether a choice tells anything but its number."""
+    return any(value is not None for name, value in choice.items() if name != "index")
+
+
+def read_usage(usage: dict[str, Value]) -> Usage | None:
+    """The token counts of a response body."""
+    prompt = values.mapping(usage.get("prompt_tokens_details") or usage.get("input_tokens_details")) or {}
+    completion = values.mapping(usage.get("completion_tokens_details") or usage.get("output_tokens_details")) or {}
+    counts = AttributeReader(usage)
+    found = Usage(
+        input_tokens=counts.integer("prompt_tokens", "input_tokens"),
+        output_tokens=counts.integer("completion_tokens", "output_tokens"),
+        total_tokens=counts.integer("total_tokens"),
+        cached_tokens=values.integer(prompt.get("cached_tokens", usage.get("cache_read_input_tokens"))),
+        reasoning_tokens=values.integer(completion.get("reasoning_tokens")),
+    )
+    return None if found == Usage() else found
+
+
+def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:
+    asked = body.get("input")
+    if isinstance(asked, str):
+        found: tuple[Message, ...] | None = (Message(role="user", content=asked),)
+    elif asked is not None:
+        listed = _message_list(asked)
+        found = None if listed is None else coalesce(listed)
+    else:
+        found = _message_list(body.get("messages"))
+    return with_instructions(system_messages(body.get("instructions") or body.get("system")), found)
+
+
+def _message_list(value: Value) -> tuple[Message, ...] | None:
+    """The messages; None for a list in a framework's own words (LangChain writes a list of lists)."""
+    try:
+        return messages.from_json(bytes(value).decode()) if isinstance(value, msgspec.Raw) else messages.parse(value)
+    except ParseError:
+        return None
+
+
+def system_messages(instructions: Value) -> tuple[Message, ...]:
+    """Instructions given beside the messages, as the system message that stands before them.
+
+    Raises nothing: what is no content at all is no instruction.
+    """
+    draft = Draft()
+    try:
+        draft.add_recorded(instructions)
+        message = draft.message(role="system")
+    except ParseError:
+        return ()
+    return (message,) if message.content or message.parts else ()
+
+
+def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
+    """The prompt of Completions as messages, and the prompts themselves when one request has several.
+
+    No prompt of several stands before all choices, so then the messages are unknown.
+    """
+    if isinstance(prompt, str):
+        return (Message(role="user", content=prompt),), None
+    prompts = values.items(prompt) or []
+    if len(prompts) == 1 and isinstance(prompts[0], str):
+        return (Message(role="user", content=prompts[0]),), None
+    several = len(prompts) > 1 and all(isinstance(one, (str, list)) for one in prompts)
+    return None, prompts if several else None
+
+
+def _prompt_ids(prompt: Value) -> TokenIds | None:
+    """The ids of a prompt of Completions that was given as ids."""
+    prompts = values.items(prompt) or []
+    try:
+        return parse_ids(prompts[0] if len(prompts) == 1 and values.items(prompts[0]) else prompts) if prompts else None
+    except ParseError:
+        return None
+
+
+def _choices(
+    reader: AttributeReader, name: str, body: dict[str, Value], request: dict[str, Value]
+) -> tuple[Choice, ...] | None:
+    if "choices" in body:
+        listed = _with_ids(body["choices"], body.get("response_token_ids"))
+        return read_choices(reader, name, listed, _tokens_after(body, request) if is_echo(request) else choice_tokens)
+    if "output" in body:
+        output = coalesce(
+            tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
+        )
+        reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))
+        return tuple(Choice(index=0, message=message, finish_reason=reason) for message in output[:1])
+    if body.get("role") == "assistant" and "content" in body:
+        reason = finish_reason(body.get("stop_reason"))
+        return tuple(Choice(index=0, message=message, finish_reason=reason) for message in messages_of(body)[-1:])
+    return None
+
+
+def _with_ids(choices: Value, ids: Value) -> Value:
+    """The choices with the ids that Agent Lightning's vLLM writes beside them, a list a choice."""
+    listed, beside = values.items(choices), values.items(ids)
+    if not listed or not beside or len(listed) != len(beside):
+        return choices
+    known = [values.mapping(choice) or {} for choice in listed]
+    return [{"token_ids": found, **choice} for choice, found in zip(known, beside, strict=True)]
+
+
+def _tokens_after(body: dict[str, Value], request: dict[str, Value]) -> TokensOf:
+    """How the tokens of a choice are found that begins with the prompt, as those of Chat do not."""
+    asked = _prompt_ids(request.get("prompt"))
+
+    def tokens_of(choice: dict[str, Value]) -> tuple[Value, Value]:
+        if "text" not in choice:
+            return choice_tokens(choice)
+        told = values.items(choice.get("prompt_token_ids")) or values.items(body.get("prompt_token_ids"))
+        before = told or (None if asked is None else asked.tolist())
+        return sampled_tokens(choice, before, is_left_out=leaves_prompt_out(request))
+
+    return tokens_of
+
+
+def _choice(
+    reader: AttributeReader, name: str, position: int, fields: dict[str, Value] | None, tokens_of: TokensOf
+) -> Choice:
+    if fields is None:
+        raise ParseError("", "is no list of choices")
+    recorded = fields.get("message")
+    recorded = {"content": fields.get("text")} if recorded is None else recorded
+    index = values.integer(fields.get("index"))
+    ids, logprobs = read_tokens(reader, name, *tokens_of(fields))
+    return Choice(
+        index=position if index is None or index < 0 else index,
+        message=messages_of(recorded, role="assistant")[-1],
+        finish_reason=finish_reason(fields.get("finish_reason")),
+        token_ids=ids,
+        logprobs=logprobs,
+    )
+
+
+def read_tokens(
+    reader: AttributeReader, name: str, ids: Value, logprobs: Value
+) -> tuple[TokenIds | None, Logprobs | None]:
+    """The ids and logprobs of a choice; unknown, and attribute `name` cut, where they are not what they must be."""
+    known_ids = known_logprobs = None
+    try:
+        known_ids = None if ids is None else parse_ids(ids)
+        known_logprobs = None if logprobs is None else parse_logprobs(logprobs)
+    except ParseError:
+        reader.mark_invalid(name)
+    if known_ids is not None and known_logprobs is not None and len(known_ids) != len(known_logprobs):
+        reader.mark_invalid(name)
+        known_logprobs = None
+    return known_ids, known_logprobs
+
+
+def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value]) -> TokenIds | None:
+    """The `prompt_token_ids` of vLLM: of the response (Chat) or of each choice (Completions), if all are equal."""
+    listed = values.items(body.get("choices")) or ()
+    places = [body, *(fields for entry in listed if (fields := values.mapping(entry)))]
+    found = [place["prompt_token_ids"] for place in places if place.get("prompt_token_ids") is not None]
+    if not found or any(ids != found[0] for ids in found):
+        return None
+    ids, _ = read_tokens(reader, name, found[0], None)
+    return ids

@@ -1,0 +1,80 @@
+"""Parts: the content parts of a message that are not text, in one spelling.
+
+Invariant: an image is `{"type": "image", "url" | "data", "mime_type", …}` whether OpenAI's `image_url` or
+`input_image`, GenAI's `uri`, `blob` or `file`, Anthropic's `source` or OpenInference's `message_content.image` recorded
+it; likewise for audio, video and files. A part of an unknown type stays as it was.
+"""
+
+import base64
+import re
+from typing import Final
+
+from art_otel.conventions.attributes import values
+from art_otel.spans import Value
+
+_MODALITIES: Final = {
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "audio": "audio",
+    "input_audio": "audio",
+    "video": "video",
+    "video_url": "video",
+    "file": "file",
+    "input_file": "file",
+    "document": "file",
+    "blob": "file",
+    "uri": "file",
+}
+_NESTED: Final = ("image_url", "image", "input_audio", "audio", "video_url", "file", "source")
+_DATA_URL: Final = re.compile(r"data:([^;,]+)?(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+
+
+def canonical(part: dict[str, Value]) -> dict[str, Value]:
+    """A part that is no text, reasoning, tool call or answer. Raises ParseError when it is nested too deep."""
+    modality = _MODALITIES.get(str(part.get("type")))
+    if modality is None:
+        return {str(name): values.json_safe(value) for name, value in part.items()}
+    fields = _flat(part)
+    return {"type": values.text(part.get("modality")) or modality, **_place(fields), **_kept(fields)}
+
+
+def _flat(part: dict[str, Value]) -> dict[str, Value]:
+    """The part with the object or URL below its own name lifted up."""
+    fields = dict(part)
+    for name in _NESTED:
+        inner = fields.pop(name, None)
+        if isinstance(inner, str):
+            fields["url"] = inner
+        else:
+            fields |= values.mapping(inner) or {}
+    return fields
+
+
+def _place(fields: dict[str, Value]) -> dict[str, Value]:
+    """Where the bytes are: a URL, or base64 data with its MIME type."""
+    url = _first(fields, "url", "uri", "file_url")
+    data = _first(fields, "data", "content", "file_data")
+    mime_type = _first(fields, "mime_type", "media_type", "mimeType")
+    if mime_type is None and (audio_format := _first(fields, "format")) is not None:
+        mime_type = f"audio/{audio_format}"
+    inline = next((match for text in (url, data) if text and (match := _DATA_URL.fullmatch(text))), None)
+    if inline is not None:
+        url, data, mime_type = None, inline[2], inline[1] or mime_type
+    found = {"url": url, "data": data, "mime_type": mime_type}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _kept(fields: dict[str, Value]) -> dict[str, Value]:
+    names = ("id", "file_id", "filename", "detail", "transcript")
+    return {name: found for name in names if (found := values.text(fields.get(name))) is not None}
+
+
+def _first(fields: dict[str, Value], *names: str) -> str | None:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        if isinstance(value, str) and value:
+            return value
+    return None

@@ -1,0 +1,167 @@
+"""Tokens: token ids and logprobs as attributes and in a server's JSON.
+
+Invariant: ids are whole numbers from 0 to 2**31 - 1 and logprobs are finite, one an id; anything else is a ParseError.
+As an attribute they are text, `i4:<count>:<base64 of little-endian int32>` and `f4:<count>:<base64 of float32>`,
+because backends lose bytes attributes and an int list costs four times as much. docs/spec/attributes.md owns it.
+"""
+
+import base64
+import math
+import struct
+from typing import Final, cast
+
+import msgspec
+
+from art_otel.calls import Logprobs, TokenIds
+from art_otel.conventions.attributes import values
+from art_otel.conventions.caches.prefix_cache import PrefixCache
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+_ID_PREFIX: Final = "token_id:"
+_GROUP: Final = 4
+_GROUP_BYTES: Final = 3
+"""Base64 writes three bytes as four characters."""
+
+_IDS: Final[PrefixCache[str, bytes]] = PrefixCache()
+"""Whole groups of base64 and the bytes that begin with theirs: a prompt's ids go on with those before it."""
+
+
+def encode_ids(ids: TokenIds) -> str:
+    """Token ids as an attribute's text."""
+    return f"i4:{len(ids)}:{base64.b64encode(ids.data).decode()}"
+
+
+def encode_logprobs(logprobs: Logprobs) -> str:
+    """Logprobs as an attribute's text."""
+    return f"f4:{len(logprobs)}:{base64.b64encode(logprobs.data).decode()}"
+
+
+def decode_ids(value: Value) -> TokenIds:
+    """Token ids from an attribute's text. Raises ParseError when it was cut or is something else."""
+    data = _unpacked("i4", value)
+    _check_signs(data)
+    return TokenIds(data)
+
+
+def decode_prompt_ids(value: Value) -> TokenIds:
+    """As `decode_ids`, for ids of which most stood in the prompt before."""
+    start = value.find(":", 3) + 1 if isinstance(value, str) else 0
+    earlier = _IDS.find(value, start) if start and value.startswith("i4:") else None
+    if earlier is None:
+        length = 0
+        data = _unpacked("i4", value)
+        _check_signs(data)
+    else:
+        length = earlier.length
+        groups = length // _GROUP * _GROUP_BYTES
+        data = b"".join((memoryview(earlier.known)[:groups], _from_base64(value[start + length :])))
+        _check_count(data, value[3 : start - 1])
+        _check_signs(data, groups - groups % 4)
+    whole = len(value) - start - _GROUP  # the last group may be padded, so no longer text has it
+    if whole > length:
+        _IDS.keep(value, data, start=start, end=start + whole, earlier=earlier)
+    return TokenIds(data)
+
+
+def decode_logprobs(value: Value) -> Logprobs:
+    """Logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
+    return _checked_logprobs(Logprobs(_unpacked("f4", value)))
+
+
+def parse_ids(value: Value) -> TokenIds:
+    """Token ids from a list of whole numbers. Raises ParseError for anything else."""
+    try:
+        numbers = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
+        data = struct.pack(f"<{len(numbers)}i", *numbers)
+    except msgspec.ValidationError:
+        raise ParseError("", "is no list of token ids") from None
+    except struct.error:
+        raise ParseError("", "has a token id that is no int32") from None
+    _check_signs(data)
+    return TokenIds(data)
+
+
+def parse_logprobs(value: Value) -> Logprobs:
+    """Logprobs from a list of numbers. Raises ParseError for anything else."""
+    numbers = values.items(value)
+    if numbers is None or not set(map(type, numbers)) <= {int, float}:
+        raise ParseError("", "is no list of logprobs")
+    try:
+        return _checked_logprobs(cast(Logprobs, Logprobs.of(numbers)))
+    except OverflowError:
+        raise ParseError("", "has a logprob that is no float32") from None
+
+
+def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
+    """The lists of ids and of logprobs in a choice of OpenAI's JSON, None where there is none.
+
+    Ids are vLLM's `token_ids`, which LiteLLM puts into `provider_specific_fields`, or the tokens themselves when all
+    are `token_id:<n>` (vLLM's `return_tokens_as_token_ids`). Logprobs are Chat's `logprobs.content` or
+    Completions' `token_logprobs`.
+    """
+    logprobs = values.mapping(choice.get("logprobs")) or {}
+    content = values.items(logprobs.get("content"))
+    if content is not None:
+        entries = [values.mapping(entry) or {} for entry in content]
+        tokens, found = [entry.get("token") for entry in entries], [entry.get("logprob") for entry in entries]
+    else:
+        tokens, found = values.items(logprobs.get("tokens")), values.items(logprobs.get("token_logprobs"))
+    ids = told_ids(choice)
+    return (_spelled_out(tokens) if ids is None else ids), found
+
+
+def told_ids(choice: dict[str, Value]) -> Value:
+    """The list of ids in a choice of OpenAI's JSON, None where at most its tokens spell them."""
+    ids = choice.get("token_ids")
+    return (values.mapping(choice.get("provider_specific_fields")) or {}).get("token_ids") if ids is None else ids
+
+
+def _spelled_out(tokens: list[Value] | None) -> list[int] | None:
+    """The ids of tokens that are all written `token_id:<n>`."""
+    ids: list[int] = []
+    for token in tokens or ():
+        if not isinstance(token, str) or not token.startswith(_ID_PREFIX):
+            return None
+        digits = token[len(_ID_PREFIX) :]
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+            return None
+        ids.append(int(digits))
+    return ids or None
+
+
+def _unpacked(kind: str, value: Value) -> bytes:
+    """The numbers of a packed text. Raises ParseError for any other value."""
+    parts = value.split(":", 2) if isinstance(value, str) else ()
+    if len(parts) != 3 or parts[0] != kind:
+        raise ParseError("", f"is no text {kind}:<count>:<base64>")
+    data = _from_base64(parts[2])
+    _check_count(data, parts[1])
+    return data
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return msgspec.convert(text, bytes)  # several times as fast as base64, and as strict
+    except msgspec.ValidationError:
+        raise ParseError("", "is no base64") from None
+
+
+def _check_count(data: bytes, count: str) -> None:
+    """Raises ParseError unless these are as many numbers as the text says."""
+    if len(data) % 4 or str(len(data) // 4) != count:
+        raise ParseError("", f"holds another count of numbers than {count:.20}")
+
+
+def _check_signs(data: bytes, start: int = 0) -> None:
+    """Raises ParseError when an id from byte `start` on is negative."""
+    if not data[start + 3 :: 4].isascii():  # the highest byte of a little-endian int32 has its sign, as ASCII has none
+        raise ParseError("", "has a negative token id")
+
+
+def _checked_logprobs(logprobs: Logprobs) -> Logprobs:
+    highest = logprobs.data[3::4]  # bytes: NaN, the infinities and what is near them have all bits set in theirs
+    is_high = b"\x7f" in highest or b"\xff" in highest
+    if is_high and not math.isfinite(sum(logprobs)):  # of float32 no finite numbers add up to infinity
+        raise ParseError("", "has a logprob that is not finite")
+    return logprobs

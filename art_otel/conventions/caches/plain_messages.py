@@ -1,0 +1,56 @@
+"""PlainMessage: a message of a role and one text, as most are, decoded at once.
+
+Invariant: whatever is decoded here gives the very message that `message.messages_of` makes of it; everything else is
+left to that. Read are GenAI's messages of one text part and messages whose content is a text.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from art_otel.calls import Message
+from art_otel.conventions.bodies.message import ROLES
+from art_otel.spans import Value
+
+
+class _TextPart(msgspec.Struct, gc=False):
+    type: Literal["text"]  # as a tag of the struct it could be left out
+    content: str
+
+
+class PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What stands in the JSON."""
+
+    role: Annotated[str, Meta(min_length=1)]
+    parts: Annotated[tuple[_TextPart, ...], Meta(max_length=1)] | None = None
+    content: str | None = None
+    finish_reason: Value = None
+
+
+_LIST: Final = msgspec.json.Decoder(tuple[PlainMessage, ...])
+
+
+def decode_plain(json_text: str) -> list[tuple[Message, Value]] | None:
+    """The messages of a JSON list and their finish reasons; None when it is none, or has others than plain ones.
+
+    One in which nothing was said may be no plain message.
+    """
+    try:
+        recorded = _LIST.decode(json_text)
+    except (ValueError, RecursionError):
+        return None
+    found: list[tuple[Message, Value]] = []
+    for plain in recorded:
+        parts, role = plain.parts, plain.role
+        said = parts[0].content if parts else plain.content
+        if said is None:
+            return None
+        found.append((Message(role=ROLES.get(role, role), content=said), plain.finish_reason))
+    return found
+
+
+def plain_messages(json_text: str) -> tuple[Message, ...] | None:
+    """As `decode_plain`, without finish reasons; None also for an empty list."""
+    found = decode_plain(json_text)
+    return tuple([message for message, _ in found]) if found else None

@@ -1,0 +1,85 @@
+"""Agent Lightning: the tokens that its tracer adds to spans of AgentOps, OpenLLMetry and LiteLLM.
+
+https://github.com/microsoft/agent-lightning (0.1 to 0.3, `agentlightning/instrumentation`): `prompt_token_ids` and
+`response_token_ids`, lists of ids, and `logprobs.content`, JSON text of what OpenAI calls so. Invariant: what stands
+here came from the server's response and is exact. It is of the first choice; of further ones nobody kept the tokens.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Logprobs, TokenIds
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.openai_body import read_tokens
+from art_otel.conventions.bodies.tokens import choice_tokens
+from art_otel.conventions.facts import UNSAID, CallFacts
+from art_otel.conventions.recording import Recording
+from art_otel.spans import Value
+
+CONVENTION: Final = "agentlightning"
+
+PROMPT_IDS: Final = "prompt_token_ids"
+RESPONSE_IDS: Final = "response_token_ids"
+LOGPROBS: Final = "logprobs.content"
+
+
+_FIRST: Final = Choice(index=0, message=UNSAID)
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether any of the names is one that is read here."""
+    return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
+
+
+def read(recorded: Recording, known: CallFacts) -> CallFacts | None:
+    """What the attributes tell of tokens that is not known yet; None when that is nothing."""
+    reader = recorded.reader()
+    prompt = _ids(reader, PROMPT_IDS) if known.prompt_token_ids is None else None
+    first = next((choice for choice in known.choices or () if choice.index == 0), _FIRST)
+    ids = _sampled_ids(reader) if first.token_ids is None else first.token_ids
+    logprobs = _logprobs(reader, ids) if first.logprobs is None else first.logprobs
+    is_new = ids is not first.token_ids or logprobs is not first.logprobs
+    if prompt is None and not is_new and not reader.cut:
+        return None
+    return CallFacts(
+        conventions=(CONVENTION,),
+        prompt_token_ids=prompt,
+        choices=(msgspec.structs.replace(_FIRST, token_ids=ids, logprobs=logprobs),) if is_new else None,
+        cut=reader.cut,
+    )
+
+
+def _sampled_ids(reader: AttributeReader) -> TokenIds | None:
+    """The ids of the completion, also where logprobs are told of tokens that are spelled as their ids."""
+    if RESPONSE_IDS in reader.attributes:
+        return _ids(reader, RESPONSE_IDS)
+    spelled_out, _ = _content(reader)
+    ids, _ = read_tokens(reader, LOGPROBS, spelled_out, None)
+    return ids
+
+
+def _logprobs(reader: AttributeReader, ids: TokenIds | None) -> Logprobs | None:
+    _, recorded = _content(reader)
+    _, logprobs = read_tokens(reader, LOGPROBS, None, recorded)
+    if ids is not None and logprobs is not None and len(ids) != len(logprobs):
+        reader.mark_invalid(LOGPROBS)
+        return None
+    return logprobs
+
+
+def _content(reader: AttributeReader) -> tuple[Value, Value]:
+    return choice_tokens({"logprobs": {"content": reader.structured(LOGPROBS)}})
+
+
+def _ids(reader: AttributeReader, name: str) -> TokenIds | None:
+    """The ids of an attribute: a list, its JSON text, or a list that holds such a list. An empty one tells nothing."""
+    recorded = reader.structured(name)
+    listed = values.items(recorded)
+    if recorded is None or listed == []:
+        return None
+    nested = values.items(listed[0]) if listed else None
+    ids, _ = read_tokens(reader, name, recorded if nested is None else nested, None)
+    return ids

@@ -1,0 +1,254 @@
+"""OpenTelemetry's GenAI attributes, on the span or on its `gen_ai.client.inference.operation.details` event.
+
+https://github.com/open-telemetry/semantic-conventions-genai (attributes `gen_ai.*`; messages as JSON text on spans, as
+structured values on events). Invariant: both places are read by the same function. Instrumentors parse tool-call
+arguments into objects, so most arguments here are not exact.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Message, Usage
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.finish import finish_reason
+from art_otel.conventions.bodies.message import messages_of
+from art_otel.conventions.bodies.messages import coalesce, with_instructions
+from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
+from art_otel.conventions.bodies.operations import operation
+from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.caches.plain_messages import decode_plain
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recording import Recording
+from art_otel.errors import ParseError
+from art_otel.spans import LogRecord, Span, Value
+
+ATTRIBUTES: Final = "gen_ai"
+DETAILS: Final = "gen_ai.details"
+
+OPERATION_NAME: Final = "gen_ai.operation.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_TYPE: Final = "gen_ai.request.type"
+"""AgentOps' word for the operation."""
+FUNCTIONS: Final = "gen_ai.request.functions."
+"""How the names begin over which AgentOps spreads the tools."""
+RESPONSE_ID: Final = "gen_ai.response.id"
+PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system")
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
+RESPONSES_SPAN: Final = "openai.response"
+API_TYPE: Final = "openai.api.type"
+RESPONSES: Final = "responses"
+
+_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+_TOOLS: Final = "gen_ai.tool.definitions"
+_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+_REQUEST: Final = "gen_ai.request."
+_STREAM: Final = (
+    "gen_ai.is_streaming",
+    "gen_ai.request.is_stream",
+    "gen_ai.request.stream",
+    "gen_ai.request.streaming",
+    "llm.is_streaming",
+)
+_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
+_WHOLE: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
+_NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
+_OPENAI_WORDS: Final = {"stop_sequences": "stop", "choice.count": "n"}
+_USAGE: Final = {
+    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    "total_tokens": ("gen_ai.usage.total_tokens", "llm.usage.total_tokens"),
+    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+}
+"""The attributes of each count of `Usage`."""
+
+
+class _Parameter(msgspec.Struct, frozen=True):
+    """The attribute of a parameter, OpenAI's word for it, and what narrows its value (None: any value will do)."""
+
+    name: str
+    word: str
+    narrow: Callable[[Value], Value] | None
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """Which attributes there are of those that have many names."""
+
+    parameters: tuple[_Parameter, ...]
+    usage: tuple[tuple[str, str], ...]
+    """The counts of `Usage` and their attributes, of which the first of a count wins."""
+    stream: tuple[str, ...]
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether any of the names is one that is read here."""
+    return bool(names.starting("gen_ai.") or names.told(_layout).usage or names.told(_layout).stream)
+
+
+def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+    """What the span's attributes tell; None when that is nothing."""
+    return _facts(recorded.reader(), ATTRIBUTES, responses=is_responses(recorded.span))
+
+
+def read_details(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+    """What the details events tell, which are log records or span events; None when there are none."""
+    span, logs = recorded.span, recorded.logs
+    if not span.events and not logs:
+        return None
+    told = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
+    details = [log for log in logs if event_name(log) == DETAILS_EVENT]
+    told += [{**(values.mapping(log.body) or {}), **log.attributes} for log in details]
+    found = [_facts(AttributeReader(attributes), DETAILS, responses=is_responses(span)) for attributes in told]
+    known = [facts for facts in found if facts is not None]
+    return reduce(merge_facts, known) if known else None
+
+
+def finish_reasons(span: Span) -> tuple[str | None, ...]:
+    """The finish reason of each choice, which the span names even where the messages do not."""
+    recorded = span.attributes.get(_FINISH_REASONS)
+    return () if recorded is None else tuple(map(finish_reason, values.strings(recorded)))
+
+
+def event_name(log: LogRecord) -> str | None:
+    """The event that a log record is; older SDKs kept the name in an attribute."""
+    return log.event_name or values.text(log.attributes.get("event.name"))
+
+
+def is_responses(span: Span) -> bool:
+    """Whether the call went to the Responses API, where one item may be one recorded message."""
+    return span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN
+
+
+def _facts(reader: AttributeReader, convention: str, *, responses: bool) -> CallFacts | None:
+    attributes, layout = reader.attributes, reader.names.told(_layout)
+    get, text = attributes.get, values.text
+    messages = reader.messages(INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
+    if messages is not None and responses:
+        messages = coalesce(messages)
+    named = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
+    operation_name = None if named is None else operation(named)
+    facts = CallFacts(
+        conventions=(convention,),
+        operation_name=operation_name,
+        response_id=text(get(RESPONSE_ID)),
+        provider=text(get(PROVIDERS[0])) or text(get(PROVIDERS[1])),
+        request_model=text(get(REQUEST_MODEL)),
+        response_model=text(get("gen_ai.response.model")),
+        parameters=_parameters(reader, layout.parameters),
+        tools=_tools(reader) if _TOOLS in attributes else None,
+        input_messages=with_instructions(_instructions(reader), messages) if _INSTRUCTIONS in attributes else messages,
+        choices=_choices(reader, responses=responses) if OUTPUT_MESSAGES in attributes else None,
+        usage=_usage(reader, layout.usage) if layout.usage else None,
+        stream=reader.flag(*layout.stream) if layout.stream else None,
+        cut=reader.cut,
+    )
+    if facts.request_model is None and facts == CallFacts(conventions=(convention,), operation_name=operation_name):
+        return None
+    return facts
+
+
+def _layout(names: AttributeNames) -> _Layout:
+    return _Layout(
+        parameters=tuple(
+            _parameter(name)
+            for name in names.starting(_REQUEST)
+            if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS)
+        ),
+        usage=tuple((count, name) for count, several in _USAGE.items() for name in names.among(several)),
+        stream=names.among(_STREAM),
+    )
+
+
+def _parameter(name: str) -> _Parameter:
+    recorded = name.removeprefix(_REQUEST)
+    word = _OPENAI_WORDS.get(recorded, recorded)
+    narrow = values.integer if word in _WHOLE else values.number if word in _NUMBERS else None
+    return _Parameter(name=name, word=word, narrow=narrow)
+
+
+def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
+    value = reader.structured(_INSTRUCTIONS)
+    return system_messages(reader.text(_INSTRUCTIONS) if value is None else value)
+
+
+def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] | None:
+    """A choice a message; for the Responses API one choice, whose items may stand in messages of their own.
+
+    An empty list means that nobody recorded a choice: a call that ended well has one.
+    """
+    text = reader.attributes.get(OUTPUT_MESSAGES)
+    if isinstance(text, str) and not responses and (plain := decode_plain(text)):
+        if len(plain) > MAX_CHOICES:
+            reader.mark_invalid(OUTPUT_MESSAGES)
+            return None
+        return tuple(
+            [
+                Choice(index=index, message=message, finish_reason=finish_reason(reason))
+                for index, (message, reason) in enumerate(plain)
+            ]
+        )
+    value = reader.structured(OUTPUT_MESSAGES)
+    if value is None:
+        return None
+    listed = values.items(value)
+    entries = [value] if listed is None else listed
+    if len(entries) > MAX_CHOICES and not responses:
+        reader.mark_invalid(OUTPUT_MESSAGES)
+        return None
+    try:
+        recorded = [messages_of(entry, role="assistant")[-1] for entry in entries]
+    except ParseError:
+        return None
+    reasons = [finish_reason((values.mapping(entry) or {}).get("finish_reason")) for entry in entries]
+    messages = coalesce(tuple(recorded))[:1] if responses else tuple(recorded)
+    if responses:
+        reasons = [reason for reason in reasons if reason is not None][-1:]
+    return (
+        tuple(
+            Choice(index=index, message=message, finish_reason=reasons[index] if index < len(reasons) else None)
+            for index, message in enumerate(messages)
+        )
+        or None
+    )
+
+
+def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
+    value = reader.attributes.get(_TOOLS)
+    if value is None:
+        return None
+    try:
+        return parse_tools(value)
+    except ParseError:
+        reader.mark_invalid(_TOOLS)
+        return None
+
+
+def _parameters(reader: AttributeReader, recorded: tuple[_Parameter, ...]) -> dict[str, Value]:
+    """`gen_ai.request.*` in OpenAI's words."""
+    found: dict[str, Value] = {}
+    for one in recorded:
+        narrow = one.narrow
+        found[one.word] = reader.json_safe(one.name) if narrow is None else narrow(reader.attributes[one.name])
+    if user := values.text(reader.attributes.get("gen_ai.user")):
+        found["user"] = user
+    schema = found.pop("structured_output_schema", None)
+    if schema is not None:
+        found["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+    if None in found.values():
+        return {word: value for word, value in found.items() if value is not None}
+    return found
+
+
+def _usage(reader: AttributeReader, recorded: tuple[tuple[str, str], ...]) -> Usage | None:
+    found: dict[str, int] = {}
+    for count, name in recorded:
+        if count not in found and (number := values.integer(reader.attributes[name])) is not None:
+            found[count] = number
+    return Usage(**found) if found else None

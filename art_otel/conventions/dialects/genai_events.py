@@ -1,0 +1,155 @@
+"""GenAI's former events, one a message: `gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`.
+
+Span events or log records, the message in the body or in the attributes; the oldest are `gen_ai.content.prompt` and
+`gen_ai.content.completion` with the whole list as JSON text. Invariant: where content capture is off, the events are
+still written, without content; then nothing is known about the messages.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Message
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.finish import finish_reason
+from art_otel.conventions.bodies.message import messages_of, unwrapped
+from art_otel.conventions.dialects.genai import event_name
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.recording import Recording
+from art_otel.errors import ParseError
+from art_otel.spans import Attributes, LogRecord, Span, Value
+
+CONVENTION: Final = "gen_ai.messages"
+
+_ROLES: Final = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
+_CHOICE: Final = "gen_ai.choice"
+_PROMPT: Final = "gen_ai.content.prompt"
+_COMPLETION: Final = "gen_ai.content.completion"
+_NAMES: Final = frozenset({*_ROLES, _CHOICE, _PROMPT, _COMPLETION})
+_BESIDE: Final = ("role", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "audio")
+"""What OpenLLMetry writes beside a choice's message, where OpenAI has it inside."""
+
+_CONTENT: Final = ("content", "parts", "refusal", "reasoning_content", "audio")
+
+
+class _Recorded(msgspec.Struct, frozen=True):
+    """One event, wherever it was recorded."""
+
+    time_ns: int
+    name: str
+    fields: dict[str, Value]
+
+
+def tells_completion(log: LogRecord) -> bool:
+    """Whether the log record is a completion, which belongs to an LLM call only."""
+    return event_name(log) == _CHOICE
+
+
+def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+    """What the events tell; None when there are none."""
+    span, logs = recorded.span, recorded.logs
+    events = _events(span, logs) if span.events or logs else ()
+    if not events:
+        return None
+    cut = (CONVENTION,) if span.dropped_events_count and not logs else ()
+    try:
+        inputs = None if cut else _input_messages(events)
+        choices = _choices(events)
+    except ParseError:
+        return CallFacts(conventions=(CONVENTION,), cut=(CONVENTION,))
+    return CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices, cut=cut)
+
+
+def _events(span: Span, logs: Sequence[LogRecord]) -> list[_Recorded]:
+    """The events in the order of their times. A log record delivered twice is one event."""
+    found = [
+        _Recorded(event.time_ns, event.name, _fields(event.attributes, None))
+        for event in span.events
+        if event.name in _NAMES
+    ]
+    for log in logs:
+        name = event_name(log)
+        if name is not None and name in _NAMES:
+            found.append(_Recorded(log.time_ns, name, _fields(log.attributes, log.body)))
+    found.sort(key=lambda event: event.time_ns)
+    simultaneous = (list(group) for _, group in groupby(found, key=lambda event: event.time_ns))
+    return [event for group in simultaneous for place, event in enumerate(group) if event not in group[:place]]
+
+
+def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
+    """The message of an event: its attributes, the JSON object in `gen_ai.event.content`, its body."""
+    reader = AttributeReader({**attributes, "body": body})
+    content = values.mapping(reader.structured("gen_ai.event.content")) or {}
+    fields = {**attributes, **content, **(values.mapping(reader.structured("body")) or {})}
+    if isinstance(fields.get("tool_calls"), str):
+        fields["tool_calls"] = AttributeReader(fields).structured("tool_calls")
+    return fields
+
+
+def _input_messages(events: Iterable[_Recorded]) -> tuple[Message, ...] | None:
+    found: list[Message] = []
+    for event in events:
+        if event.name == _PROMPT:
+            for entry in _listed(event.fields.get("gen_ai.prompt")):
+                found += messages_of(entry, role="user")
+        elif event.name in _ROLES:
+            if not _captured(event.fields):
+                return None
+            found += messages_of(_message(event.fields), role=_ROLES[event.name])
+    return tuple(found) or None
+
+
+def _choices(events: Iterable[_Recorded]) -> tuple[Choice, ...] | None:
+    found: dict[int, Choice] = {}
+    for event in events:
+        for fields in _listed(event.fields.get("gen_ai.completion")) if event.name == _COMPLETION else [event.fields]:
+            if event.name not in (_CHOICE, _COMPLETION):
+                continue
+            message = _choice_message(fields)
+            if not _captured(message):
+                return None
+            index = values.integer(fields.get("index"))
+            index = len(found) if index is None or index < 0 else index
+            found[index] = Choice(
+                index=index,
+                message=messages_of(message, role="assistant")[-1],
+                finish_reason=finish_reason(fields.get("finish_reason")),
+            )
+    return tuple(found[index] for index in sorted(found)) or None
+
+
+def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
+    """The message of a choice: below `message`, as an object, its JSON text or bare text, or beside the index."""
+    message = fields.get("message")
+    if isinstance(message, str):
+        decoded = AttributeReader(fields).structured("message")
+        message = decoded if values.mapping(decoded) else {"content": decoded or message}
+    inside = values.mapping(message)
+    if not inside:
+        return _message(fields)
+    beside = {name: fields[name] for name in _BESIDE if name in fields}
+    return _message({**beside, **{name: value for name, value in inside.items() if value is not None}})
+
+
+def _message(fields: dict[str, Value]) -> dict[str, Value]:
+    content = fields.get("content")
+    return {**fields, "content": unwrapped(content)} if isinstance(content, str) else fields
+
+
+def _captured(fields: dict[str, Value]) -> bool:
+    """Whether a message was recorded with its content; without, only names of called functions are left."""
+    if any(fields.get(name) is not None for name in _CONTENT):
+        return True
+    calls = [values.mapping(call) or {} for call in values.items(fields.get("tool_calls")) or ()]
+    called = [values.mapping(call.get("function")) or call for call in calls]
+    return any("arguments" in call or "input" in call for call in called)
+
+
+def _listed(value: Value) -> list[dict[str, Value]]:
+    """The messages in the JSON text of an event of the oldest kind, which may be one bare text."""
+    decoded = AttributeReader({"messages": value}).structured("messages")
+    found = values.items(decoded) or [decoded if values.mapping(decoded) else {"content": value}]
+    return [values.mapping(entry) or {"content": entry} for entry in found]

@@ -1,0 +1,73 @@
+"""LiteLLM: the response body that its span `raw_gen_ai_request` repeats beside the request's own span.
+
+https://github.com/BerriAI/litellm (`litellm/integrations/opentelemetry.py`): `llm.<provider>.<field>`, each field a
+number, a text or the text that Python prints of a list or an object. Invariant: what stands here is the server's own
+answer: tool calls with their ids, which the request's span loses, and token ids. The prompt is left to that span.
+"""
+
+import ast
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.openai_body import read_response
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.recording import Recording
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+CONVENTION: Final = "litellm"
+RAW_SPAN: Final = "raw_gen_ai_request"
+"""LiteLLM's child span of a request, which repeats it in the provider's words."""
+
+_FIELD: Final = re.compile(r"llm\.([^.]+)\.(id|object|model|choices|usage|prompt_token_ids|response_token_ids)")
+
+
+def is_response(attributes: Iterable[str]) -> bool:
+    """Whether the attributes of a `raw_gen_ai_request` have a response's choices."""
+    return any(name.startswith("llm.") and name.endswith(".choices") and _FIELD.fullmatch(name) for name in attributes)
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether any of the names is that of a response's choices."""
+    return "choices" in names.told(_fields)
+
+
+def _fields(names: AttributeNames) -> dict[str, str]:
+    """The fields of a response body and their attributes."""
+    return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
+
+
+def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+    """What the response body tells; None on other spans, and when there is none."""
+    reader, fields = recorded.reader(), recorded.names.told(_fields)
+    if recorded.span.name != RAW_SPAN or "choices" not in fields:
+        return None
+    body = {field: _value(reader, name) for field, name in fields.items()}
+    found = read_response(reader, fields["choices"], body) or CallFacts()
+    return msgspec.structs.replace(found, conventions=(CONVENTION,), cut=reader.cut)
+
+
+def _value(reader: AttributeReader, name: str) -> Value:
+    """The value of a field: of a list or an object what Python or JSON wrote, of other text the text."""
+    recorded = reader.attributes[name]
+    if not isinstance(recorded, str) or not values.looks_like_json(recorded):
+        return recorded
+    try:
+        return values.decode(recorded)[0]
+    except ParseError:
+        return _printed(reader, name, recorded)
+
+
+def _printed(reader: AttributeReader, name: str, text: str) -> Value:
+    """The value that Python printed."""
+    try:
+        return values.json_safe(ast.literal_eval(text.strip()))
+    except (ParseError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # all that it raises for text
+        reader.mark_invalid(name)
+        return None

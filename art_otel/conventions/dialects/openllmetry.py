@@ -1,0 +1,220 @@
+"""OpenLLMetry before JSON messages (Traceloop, up to 0.47 or so; such dumps are common).
+
+https://github.com/traceloop/openllmetry: `gen_ai.prompt.<n>.{role,content,tool_calls.<m>.{id,name,arguments}}` and
+`gen_ai.completion.<n>.*`, before that `llm.prompts.<n>.*` and `llm.completions.<n>.*`. Invariant: tool-call arguments
+are text here, so they are exact. Empty content is not written and neither is content that could not be, so a message
+of which only the role is left is unknown.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Message
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.attributes.unflatten import FlatList, flat_list, unflatten
+from art_otel.conventions.bodies.finish import finish_reason
+from art_otel.conventions.bodies.message import is_blank, messages_of, tool_call, unwrapped
+from art_otel.conventions.bodies.operations import operation
+from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.caches.repeated_prompts import RepeatedPrompts, length_of
+from art_otel.conventions.dialects import genai
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.recording import Recording
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+CONVENTION: Final = "openllmetry"
+REQUEST_TYPE: Final = "llm.request.type"
+
+_PROMPTS: Final = ("gen_ai.prompt", "llm.prompts")
+_COMPLETIONS: Final = ("gen_ai.completion", "llm.completions")
+_FUNCTIONS: Final = ("llm.request.functions", genai.FUNCTIONS.removesuffix("."))
+_PREFIXES: Final = ("llm.", *(f"{prefix}." for prefix in (*_PROMPTS, *_COMPLETIONS, *_FUNCTIONS)))
+_PARAMETERS: Final = {
+    "llm.temperature": "temperature",
+    "llm.top_p": "top_p",
+    "llm.top_k": "top_k",
+    "llm.frequency_penalty": "frequency_penalty",
+    "llm.presence_penalty": "presence_penalty",
+    "llm.chat.stop_sequences": "stop",
+    "llm.user": "user",
+    "llm.request.reasoning_effort": "reasoning_effort",
+}
+
+_NO_NUMBERS: Final = ("stop", "user", "reasoning_effort")
+
+_READ: Final = RepeatedPrompts()
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """What the names of a call's attributes tell.
+
+    `parameters` are those there are, each with its word. `chat` is a prompt of which the names alone show that it is
+    whole and of Chat.
+    """
+
+    parameters: tuple[tuple[str, str], ...]
+    has_tools: bool
+    chat: FlatList | None
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether any of the names is one that is read here."""
+    return bool(names.starting(_PREFIXES))
+
+
+def read(recorded: Recording, known: CallFacts) -> CallFacts | None:
+    """What the flattened attributes tell; None when that is nothing."""
+    reader, layout = recorded.reader(), recorded.names.told(_layout)
+    dropped = recorded.span.dropped_attributes_count > 0
+    parameters = {
+        word: reader.json_safe(name) if word in _NO_NUMBERS else values.number(reader.attributes[name])
+        for name, word in layout.parameters
+        if reader.attributes[name] is not None
+    }
+    tools = _tools(reader) if layout.has_tools else None
+    chat = None if dropped else layout.chat
+    prompts = _entries(reader, _PROMPTS) if chat is None else None
+    completions = _entries(reader, _COMPLETIONS)
+    facts = CallFacts(
+        parameters={word: value for word, value in parameters.items() if value is not None},
+        tools=tools,
+        input_messages=_input_messages(reader, prompts, len(completions or ()), dropped=dropped)
+        if chat is None
+        else _chat_messages(reader, chat),
+        choices=_choices(reader, completions, known.choices or (), dropped=dropped),
+    )
+    if facts == CallFacts() and not reader.cut:
+        return None
+    asked = reader.text(REQUEST_TYPE)
+    return msgspec.structs.replace(
+        facts, conventions=(CONVENTION,), operation_name=None if asked is None else operation(asked), cut=reader.cut
+    )
+
+
+def _layout(names: AttributeNames) -> _Layout:
+    return _Layout(
+        parameters=tuple((name, _PARAMETERS[name]) for name in names.among(_PARAMETERS)),
+        has_tools=bool(names.starting(tuple(f"{prefix}." for prefix in _FUNCTIONS))),
+        chat=_chat_prompt(names),
+    )
+
+
+def _chat_prompt(names: AttributeNames) -> FlatList | None:
+    prefix = next((one for one in _PROMPTS if names.starting(f"{one}.")), None)
+    found = None if prefix is None else flat_list(names, prefix)
+    return None if found is None or any("user" in shape for shape in found.shapes) else found
+
+
+def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str, Value]] | None:
+    for prefix in prefixes:
+        entries = unflatten(reader, prefix)
+        if entries is not None:
+            return [values.mapping(entry) or {} for entry in entries]
+    return None
+
+
+def _input_messages(
+    reader: AttributeReader, entries: list[dict[str, Value]] | None, completions: int, *, dropped: bool
+) -> tuple[Message, ...] | None:
+    """The prompt. An entry without a role may have lost it when attributes were dropped, else it is the user's."""
+    if entries is None or not _is_whole(entries, completions):
+        return None
+    return _parsed(reader, entries, role=None if dropped else "user")
+
+
+def _chat_messages(reader: AttributeReader, prompt: FlatList) -> tuple[Message, ...] | None:
+    """The prompt of Chat, of which only what is new is read."""
+    recorded = prompt.values(reader.attributes)
+    count, known, length = _READ.find(recorded)
+    if count not in prompt.counts:
+        count, known, length = 0, (), 0
+    added = prompt.entries(reader.attributes, prompt.counts[count])
+    if not added:
+        return known
+    new = _parsed(reader, added, role="user")
+    if new is None:
+        return None
+    _READ.keep(recorded, known + new, length + sum([length_of(value) for _, value in recorded[count:]]))
+    return known + new
+
+
+def _parsed(
+    reader: AttributeReader, entries: Sequence[dict[str, Value]], role: str | None
+) -> tuple[Message, ...] | None:
+    """The messages of a prompt; None when one cannot be read, or of one only its role is left."""
+    try:
+        found = tuple(chain.from_iterable(messages_of(_message(one), role=role) for one in entries))
+    except ParseError:
+        reader.mark_invalid(_PROMPTS[0])
+        return None
+    return None if any(map(is_blank, found)) else found
+
+
+def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
+    """Whether a prompt of Completions is known: of several prompts or ids only the first was written, under `user`."""
+    given = [entry["user"] for entry in prompts if "user" in entry]
+    return not given or (completions < 2 and all(isinstance(prompt, str) for prompt in given))
+
+
+def _choices(
+    reader: AttributeReader, entries: list[dict[str, Value]] | None, known: Sequence[Choice], *, dropped: bool
+) -> tuple[Choice, ...] | None:
+    """The choices. Role, content and tool calls were written in this order, so tool calls alone may be a rest.
+
+    One of which only its role is left is told only where its tokens are known.
+    """
+    if entries is None:
+        return None
+    try:
+        if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
+            return _called(entries) if len(known) < 2 else None
+        found = [
+            Choice(
+                index=index,
+                message=messages_of(_message(entry), role=None if dropped and "content" not in entry else "assistant")[
+                    -1
+                ],
+                finish_reason=finish_reason(entry.get("finish_reason")),
+            )
+            for index, entry in enumerate(entries)
+        ]
+    except ParseError:
+        reader.mark_invalid(_COMPLETIONS[0])
+        return None
+    blank = [choice.index for choice in found if is_blank(choice.message)]
+    sampled = [choice.index for choice in known if choice.token_ids is not None] if blank else ()
+    return tuple(found) if set(blank).issubset(sampled) else None
+
+
+def _called(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]:
+    """The only choice, of which LiteLLM writes each tool call as if it was a completion."""
+    calls = tuple(tool_call({"function": entry["function_call"]}) for entry in entries)
+    return (Choice(index=0, message=Message(role="assistant", tool_calls=calls)),)
+
+
+def _message(entry: dict[str, Value]) -> dict[str, Value]:
+    """A flattened message in the shape of OpenAI's; the prompt of Completions stood under `user`."""
+    content = entry.get("content", entry.get("user"))
+    return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
+
+
+def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
+    entries = _entries(reader, _FUNCTIONS)
+    if entries is None:
+        return None
+    try:
+        return parse_tools([_function(entry) for entry in entries])
+    except ParseError:
+        reader.mark_invalid(_FUNCTIONS[0])
+        return None
+
+
+def _function(entry: dict[str, Value]) -> dict[str, Value]:
+    """A function whose parameters are JSON text."""
+    return {**entry, "parameters": AttributeReader(entry).structured("parameters")}

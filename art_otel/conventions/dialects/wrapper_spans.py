@@ -1,0 +1,46 @@
+"""Unanswered: LLM spans without an answer that are no request of their own.
+
+Instrumentors of frameworks mark every method of an LLM class (LlamaIndex), or write a stream's answer to a second span
+(Logfire). Invariant: what may have been hidden, dropped or cut is none of these: a call nobody may read stays a call.
+"""
+
+from typing import Final
+
+from art_otel.calls import InferenceCall
+from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
+from art_otel.spans import Attributes, Span
+
+_HIDDEN: Final = "__REDACTED__"
+"""What OpenInference writes in place of content that it was told to hide."""
+
+_REQUEST: Final = '{"messages":'
+"""How a request body begins, and no response."""
+
+_ANSWERED: Final = ("llm.output_messages.", "llm.token_count.")
+
+
+def prepares(attributes: Attributes) -> bool:
+    """Whether a span's output is a request, which another span makes."""
+    output = attributes.get(OUTPUT_VALUE)
+    if not isinstance(output, str) or not output.startswith(_REQUEST):
+        return False
+    return not any(name.startswith(_ANSWERED) for name in attributes)
+
+
+def is_method(span: Span, call: InferenceCall) -> bool:
+    """Whether it shows what some method was given and nothing that a call has."""
+    shown = span.attributes.get(INPUT_VALUE)
+    is_shown = isinstance(shown, str) and shown != _HIDDEN and SPAN_KIND in span.attributes
+    return is_shown and call.input_messages is None and _tells_no_answer(call)
+
+
+def only_asks(span: Span, call: InferenceCall) -> bool:
+    """Whether it tells a prompt, ended well, and tells of no answer."""
+    ended_well = span.end_ns is not None and not call.failed
+    asks = call.input_messages is not None and OUTPUT_VALUE not in span.attributes
+    return ended_well and asks and _tells_no_answer(call)
+
+
+def _tells_no_answer(call: InferenceCall) -> bool:
+    told = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
+    return told == (None,) * len(told) and not call.cut and not call.dropped_attributes

@@ -1,0 +1,79 @@
+"""Quarantined: a piece of a source that could not be read, set aside with its reason instead of being dropped.
+
+Invariant: every piece a source cannot turn into a Span or LogRecord becomes exactly one Quarantined, so that
+spans read = used + ignored + duplicate + quarantined always holds. `reason` comes from the short list below
+and is what reports count by; `path` and `detail` are for the person who looks into it.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from operator import attrgetter
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+QuarantineReason: TypeAlias = Literal[
+    "not JSON",
+    "torn",
+    "not OTLP",
+    "invalid UTF-8",
+    "lone surrogate",
+    "not a finite number",
+    "nested too deep",
+    "bad id",
+    "bad field",
+    "ends before it starts",
+    "cycle of parents",
+    "over a limit",
+    "bad checksum",
+    "bad reward",
+]
+
+Kind: TypeAlias = Literal["span", "log", "unknown"]
+
+MAX_PATH: Final = 1000
+MAX_DETAIL: Final = 300
+
+MAX_LISTED: Final = 1000
+"""How many damages of a conversion are kept by name; all are counted."""
+
+
+class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+    """One quarantined piece.
+
+    `path` names it as far as it is known: `file:line / trace … / span … / attribute`. `trace_id`, `span_id` are
+    those of the damaged record where they could be read, so that its trajectory can say that it misses something.
+    `partial` means the record itself was kept without the damaged value, so it is counted here and not as used.
+    """
+
+    reason: QuarantineReason
+    path: str
+    detail: str = ""
+    kind: Kind = "span"
+    trace_id: str | None = None
+    span_id: str | None = None
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        """Cut what is too long to be read: a name in it may be of any length, and many damages may have it."""
+        if len(self.path) > MAX_PATH:
+            msgspec.structs.force_setattr(self, "path", f"{self.path[:MAX_PATH]}…")
+        if len(self.detail) > MAX_DETAIL:
+            msgspec.structs.force_setattr(self, "detail", f"{self.detail[:MAX_DETAIL]}…")
+
+
+def list_in_order(known: list[Quarantined], more: Iterable[Quarantined]) -> None:
+    """Keep further damages by name, at least those that come first: in whichever order they were found."""
+    known.extend(more)
+    if len(known) > 2 * MAX_LISTED:
+        known[:] = in_order(known)
+
+
+def in_order(damages: Iterable[Quarantined]) -> list[Quarantined]:
+    """The first damages in the order of what they say."""
+    return sorted(damages, key=attrgetter("path", "detail", "reason"))[:MAX_LISTED]
+
+
+def list_quarantined(known: list[Quarantined], more: Iterable[Quarantined]) -> None:
+    """Keep further damages by name, as far as there is budget."""
+    known.extend(islice(more, max(0, MAX_LISTED - len(known))))

@@ -1,0 +1,53 @@
+"""Budget: the bytes that are left for what is said once and repeated by many calls or rewards.
+
+Invariant: a rollout's own budget is all that decides what it repeats, so that it is the same whatever is assembled with
+it; only what its calls hold in memory counts for all together, of which there is budget for more than any sound tree has.
+"""
+
+from typing import Final
+
+import msgspec
+
+MAX_REPEATED: Final = 64 << 20
+"""Bytes that one kind of repeated text may take in a rollout."""
+
+MAX_HELD: Final = 256 << 20
+"""Bytes that what the calls of a tree repeat may take while it is assembled: references, of which prompts are made."""
+
+REFERENCE: Final = 8
+"""Bytes."""
+
+MAX_OF_NAME: Final = 1024
+"""Characters of a name that one span or process gives to any number of rollouts."""
+
+_SHORT: Final = 64
+
+
+class Budget(msgspec.Struct, eq=False):
+    """`left` counts bytes."""
+
+    left: int
+
+    def has(self, size: int) -> bool:
+        """Whether there is budget for as many bytes."""
+        return size <= self.left
+
+    def take(self, size: int) -> bool:
+        """As `has`, and if so it is taken."""
+        if not self.has(size):
+            return False
+        self.left -= size
+        return True
+
+    def take_text(self, text: str) -> bool:
+        """As `take`, of a text; one that is short needs no budget, as the span that repeats it takes more."""
+        return len(text) <= _SHORT or self.take(len(text))
+
+
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
+    """Those of one rollout: for its prompts, for what its steps say, for names. `held` is that of its tree."""
+
+    prompts: Budget
+    steps: Budget
+    names: Budget
+    held: Budget

@@ -1,0 +1,162 @@
+"""RolloutSpan: what a rollout's own span says about it.
+
+Invariant: a setting comes from the span, else from its resource (an app may set the split or group once for the whole
+process); what is not said is None. Whatever the span carries that no convention claims is kept as metadata.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from art_otel import attributes
+from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, number
+from art_otel.spans import Span, Value
+from art_otel.trajectories.limits import MAX_OF_NAME
+from art_otel.trajectories.model import Status
+
+_CLAIMED: Final = frozenset(
+    {
+        attributes.ROLLOUT_ID,
+        attributes.ROLLOUT_NAME,
+        attributes.ROLLOUT_TRACE_ID,
+        attributes.SPANS_STARTED,
+        attributes.SPANS_ENDED,
+        attributes.ROLLOUT_GUESSED,
+        attributes.GROUP_ID,
+        attributes.SPLIT,
+        attributes.POLICY_VERSION,
+        attributes.REWARD,
+        attributes.STEP_INDEX,
+        attributes.PROMPT_TOKENS,
+        attributes.REQUEST_MESSAGES,
+        attributes.REQUEST_PARAMETERS,
+        attributes.RESPONSE_CHOICES,
+        attributes.RESPONSE_END,
+        attributes.REWARD_CHOICE,
+        attributes.REWARD_COMPARISON,
+        attributes.REWARD_TOKEN_START,
+        attributes.REWARD_TOKEN_END,
+    }
+)
+_CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_SETTINGS: Final = (attributes.ROLLOUT_NAME, attributes.GROUP_ID, attributes.SPLIT, attributes.POLICY_VERSION)
+_WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
+
+
+class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a Trajectory that its own span decides. `cut` counts settings that are too long."""
+
+    name: str | None = None
+    group_id: str | None = None
+    attempt: int | None = None
+    split: str | None = None
+    training_step: int | None = None
+    policy_version: str | None = None
+    status: Status = "unfinished"
+    error: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    metrics: Mapping[str, float] = {}
+    metadata: Mapping[str, Value] = {}
+    logs: tuple[str, ...] = ()
+    cut: int = 0
+
+
+def describe(root: Span | None) -> RolloutAttributes:
+    """Read the rollout's own span; without it nothing is known and the rollout counts as unfinished."""
+    if root is None:
+        return RolloutAttributes()
+    status, error = _outcome(root)
+    return RolloutAttributes(
+        name=_text(root, attributes.ROLLOUT_NAME) or root.name.removeprefix(attributes.ROLLOUT_SPAN_PREFIX),
+        group_id=_text(root, attributes.GROUP_ID),
+        attempt=attempt_of(root),
+        split=_text(root, attributes.SPLIT),
+        training_step=integer(_setting(root, attributes.TRAINING_STEP)),
+        policy_version=_text(root, attributes.POLICY_VERSION),
+        status=status,
+        error=error,
+        started_at=root.start_ns,
+        ended_at=root.end_ns,
+        metrics=_metrics(root),
+        metadata=_metadata(root),
+        logs=_logs(root),
+        cut=_cut(root),
+    )
+
+
+def attempt_of(root: Span) -> int | None:
+    """The number of the attempt under one id."""
+    return integer(_setting(root, attributes.ROLLOUT_ATTEMPT))
+
+
+def _setting(root: Span, name: str) -> Value:
+    value = root.attributes.get(name)
+    return _of_process(root, name) if value is None else value
+
+
+def _of_process(root: Span, name: str) -> Value:
+    value = root.resource.attributes.get(name)
+    return None if _is_long(value) else value
+
+
+def _is_long(value: Value) -> bool:
+    """Whether it is no name: a long text, or what is no scalar."""
+    return len(value) > MAX_OF_NAME if isinstance(value, str) else not isinstance(value, int | float | None)
+
+
+def _cut(root: Span) -> int:
+    """How many settings of its process are too long to be those of every rollout."""
+    told = root.resource.attributes
+    known = [told[name] for name in _SETTINGS if name in told and root.attributes.get(name) is None]
+    return sum(map(_is_long, known))
+
+
+def _text(root: Span, name: str) -> str | None:
+    value = _setting(root, name)
+    return None if value is None or value == "" else str(value)
+
+
+def _outcome(root: Span) -> tuple[Status, str | None]:
+    """The status, and for one that is not ok the error's message, else its type."""
+    if root.end_ns is None:
+        return "unfinished", None
+    error_type, message = failure_of(root)
+    if error_type is None and message is None:
+        return "ok", None
+    cancelled = error_type is not None and is_cancellation(error_type)
+    return "cancelled" if cancelled else "error", message or error_type
+
+
+def _metrics(root: Span) -> dict[str, float]:
+    names = sorted([name for name in root.attributes if name.startswith(attributes.METRIC_PREFIX)])
+    found = {name.removeprefix(attributes.METRIC_PREFIX): number(root.attributes[name]) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _metadata(root: Span) -> dict[str, Value]:
+    kept = {
+        name: b64encode(value).decode() if isinstance(value, bytes) else value
+        for name, value in root.attributes.items()
+        if value is not None and not _is_claimed(name, value)
+    }
+    return {name.removeprefix(attributes.METADATA_PREFIX): kept[name] for name in sorted(kept)}
+
+
+def _is_claimed(name: str, value: Value) -> bool:
+    """Whether the attribute is read elsewhere. A metric or count that is no number is not, so it stays visible."""
+    if name in _CLAIMED:
+        return True
+    if name.startswith(attributes.METRIC_PREFIX):
+        return number(value) is not None
+    if name in _WHOLE_NUMBERS:
+        return integer(value) is not None
+    return name.startswith(_CLAIMED_PREFIXES) or is_foreign(name)
+
+
+def _logs(root: Span) -> tuple[str, ...]:
+    events = [event for event in root.events if event.name == attributes.LOG_EVENT]
+    events.sort(key=lambda event: event.time_ns)
+    return tuple(str(event.attributes.get(attributes.LOG_MESSAGE, "")) for event in events)

@@ -1,0 +1,141 @@
+"""RolloutTrace: what one LLM call saw, did and was worth, as JSON values.
+
+Invariant: the prompt is that of the moment of the call, rewards are raw numbers, and what is unknown is left out of
+the record (None) and never invented. The five fields are those of tinker-cookbook's rollout summaries.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from art_otel.calls import Choice, InferenceCall, Message
+from art_otel.trajectories.model import Reward, Trajectory
+
+JsonObject: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutTrace:
+    """One call.
+
+    `reward_data` holds the rewards of the call and of its step; `env_state` and `extra` come from the span attributes
+    `art.env_state…` and `art.extra…`.
+    """
+
+    span_id: str
+    prompt: JsonObject | None = None
+    policy_response: JsonObject | None = None
+    reward_data: JsonObject | None = None
+    env_state: JsonObject | None = None
+    extra: JsonObject | None = None
+
+
+def rollout_traces(trajectory: Trajectory) -> tuple[RolloutTrace, ...]:
+    """One RolloutTrace a call, in the order of the calls."""
+    return tuple(_trace(call, trajectory.rewards) for call in trajectory.calls)
+
+
+def _trace(call: InferenceCall, rewards: Sequence[Reward]) -> RolloutTrace:
+    return RolloutTrace(
+        span_id=call.span_id,
+        prompt=_prompt(call),
+        policy_response=_policy_response(call),
+        reward_data=_reward_data(call, rewards),
+        env_state=call.env_state or None,
+        extra=call.extra or None,
+    )
+
+
+def _prompt(call: InferenceCall) -> JsonObject | None:
+    told, ids = call.input_messages, call.prompt_token_ids
+    if told is None and ids is None:
+        return None
+    return _known(
+        messages=None if told is None else [_message(message) for message in told],
+        tools=None if call.tools is None else list(call.tools),
+        parameters=call.parameters or None,
+        model=call.request_model,
+        token_ids=None if ids is None else ids.tolist(),
+    )
+
+
+def _policy_response(call: InferenceCall) -> JsonObject | None:
+    if call.choices is None and not call.failed:
+        return None
+    return _known(
+        id=call.response_id,
+        model=call.response_model,
+        policy_version=call.policy_version,
+        choices=None if call.choices is None else [_choice(choice) for choice in call.choices],
+        error_type=call.error_type,
+        error=call.error,
+    )
+
+
+def _choice(choice: Choice) -> JsonObject:
+    return _known(
+        index=choice.index,
+        message=_message(choice.message),
+        finish_reason=choice.finish_reason,
+        token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
+        logprobs=None if choice.logprobs is None else choice.logprobs.tolist(),
+    )
+
+
+def _reward_data(call: InferenceCall, rewards: Sequence[Reward]) -> JsonObject | None:
+    mine = [
+        reward
+        for reward in rewards
+        if reward.target == call.span_id or (reward.step is not None and reward.step == call.step)
+    ]
+    if not mine:
+        return None
+    return {
+        "rewards": [
+            _known(
+                name=reward.name,
+                value=reward.value,
+                step=reward.step,
+                label=reward.label,
+                choice=reward.choice,
+                token_start=reward.token_start,
+                token_end=reward.token_end,
+                comparison=reward.comparison,
+            )
+            for reward in mine
+        ]
+    }
+
+
+def _message(message: Message) -> JsonObject:
+    """The message; where its content is more than text, with the parts as they were recorded."""
+    said = message_json(message)
+    return said if message.parts is None else {**said, "parts": _parts(message.parts)}
+
+
+def _parts(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message of text as OpenAI's chat format has it; what it does not have is left out."""
+    calls = [
+        _known(id=call.id, type="function", function={"name": call.name, "arguments": call.arguments})
+        for call in message.tool_calls
+    ]
+    known = _known(
+        name=message.name,
+        reasoning_content=message.reasoning,
+        refusal=message.refusal,
+        tool_calls=calls or None,
+        tool_call_id=message.tool_call_id,
+    )
+    return {"role": message.role, "content": message.content, **known}
+
+
+def _known(**fields: object) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
