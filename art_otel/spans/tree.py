@@ -6,14 +6,17 @@ keeps less. Spans that are their own ancestors are taken out as Quarantined, and
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import msgspec
 
 from art_otel.spans.clock_skew import correct_clock_skew, topological_order
 from art_otel.spans.quarantine import Quarantined
 from art_otel.spans.span import Resource, Span, SpanKey, Value
+
+_Inherited = TypeVar("_Inherited")
 
 
 class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -57,6 +60,14 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def topological_order(self) -> Iterator[SpanKey]:
         """Every span after its parent, else in the order of their start."""
         return topological_order(self.spans, self.parents)
+
+    def inherit(self, derive: Callable[[SpanKey, _Inherited | None], _Inherited]) -> dict[SpanKey, _Inherited]:
+        """A value for every span, derived from its key and from the value of its parent (None: it has no parent)."""
+        values: dict[SpanKey, _Inherited] = {}
+        for key in self.topological_order():
+            above = self.parents.get(key)
+            values[key] = derive(key, None if above is None else values[above])
+        return values
 
     def order(self, span: Span) -> tuple[int, str, str]:
         """A sort key: when it started, then its ids."""
