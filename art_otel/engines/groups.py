@@ -21,7 +21,7 @@ from art_otel.engines.judging import Judging, find_judging
 from art_otel.engines.weights import Weight, weigh_traces
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
-from art_otel.spans.tree import is_same
+from art_otel.spans.deduplicate import is_same
 from art_otel.trajectories import Account, SpanGroup
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from art_otel.spans.tree import SpanTree, build_tree
 __all__ = [
     "MAX_LISTED",
     "Attributes",
-    "Quarantined",
-    "QuarantineReason",
     "Event",
     "Link",
     "LogRecord",
+    "QuarantineReason",
+    "Quarantined",
     "Resource",
     "Scope",
     "Span",
@@ -42,7 +42,7 @@ __all__ = [
     "Value",
     "build_tree",
     "in_order",
-    "list_quarantined",
     "list_in_order",
+    "list_quarantined",
     "size_of",
 ]

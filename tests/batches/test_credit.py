@@ -10,7 +10,7 @@ from msgspec import structs
 from art_otel.batches import ADVANTAGES, discounted, final, per_call, step_wise, weighted, whole
 from tests.batches.rollouts import rollout
 from tests.batches.token_rollouts import judged, talk
-from tests.trajectories.token_calls import call, choice
+from tests.trajectories.calls import call, choice
 
 
 def of(credit, *rewards, steps=(), turns=3, reward=None):

@@ -9,7 +9,7 @@ import art_otel
 from art_otel.trajectories import token_histories
 from tests.batches.rollouts import rollout
 from tests.batches.token_rollouts import EVERYTHING, rollouts, stored
-from tests.trajectories.token_calls import call, choice
+from tests.trajectories.calls import call, choice
 
 FIRST = call(1, "hi", [1], choice("a", [2]))
 AGREES = call(2, "hi a x", [1, 2, 3], choice("b", [4]))

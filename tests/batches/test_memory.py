@@ -6,7 +6,7 @@ import sys
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.store import FileLimits, write_trajectories
 from tests.batches.rollouts import rollout
-from tests.trajectories.token_calls import call, choice
+from tests.trajectories.calls import call, choice
 
 TOKENS = 400_000
 

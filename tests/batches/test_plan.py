@@ -16,7 +16,7 @@ from art_otel.errors import UsageError
 from art_otel.trajectories import TrajectoryGroup
 from tests.batches.rollouts import rollout
 from tests.batches.token_rollouts import judged, pieces, rollouts, stored, talk
-from tests.trajectories.token_calls import call, choice
+from tests.trajectories.calls import call, choice
 
 
 def advantages(sources, **options):

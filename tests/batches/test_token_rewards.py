@@ -9,7 +9,7 @@ import art_otel
 from tests.batches.rollouts import rollout
 from tests.batches.token_rollouts import judged, stored, talk
 from tests.batches.tokenizers import CHATML, bpe
-from tests.trajectories.token_calls import call, choice
+from tests.trajectories.calls import call, choice
 
 
 def of_tokens(value, start, end, name="reward", *, on=0, **fields):

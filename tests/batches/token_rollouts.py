@@ -15,7 +15,7 @@ from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
 from tests.batches.rollouts import rollout
-from tests.trajectories.token_calls import call, choice, runs
+from tests.trajectories.calls import call, choice, runs
 
 STATUSES = ("ok", "error", "cancelled", "unfinished")
 EVERYTHING = {"advantage": None, "complete_only": False, "statuses": STATUSES}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.spans import Event, Link, Resource, Scope, Span, build_tree
-from art_otel.spans.tree import deduplicate
+from art_otel.spans.deduplicate import deduplicate
 
 TRACE = "ab" * 16
 
@@ -142,11 +142,13 @@ def test_order_and_repetition_change_nothing(parents, chance, copies):
 
 
 @given(parents, st.integers(1, 3))
-def test_what_is_united_without_a_tree_is_what_the_tree_has(parents, copies):
+def test_a_tree_leads_from_parents_to_children(parents, copies):
     spans = [make(number, parent) for number, parent in enumerate(parents, start=1)] * copies
-    tree, united = build_tree(spans), deduplicate(spans)
-    assert (united.spans, united.deliveries, united.cyclic) == (tree.spans, tree.deliveries, tree.cyclic)
-    assert set(united.deliveries.values()) == {copies}
+    tree, unique = build_tree(spans), deduplicate(spans)
+    assert unique.deliveries == tree.deliveries
+    assert set(unique.deliveries.values()) == {copies}
+    depths = tree.inherit(lambda _, above: 0 if above is None else above + 1)
+    assert depths == {key: len(list(tree.ancestors(span))) for key, span in tree.spans.items()}
     for span in tree.spans.values():
         assert tree.parent(span) == tree.spans.get((TRACE, str(span.parent_span_id)))
     placed = list(tree.topological_order())

@@ -11,7 +11,7 @@ from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.lineage import build_turns
 from tests.trainers.environment import trainer_python
-from tests.trajectories.token_calls import asked
+from tests.trajectories.calls import asked
 
 pytestmark = pytest.mark.trainer
 

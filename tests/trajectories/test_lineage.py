@@ -1,225 +1,214 @@
-"""Lineage: the forest of turns holds every completion once, and every prompt as the server saw it (law 3, messages)."""
+"""Laws 3 and 4 of generated agents: the links are those of their definition, and each completion is trained once."""
 
 from collections import Counter
+from itertools import takewhile
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
-from art_otel.trajectories import Trajectory, histories
-from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories import Trajectory, histories, rebuild_prompts, text_only_histories, token_histories
+from art_otel.trajectories.views.token_paths import TokenPaths
 from tests.trajectories.agents import agent_calls
+from tests.trajectories.calls import trajectory_of
 
 
-def trajectory_of(calls) -> Trajectory:
-    ordered, turns = build_turns(calls)
-    return Trajectory(rollout_id="r", trace_id="ab" * 16, calls=ordered, turns=turns)
+def identities(messages) -> list[tuple[object, ...]]:
+    return [message.identity for message in messages]
 
 
-def call(number: int, prompt: str, *answers: str, ids=None, start=None, **fields) -> InferenceCall:
-    """A call; each word of `prompt` is a message, user and assistant in turn."""
-    roles = ("user", "assistant")
-    messages = tuple(Message(role=roles[at % 2], content=word) for at, word in enumerate(prompt.split()))
-    return InferenceCall(
-        trace_id="ab" * 16,
-        span_id=f"{number:016x}",
-        operation_name="chat",
-        start_ns=number if start is None else start,
-        end_ns=None,
-        input_messages=messages,
-        choices=tuple(
-            Choice(
-                index=at,
-                message=Message(role="assistant", content=answer),
-                token_ids=None if ids is None else TokenIds.of(ids[1]),
-            )
-            for at, answer in enumerate(answers)
-        )
-        or None,
-        prompt_token_ids=None if ids is None else TokenIds.of(ids[0]),
-        **fields,
-    )
+def message_path(trajectory: Trajectory, turn: int) -> list[tuple[object, ...]] | None:
+    asked = trajectory.calls[trajectory.turns[turn].call].input_messages
+    return None if asked is None else identities((*asked, trajectory.turns[turn].message))
 
 
-def parents(calls) -> list[int | None]:
-    return [turn.parent for turn in build_turns(calls)[1]]
+def token_path(trajectory: Trajectory, turn: int) -> list[int] | None:
+    ids = trajectory.calls[trajectory.turns[turn].call].prompt_token_ids
+    sampled = trajectory.turns[turn].token_ids
+    return None if ids is None or sampled is None else [*ids, *sampled]
+
+
+def first_turn(trajectory: Trajectory, call: int) -> int:
+    return sum(len(one.choices or ()) for one in trajectory.calls[:call])
 
 
 @given(agent_calls())
-def test_every_completion_is_one_turn_and_is_trained_once(calls):
+def test_every_completion_is_one_turn_of_its_call(calls):
     trajectory = trajectory_of(calls)
-    sampled = Counter((turn.call, turn.choice) for turn in trajectory.turns if turn.message is not None)
-    assert sampled == Counter(
-        (at, choice) for at, call in enumerate(trajectory.calls) for choice in range(len(call.choices or ()))
-    )
-    trained = Counter(entry.turn for history in histories(trajectory) for entry in history.messages if entry.trained)
-    assert trained == Counter(
-        at
-        for at, turn in enumerate(trajectory.turns)
-        if turn.message is not None and not trajectory.calls[turn.call].failed
-    )
-
-
-@given(agent_calls())
-def test_a_path_is_a_prefix_of_the_prompt_and_parents_stand_first(calls):
-    trajectory = trajectory_of(calls)
-    for at, turn in enumerate(trajectory.turns):
-        if turn.parent is None:
-            continue
-        assert turn.parent < at
-        above = trajectory.turns[turn.parent]
-        path = (*trajectory.calls[above.call].input_messages, above.message)
-        prompt = trajectory.calls[turn.call].input_messages
-        assert [message.identity for message in prompt[: len(path)]] == [message.identity for message in path]
-        edited = list(path)
-        for edit in turn.edits:
-            edited[edit.index] = edit.message
-        assert (*edited, *turn.messages) == prompt
-
-
-@given(agent_calls())
-def test_no_deeper_turn_would_fit(calls):
-    trajectory = trajectory_of(calls)
-    paths = [
-        [message.identity for message in (*trajectory.calls[turn.call].input_messages, turn.message)]
-        for turn in trajectory.turns
-        if turn.message is not None
-    ]
+    assert sorted(call.span_id for call in trajectory.calls) == sorted(call.span_id for call in calls)
+    assert len(trajectory.prompts) == len(calls)
+    expected = [(at, choice) for at, call in enumerate(trajectory.calls) for choice in range(len(call.choices or ()))]
+    assert [(turn.call, turn.choice) for turn in trajectory.turns] == expected
     for turn in trajectory.turns:
-        prompt = [message.identity for message in trajectory.calls[turn.call].input_messages]
-        fitting = [len(path) for path in paths if prompt[: len(path)] == path]
-        known = len(prompt) - len(turn.messages) if turn.parent is not None else 0
-        assert max(fitting, default=0) == known
+        choice = trajectory.calls[turn.call].choices[turn.choice]
+        assert (turn.message, turn.token_ids, turn.logprobs) == (choice.message, choice.token_ids, choice.logprobs)
+        assert turn.prompt is trajectory.prompts[turn.call]
 
 
-@given(agent_calls(with_tokens=True))
-def test_token_paths_are_what_the_server_saw(calls):
+@given(agent_calls())
+def test_the_parent_is_the_longest_message_path(calls):
     trajectory = trajectory_of(calls)
-    whole: list[TokenIds] = []
-    for turn in trajectory.turns:
-        above = TokenIds() if turn.parent is None else whole[turn.parent]
-        prompt = above + turn.context_token_ids
-        assert prompt == trajectory.calls[turn.call].prompt_token_ids
-        whole.append(prompt + (turn.token_ids or TokenIds()))
+    paths = [message_path(trajectory, turn) for turn in range(len(trajectory.turns))]
+    for call, prompt in zip(trajectory.calls, trajectory.prompts, strict=True):
+        asked = identities(call.input_messages or ())
+        fitting = [path for path in paths if path is not None and asked[: len(path)] == path]
+        longest = max(map(len, fitting), default=0)
+        assert longest == (0 if prompt.parent is None else len(paths[prompt.parent]))
+        if prompt.parent is not None:
+            assert paths[prompt.parent] in fitting
 
 
-@given(agent_calls(with_tokens=True), st.randoms(use_true_random=False))
-def test_calls_keep_their_causal_order_under_any_clock(calls, chance):
+@given(agent_calls())
+def test_the_token_parent_is_the_longest_token_path_of_an_earlier_call(calls):
+    trajectory = trajectory_of(calls)
+    for at, (call, prompt) in enumerate(zip(trajectory.calls, trajectory.prompts, strict=True)):
+        before = range(first_turn(trajectory, at))
+        ids = None if call.prompt_token_ids is None else call.prompt_token_ids.tolist()
+        fitting: dict[int, int] = {}
+        for turn in before if ids is not None else ():
+            path = token_path(trajectory, turn)
+            shows_something = trajectory.turns[turn].token_ids or turn == prompt.parent
+            if path is not None and shows_something and ids[: len(path)] == path:
+                fitting[turn] = len(path)
+        longest = max(fitting.values(), default=0)
+        best = [turn for turn, length in fitting.items() if length == longest]
+        expected = prompt.parent if prompt.parent in best else max(best, default=None)
+        assert prompt.token_parent == expected
+
+
+@given(agent_calls(), st.randoms(use_true_random=False))
+def test_calls_stand_in_causal_order_under_any_clock(calls, chance):
     shuffled = calls.copy()
     chance.shuffle(shuffled)
     trajectory = trajectory_of(shuffled)
-    assert sorted(call.span_id for call in trajectory.calls) == sorted(call.span_id for call in calls)
-    assert all(turn.parent is None or turn.parent < at for at, turn in enumerate(trajectory.turns))
-    assert all(turn.drifted_from is None or turn.drifted_from < at for at, turn in enumerate(trajectory.turns))
+    for at, prompt in enumerate(trajectory.prompts):
+        for link in (prompt.parent, prompt.token_parent):
+            assert link is None or trajectory.turns[link].call < at
 
 
-def test_a_conversation_is_one_path():
-    calls = [call(1, "hi", "hello"), call(2, "hi hello how", "fine"), call(3, "hi hello how fine bye", "bye")]
-    assert parents(calls) == [None, 0, 1]
-    (history,) = histories(trajectory_of(calls))
-    assert [entry.trained for entry in history.messages] == [False, True, False, True, False, True]
+@given(agent_calls())
+def test_calls_keep_the_order_of_their_start_unless_a_prompt_says_otherwise(calls):
+    trajectory = trajectory_of(calls)
+    starts = [call.start_ns for call in trajectory.calls]
+    for at, prompt in enumerate(trajectory.prompts):
+        waited_for = -1 if prompt.parent is None else trajectory.turns[prompt.parent].call
+        assert all(starts[other] < starts[at] for other in range(waited_for + 1, at))
 
 
-def test_retries_parallel_calls_and_choices_are_siblings():
-    first = call(1, "hi", "a")
-    assert parents([first, call(2, "hi a x", "b"), call(3, "hi a x", "b"), call(4, "hi a x", "c", "d")]) == [
-        None,
-        *[0] * 4,
-    ]
+@given(agent_calls())
+def test_prompts_are_rebuilt_from_what_is_new_in_them(calls):
+    trajectory = trajectory_of(calls)
+    rebuilt = rebuild_prompts(trajectory.prompts, trajectory.turns)
+    paths = TokenPaths(trajectory.prompts, trajectory.turns)
+    for call, prompt, whole in zip(trajectory.calls, trajectory.prompts, rebuilt, strict=True):
+        assert (whole.messages, whole.token_ids) == (call.input_messages, call.prompt_token_ids)
+        if call.prompt_token_ids is not None:
+            assert paths.prompt(prompt) == call.prompt_token_ids.data
 
 
-def test_a_turn_shared_by_histories_is_trained_in_the_first():
-    trajectory = trajectory_of([call(1, "hi", "a"), call(2, "hi a x", "b"), call(3, "hi a y", "c")])
-    one, two = histories(trajectory)
-    assert [entry.trained for entry in one.messages] == [False, True, False, True]
-    assert [entry.trained for entry in two.messages] == [False, False, False, True]
+@given(agent_calls())
+def test_only_untrained_decides_what_is_trained_and_each_view_trains_it_once(calls):
+    trajectory = trajectory_of(calls)
+    wanted = Counter(at for at, turn in enumerate(trajectory.turns) if turn.untrained is None)
+    messages = [entry for history in histories(trajectory) for entry in history.messages or ()]
+    held = {entry.turn for entry in messages}
+    assert Counter(entry.turn for entry in messages if entry.trained) == Counter(at for at in wanted if at in held)
+    assert all(trajectory.calls[trajectory.turns[at].call].input_messages is None for at in wanted if at not in held)
+    spans = [span for history in token_histories(trajectory) for span in history.spans if span.trained]
+    with_ids = {at for at in wanted if token_path(trajectory, at) is not None}
+    assert Counter(span.turn for span in spans) == Counter(with_ids)
+    texts = [entry for history in text_only_histories(trajectory) for entry in history.messages or ()]
+    assert Counter(entry.turn for entry in texts if entry.trained) == Counter((set(wanted) - with_ids) & held)
 
 
-def test_compaction_starts_a_new_path():
-    assert parents([call(1, "hi", "a"), call(2, "summary", "b")]) == [None, None]
+@given(agent_calls())
+def test_untrained_names_its_reason(calls):
+    trajectory = trajectory_of(calls)
+    for turn in trajectory.turns:
+        call = trajectory.calls[turn.call]
+        reasons = {
+            "failed": call.failed,
+            "stream broke": call.stream is True and turn.finish_reason is None,
+            "scrubbed": call.scrubbed,
+            "contradicting recordings": call.contradicted,
+        }
+        assert turn.untrained == next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def test_of_equal_retries_the_history_continues_the_latest_before_it():
-    calls = [call(1, "hi", "a"), call(2, "hi", "a"), call(3, "hi a x", "b"), call(4, "hi", "a")]
-    assert parents(calls) == [None, None, 1, None]
+@given(agent_calls())
+def test_a_token_history_is_what_the_server_saw(calls):
+    trajectory = trajectory_of(calls)
+    for history in token_histories(trajectory):
+        ids = history.token_ids.tolist()
+        assert len(ids) == len(history.loss_mask)
+        assert history.logprobs is None or len(history.logprobs) == len(ids)
+        under_mask: list[int] = []
+        for span in history.spans:
+            turn = trajectory.turns[span.turn]
+            assert ids[: span.end] == token_path(trajectory, span.turn)
+            assert span.end - span.start == len(turn.token_ids)
+            under_mask += turn.token_ids if span.trained else ()
+        assert [token for token, mask in zip(ids, history.loss_mask, strict=True) if mask] == under_mask
 
 
-def test_a_call_whose_clock_runs_ahead_still_stands_behind_what_it_continues():
-    trajectory = trajectory_of([call(2, "hi a x", "b", start=5), call(1, "hi", "a", start=9)])
-    assert [entry.span_id[-1] for entry in trajectory.calls] == ["1", "2"]
-    assert [turn.parent for turn in trajectory.turns] == [None, 0]
+@given(agent_calls())
+def test_it_says_where_messages_and_ids_part(calls):
+    trajectory = trajectory_of(calls)
+    for call, prompt in zip(trajectory.calls, trajectory.prompts, strict=True):
+        path = None if prompt.parent is None else token_path(trajectory, prompt.parent)
+        expected = None
+        if path is not None and call.prompt_token_ids is not None:
+            shared = shared_length(call.prompt_token_ids, path)
+            expected = shared if shared < len(path) else None
+        assert prompt.drifted_at == expected
+        path = None if prompt.token_parent is None else message_path(trajectory, prompt.token_parent)
+        expected = None
+        if path is not None and call.input_messages is not None:
+            shared = shared_length(identities(call.input_messages), path)
+            expected = shared if shared < len(path) else None
+        assert prompt.respelled_at == expected
 
 
-def test_where_tokens_disagree_a_new_path_starts_and_says_so():
-    calls = [call(1, "hi", "a", ids=([1], [2])), call(2, "hi a x", "b", ids=([1, 9, 3], [4]))]
-    turns = build_turns(calls)[1]
-    assert [(turn.parent, turn.drifted_from) for turn in turns] == [(None, None), (None, 0)]
-    assert len(turns[1].messages) == 3
-    assert turns[1].context_token_ids.tolist() == [1, 9, 3]
+def shared_length(one, other) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def test_drift_in_the_last_turn_falls_back_to_the_one_before():
-    calls = [
-        call(1, "hi", "a", ids=([1], [2])),
-        call(2, "hi a x", "b", ids=([1, 2, 3], [4])),
-        call(3, "hi a x b y", "c", ids=([1, 2, 9, 9, 5], [6])),
-    ]
-    turn = build_turns(calls)[1][2]
-    assert (turn.parent, turn.drifted_from) == (0, 1)
-    assert turn.context_token_ids.tolist() == [9, 9, 5]
+def drifting_agent(turns: int, *, first_as_sampled: bool) -> list[InferenceCall]:
+    """An agent whose server tokenizes each completion anew in the next prompt: 300 new ids, then 300 sampled."""
+    calls, messages, ids = [], [], []
+    for number in range(turns):
+        messages = [*messages, Message(role="user", content=f"q{number}")]
+        ids = [*ids, *range(1000 * number, 1000 * number + 300)]
+        sampled = list(range(1000 * number + 500, 1000 * number + 800))
+        said = Message(role="assistant", content=f"a{number}")
+        calls.append(
+            InferenceCall(
+                trace_id="ab" * 16,
+                span_id=f"{number + 1:016x}",
+                operation_name="chat",
+                start_ns=number,
+                end_ns=number + 1,
+                input_messages=tuple(messages),
+                prompt_token_ids=TokenIds.of(ids),
+                choices=(choice_of(said, sampled),),
+            )
+        )
+        messages = [*messages, said]
+        as_sampled = first_as_sampled and number == 0
+        ids = [*ids, *(sampled if as_sampled else [-1 - token for token in sampled])]
+    return calls
 
 
-def test_messages_decide_where_ids_are_unknown():
-    calls = [call(1, "hi", "a"), call(2, "hi a x", "b", ids=([7], [8])), call(3, "hi a x b y", "c")]
-    turns = build_turns(calls)[1]
-    assert [turn.parent for turn in turns] == [None, 0, 1]
-    assert turns[1].context_token_ids.tolist() == [7]
+def choice_of(message: Message, ids: list[int]) -> Choice:
+    return Choice(index=0, message=message, finish_reason="stop", token_ids=TokenIds.of(ids))
 
 
-def test_a_failed_call_keeps_its_prompt_and_trains_nothing():
-    failed = call(2, "hi a x", error_type="Timeout")
-    trajectory = trajectory_of([call(1, "hi", "a"), failed])
-    assert trajectory.turns[1].message is None
-    assert [message.content for message in trajectory.turns[1].messages] == ["x"]
-    assert len(histories(trajectory)) == 1
-
-
-def test_what_a_failed_call_sampled_is_context_only():
-    broken = call(1, "hi", "half", error_type="Dropped")
-    (history,) = histories(trajectory_of([broken, call(2, "hi half go", "on")]))
-    assert [entry.trained for entry in history.messages] == [False, False, False, True]
-
-
-def test_unknown_messages_are_roots_with_unknown_history():
-    unknown = InferenceCall(trace_id="ab" * 16, span_id="1" * 16, operation_name="chat", start_ns=1, end_ns=2)
-    trajectory = trajectory_of([unknown])
-    assert (trajectory.turns[0].message, trajectory.turns[0].messages) == (None, None)
-    assert histories(trajectory) == ()
-
-
-def test_reasoning_tells_equal_choices_apart():
-    calls = [call(1, "hi", "a", "a")]
-    choices = [
-        Choice(index=at, message=Message(role="assistant", content="a", reasoning=thought))
-        for at, thought in enumerate(["one", "two"])
-    ]
-    first = InferenceCall(
-        trace_id="ab" * 16,
-        span_id="1" * 16,
-        operation_name="chat",
-        start_ns=1,
-        end_ns=2,
-        input_messages=calls[0].input_messages,
-        choices=tuple(choices),
-    )
-    prompt = (*first.input_messages, choices[1].message, Message(role="user", content="x"))
-    second = InferenceCall(
-        trace_id="ab" * 16, span_id="2" * 16, operation_name="chat", start_ns=3, end_ns=4, input_messages=prompt
-    )
-    assert build_turns([first, second])[1][2].parent == 1
-
-
-def test_four_thousand_calls_are_no_problem():
-    words = [f"w{at}" for at in range(401)]
-    calls = [call(at, " ".join(words[: 2 * at + 1]), words[2 * at + 1]) for at in range(200)]
-    assert parents(calls) == [None, *range(199)]
+@pytest.mark.parametrize("first_as_sampled", [True, False])
+def test_stored_size_is_linear_in_what_is_new_also_where_every_turn_drifts(first_as_sampled):
+    trajectory = trajectory_of(drifting_agent(60, first_as_sampled=first_as_sampled))
+    context = sum(len(prompt.context_token_ids) for prompt in trajectory.prompts)
+    assert context + sum(len(turn.token_ids) for turn in trajectory.turns) <= 60 * (300 + 300 + 300)
+    assert sum(prompt.drifted_at is not None for prompt in trajectory.prompts) == 59 - first_as_sampled
+    assert all(len(prompt.messages) == 1 for prompt in trajectory.prompts)
+    assert sum(len(history.token_ids) for history in token_histories(trajectory)) > 500_000

@@ -15,7 +15,7 @@ from art_otel.trajectories import PolicyVersions, SpanGroup, Trajectory, build_t
 from art_otel.trajectories.calls.policy_versions import first_and_last_known, version_of
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
-from tests.trajectories.token_calls import choice
+from tests.trajectories.calls import choice
 
 VERSION = "art.policy.version"
 VERSIONS = st.sampled_from([None, None, "11", "12"])

@@ -15,7 +15,8 @@ import msgspec
 from art_otel.conventions import Role
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, list_in_order
 from art_otel.spans.quarantine import Kind
-from art_otel.spans.tree import deduplicate
+from art_otel.spans.deduplicate import deduplicate
+from art_otel.spans.tree import take_out_cycles
 from art_otel.trajectories.rewards.attribution import FoundRewards
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
@@ -96,7 +97,7 @@ def count_spans(
             if not deliveries:
                 continue
         if deliveries > 1:
-            _count_repeated(account, deliveries - 1, tree.begun.get(key, 0))
+            _count_repeated(account, deliveries - 1, tree.start_only.get(key, 0))
         if key in bad:
             account.quarantined[bad[key].reason] += 1
             continue
@@ -151,15 +152,16 @@ def count_idle(account: Account, spans: Sequence[Span]) -> None:
 
     They are spans of whole traces that hold no call, no rollout and no reward, so that no tree has to be grown.
     """
-    united = deduplicate(spans)
-    _count_repeated(account, len(spans) - len(united.deliveries), sum(united.begun.values()))
-    if united.spans:
-        account.ignored[NO_CALL] += len(united.spans)
-    for span in united.spans.values():
+    unique = deduplicate(spans)
+    _count_repeated(account, len(spans) - len(unique.deliveries), sum(unique.start_only.values()))
+    cyclic = take_out_cycles(unique.spans)
+    if unique.spans:
+        account.ignored[NO_CALL] += len(unique.spans)
+    for span in unique.spans.values():
         account.idle_scopes[span.scope.name] += 1
-    for damage in united.cyclic:
+    for damage in cyclic:
         account.quarantined[damage.reason] += 1
-    list_in_order(account.damages, united.cyclic)
+    list_in_order(account.damages, cyclic)
 
 
 def _count_repeated(account: Account, repeated: int, begun: int) -> None:

@@ -1,0 +1,46 @@
+"""Calls written by hand, with the token ids that their server gave."""
+
+from collections.abc import Iterable
+
+from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
+from art_otel.trajectories import Trajectory
+from art_otel.trajectories.lineage.turns import build_lineage
+
+
+def choice(content: str, ids: list[int] | None, *, index: int = 0, logprobs: bool = True) -> Choice:
+    """A completion whose logprobs are its ids, negated."""
+    return Choice(
+        index=index,
+        message=Message(role="assistant", content=content),
+        token_ids=None if ids is None else TokenIds.of(ids),
+        logprobs=Logprobs.of([-token for token in ids]) if ids is not None and logprobs else None,
+    )
+
+
+def asked(number: int, messages, prompt: Iterable[int] | None, choices, **fields) -> InferenceCall:
+    return InferenceCall(
+        trace_id="ab" * 16,
+        span_id=f"{number:016x}",
+        operation_name="chat",
+        start_ns=number,
+        end_ns=number + 1,
+        input_messages=tuple(messages),
+        prompt_token_ids=None if prompt is None else TokenIds.of(prompt),
+        choices=tuple(choices) or None,
+        **fields,
+    )
+
+
+def call(number: int, prompt: str, ids: list[int] | None, *choices: Choice, **fields) -> InferenceCall:
+    """A call; each word of `prompt` is a message, user and assistant in turn."""
+    roles = ("user", "assistant")
+    messages = [Message(role=roles[at % 2], content=word) for at, word in enumerate(prompt.split(" "))]
+    return asked(number, messages, ids, choices, **fields)
+
+
+def trajectory_of(calls) -> Trajectory:
+    """The trajectory of calls in the order of their start."""
+    lineage = build_lineage(calls)
+    return Trajectory(
+        rollout_id="r", trace_id="ab" * 16, calls=lineage.calls, prompts=lineage.prompts, turns=lineage.turns
+    )
