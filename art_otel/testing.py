@@ -1,7 +1,7 @@
 """What tests of span pipelines need: spans built by hand, and hypothesis strategies for every record.
 
 Invariant: the builder counts its ids and its clock, so equal calls give equal spans; every strategy gives valid
-records only, a whole Trajectory with calls that say what its turns say.
+records only: the prompts and turns of a Trajectory are the lineage of its calls.
 
 Needs hypothesis, which art-otel itself does not depend on.
 """
@@ -17,8 +17,8 @@ from art_otel import attributes as names
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.spans import Attributes, Event, Link, Span, Value
-from art_otel.store.prompts import rebuild_prompts
-from art_otel.trajectories.model import Edit, PolicyVersions, Reward, Trajectory, Turn
+from art_otel.trajectories.lineage.turns import Lineage, build_lineage
+from art_otel.trajectories.model import PolicyVersions, Reward, ToolExecution, Trajectory
 
 try:
     from hypothesis import strategies as st
@@ -42,14 +42,14 @@ class SpanBuilder:
         """A span of any kind, a millisecond long; `fields` are any other fields of Span."""
         self._built += 1
         start_ns = self._start_ns + self._built * _TICK_NS
-        known: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "trace_id": self.trace_id,
             "span_id": f"{self._built:016x}",
             "parent_span_id": None if parent is None else parent.span_id,
             "start_ns": start_ns,
             "end_ns": start_ns + _TICK_NS,
         }
-        return Span(name=name, **(known | fields))
+        return Span(name=name, **(defaults | fields))
 
     def rollout(self, rollout_id: str, *, attributes: Attributes | None = None) -> Span:
         """A rollout's root span, an hour long."""
@@ -74,7 +74,7 @@ class SpanBuilder:
         attributes: Attributes | None = None,
     ) -> Span:
         """A chat call in current GenAI attributes, with token ids and logprobs in ours."""
-        told: dict[str, Value] = {
+        chat: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai",
             "gen_ai.request.model": "policy",
@@ -87,7 +87,7 @@ class SpanBuilder:
             **_token_attributes(prompt_token_ids, choices),
             **(attributes or {}),
         }
-        return self.span("chat policy", parent=parent, kind="client", attributes=told)
+        return self.span("chat policy", parent=parent, kind="client", attributes=chat)
 
     def reward(self, parent: Span, value: float, *, name: str = "reward", target: Span | None = None) -> Span:
         """A reward given later: a span of its own, linked to the span that it judges."""
@@ -102,13 +102,13 @@ class SpanBuilder:
 
 
 def _token_attributes(prompt: TokenIds | None, choices: Sequence[Choice]) -> dict[str, Value]:
-    told: dict[str, Value] = {} if prompt is None else {names.PROMPT_TOKENS: encode_ids(prompt)}
+    tokens: dict[str, Value] = {} if prompt is None else {names.PROMPT_TOKENS: encode_ids(prompt)}
     for choice in choices:
         if choice.token_ids is not None:
-            told[f"{names.COMPLETION_TOKENS_PREFIX}{choice.index}"] = encode_ids(choice.token_ids)
+            tokens[f"{names.COMPLETION_TOKENS_PREFIX}{choice.index}"] = encode_ids(choice.token_ids)
         if choice.logprobs is not None:
-            told[f"{names.COMPLETION_LOGPROBS_PREFIX}{choice.index}"] = encode_logprobs(choice.logprobs)
-    return told
+            tokens[f"{names.COMPLETION_LOGPROBS_PREFIX}{choice.index}"] = encode_logprobs(choice.logprobs)
+    return tokens
 
 
 def _genai_message(message: Message) -> dict[str, Value]:
@@ -142,6 +142,7 @@ _LABEL: Final = st.sampled_from([None, "a", "", "Zürich\n", "\x00", "東京 �
 _NUMBER: Final = st.sampled_from([None, 0, 1, -1, 2**63 - 1, -(2**63)])
 _TIME: Final = st.sampled_from([0, 1, 1_700_000_000_000_000_001, 2**63 - 1])
 _SCORE: Final = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+_RARELY: Final = st.sampled_from([False, False, False, True])
 _WORDS: Final = st.lists(_WORD, max_size=2).map(tuple)
 _OBJECT: Final = st.dictionaries(_WORD, JSON, max_size=2)
 _VALUES: Final = st.lists(_OBJECT, max_size=2).map(tuple)
@@ -197,25 +198,25 @@ def _packed_logprobs(values: Iterable[float]) -> Logprobs:
 def choices(draw: DrawFn, index: int = 0) -> Choice:
     """A choice of the given index; it has as many logprobs as token ids, or no logprobs."""
     ids = draw(_MAYBE_IDS)
-    known = ids is not None and draw(st.booleans())
+    has_logprobs = draw(st.booleans())
     return Choice(
         index=index,
         message=draw(messages()),
         finish_reason=draw(_FINISH_REASON),
         token_ids=ids,
-        logprobs=_packed_logprobs(draw(_LOGPROB) for _ in ids) if ids is not None and known else None,
+        logprobs=_packed_logprobs(draw(_LOGPROB) for _ in ids) if ids is not None and has_logprobs else None,
     )
 
 
-_MAYBE_IDS: Final = st.none() | token_ids()
+_MAYBE_IDS: Final = st.none() | token_ids() | token_ids()
 _FINISH_REASON: Final = st.sampled_from([None, "stop", "length", "tool_calls"])
 
 
 @cache
 def inference_calls() -> SearchStrategy[InferenceCall]:
-    """Calls, but for their prompts and choices, which trajectories() gives them."""
+    """Calls without prompts and choices, which `lineages` gives them."""
     counts = dict.fromkeys(Usage.__struct_fields__, _NUMBER)
-    texts = dict.fromkeys(_OPTIONAL_TEXTS, _LABEL)
+    texts = dict.fromkeys(_OPTIONAL_TEXTS, _LABEL) | dict.fromkeys(("error_type", "error"), _ERROR)
     return st.builds(
         InferenceCall,
         trace_id=_TRACE_ID,
@@ -231,6 +232,8 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         dropped_attributes=st.integers(0, 2**31),
         cut=_WORDS,
         conventions=_WORDS,
+        scrubbed=_RARELY,
+        contradicted=_RARELY,
         env_state=_OBJECT,
         extra=_OBJECT,
         **texts,
@@ -245,9 +248,8 @@ _OPTIONAL_TEXTS: Final = (
     "request_model",
     "response_model",
     "policy_version",
-    "error_type",
-    "error",
 )
+_ERROR: Final = st.sampled_from([None, None, None, None, "", "Zürich\n"])
 
 
 @cache
@@ -271,71 +273,95 @@ def rewards() -> SearchStrategy[Reward]:
     )
 
 
+@cache
+def tool_executions() -> SearchStrategy[ToolExecution]:
+    """Runs of tools that no turn asked for, as far as anybody knows."""
+    return st.builds(
+        ToolExecution,
+        span_id=_SPAN_ID,
+        name=_WORD,
+        call_id=_LABEL,
+        arguments=JSON,
+        result=JSON,
+        error=_LABEL,
+        start_ns=_TIME,
+        end_ns=st.none() | _TIME,
+    )
+
+
 @st.composite
-def turn_forests(draw: DrawFn, calls: int) -> tuple[tuple[Turn, ...], list[tuple[Choice, ...] | None]]:
-    """The turns of so many calls, with branches, n > 1, edits, drift and what is unknown; and each call's choices."""
-    turns: list[Turn] = []
-    sampled: list[tuple[Choice, ...] | None] = []
-    for call in range(calls):
+def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
+    """Calls of an agent in causal order with their prompts and turns.
+
+    There are branches, retries, n > 1, edited messages, prompts that were tokenized or written anew, failed calls and
+    doubtful completions, and whatever is unknown.
+    """
+    calls: list[InferenceCall] = []
+    for _ in range(draw(st.integers(0, max_calls))):
+        continued = draw(st.sampled_from(calls)) if calls and draw(st.integers(0, 3)) else None
         step = draw(st.integers(1, 2))
         count = draw(st.integers(0, 3))
-        found = tuple(draw(choices(index * step)) for index in range(count)) or None
-        turns.extend(_turns(call, _draw_prompt(draw, turns), found))
-        sampled.append(found)
-    return tuple(turns), sampled
-
-
-_GIVEN: Final = st.lists(messages(), max_size=2).map(tuple)
-
-
-def _draw_prompt(draw: DrawFn, turns: Sequence[Turn]) -> dict[str, Any]:
-    """How a call's prompt continues earlier turns: the fields that all its turns share."""
-    prompts = rebuild_prompts(turns)
-    known = [index for index, turn in enumerate(turns) if turn.message and prompts[turn.call].messages is not None]
-    shared: dict[str, Any] = {"messages": draw(_GIVEN), "context_token_ids": draw(_MAYBE_IDS)}
-    if known and draw(st.booleans()):
-        shared["drifted_from"] = draw(st.sampled_from(known))
-    if not known or draw(st.booleans()):
-        return shared | {"messages": None} if draw(st.booleans()) else shared
-    parent = draw(st.sampled_from(known))
-    path = len(prompts[turns[parent].call].messages or ()) + 1
-    places = draw(st.sets(st.integers(0, path - 1), max_size=2))
-    edits = tuple(Edit(index=index, message=draw(messages())) for index in sorted(places))
-    return shared | {"parent": parent, "edits": edits}
-
-
-def _turns(call: int, prompt: dict[str, Any], found: Sequence[Choice] | None) -> list[Turn]:
-    if not found:
-        return [Turn(call=call, choice=None, **prompt)]
-    return [
-        Turn(
-            call=call,
-            choice=position,
-            message=choice.message,
-            finish_reason=choice.finish_reason,
-            token_ids=choice.token_ids,
-            logprobs=choice.logprobs,
-            **prompt,
+        call = structs.replace(
+            draw(inference_calls()),
+            input_messages=draw(_prompt_messages(continued)),
+            prompt_token_ids=draw(_prompt_ids(continued)),
+            choices=tuple(draw(choices(index * step)) for index in range(count)) or None,
         )
-        for position, choice in enumerate(found)
-    ]
+        calls.append(call)
+    calls.sort(key=lambda call: call.start_ns)
+    completions = [(index, choice) for index, call in enumerate(calls) for choice in range(len(call.choices or ()))]
+    doubtful = draw(st.sets(st.sampled_from(completions), max_size=1)) if completions else ()
+    return build_lineage(calls, doubtful)
+
+
+_ADDED: Final = st.lists(messages(), max_size=2).map(tuple)
+
+
+@st.composite
+def _prompt_messages(draw: DrawFn, continued: InferenceCall | None) -> tuple[Message, ...] | None:
+    """New messages, mostly behind those of an earlier call, of which some are written in other words."""
+    added = draw(_ADDED)
+    if continued is None or continued.input_messages is None:
+        return added if draw(st.integers(0, 3)) else None
+    kept = list(continued.input_messages)
+    if continued.choices:
+        kept.append(draw(st.sampled_from(continued.choices)).message)
+    if kept and draw(st.booleans()):
+        index = draw(st.integers(0, len(kept) - 1))
+        # Reasoning is no part of a message's identity, so this is an edit; another message begins another path.
+        kept[index] = draw(st.just(structs.replace(kept[index], reasoning=draw(_LABEL))) | messages())
+    return (*kept, *added)
+
+
+@st.composite
+def _prompt_ids(draw: DrawFn, continued: InferenceCall | None) -> TokenIds | None:
+    """New token ids, mostly behind those of an earlier call or the first of these."""
+    added = draw(_MAYBE_IDS)
+    if added is None or continued is None or continued.prompt_token_ids is None:
+        return added
+    kept = continued.prompt_token_ids
+    sampled = [choice.token_ids for choice in continued.choices or () if choice.token_ids is not None]
+    if sampled:
+        kept += draw(st.sampled_from(sampled))
+    if draw(st.booleans()):
+        kept = TokenIds(kept.data[: 4 * draw(st.integers(0, len(kept)))])
+    return kept + added
 
 
 @st.composite
 def trajectories(draw: DrawFn, rollout_ids: SearchStrategy[str] = TEXT, *, max_calls: int = 4) -> Trajectory:
-    """Whole trajectories, whose calls say what their turns say."""
-    turns, sampled = draw(turn_forests(draw(st.integers(0, max_calls))))
-    prompts = rebuild_prompts(turns)
-    calls = tuple(
-        structs.replace(
-            draw(inference_calls()),
-            input_messages=prompts[position].messages,
-            prompt_token_ids=prompts[position].token_ids,
-            choices=found,
-        )
-        for position, found in enumerate(sampled)
+    """Whole trajectories, whose prompts and turns are the lineage of their calls."""
+    lineage = draw(lineages(max_calls=max_calls))
+    ran = draw(st.lists(tool_executions(), max_size=2))
+    askers = st.sampled_from([None, *range(len(lineage.turns))])
+    return Trajectory(
+        rollout_id=draw(rollout_ids),
+        calls=lineage.calls,
+        prompts=lineage.prompts,
+        turns=lineage.turns,
+        tool_calls=tuple(structs.replace(tool, turn=draw(askers)) for tool in ran),
+        **draw(_REST_OF_TRAJECTORY),
     )
-    return Trajectory(rollout_id=draw(rollout_ids), calls=calls, turns=turns, **draw(_REST_OF_TRAJECTORY))
 
 
 _REST_OF_TRAJECTORY: Final[SearchStrategy[dict[str, Any]]] = st.fixed_dictionaries(
@@ -349,6 +375,7 @@ _REST_OF_TRAJECTORY: Final[SearchStrategy[dict[str, Any]]] = st.fixed_dictionari
         "policy_version": st.none() | st.builds(PolicyVersions, first=_WORD, last=_WORD),
         "parent_rollout_id": _LABEL,
         "status": st.sampled_from(["ok", "error", "cancelled", "unfinished"]),
+        "revision": st.integers(0, 3),
         "error": _LABEL,
         "started_at": st.none() | _TIME,
         "ended_at": st.none() | _TIME,

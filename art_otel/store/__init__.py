@@ -6,7 +6,6 @@ from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from art_otel.store.grouping import FileLimits
-    from art_otel.store.prompts import Prompt, rebuild_prompts
     from art_otel.store.read import RowGroup, Wanted, read_row_group, read_trajectories, row_groups
     from art_otel.store.report import (
         REPORT_NAME,
@@ -33,7 +32,6 @@ __all__ = [
     "FileReport",
     "LogCounts",
     "LogEntry",
-    "Prompt",
     "QuarantineEntry",
     "RowGroup",
     "RunLog",
@@ -44,7 +42,6 @@ __all__ = [
     "merge_runs",
     "read_row_group",
     "read_trajectories",
-    "rebuild_prompts",
     "row_groups",
     "write_report",
     "write_run",
@@ -55,7 +52,6 @@ __getattr__ = lazy_names(
     __name__,
     {
         "grouping": ("FileLimits",),
-        "prompts": ("Prompt", "rebuild_prompts"),
         "read": ("RowGroup", "Wanted", "read_row_group", "read_trajectories", "row_groups"),
         "report": (
             "CallCounts",

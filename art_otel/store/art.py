@@ -1,23 +1,22 @@
 """ArtMessage: the columns that ART reads, in ART's words.
 
 Invariant: ART 0.5's own reader takes these columns as they are: metadata values are flat scalars, tool calls are JSON
-text in OpenAI's form, and one list of messages tells the main history. Source of the format:
+text in OpenAI's form, and one list of messages holds the main history. Source of the format:
 `art.utils.trajectory_logging` of openpipe-art 0.5.18.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from art_otel.calls import Message
 from art_otel.spans import Value
 from art_otel.store.json_text import json_text
-from art_otel.trajectories import Trajectory, Turn
-from art_otel.trajectories.history import path_to
+from art_otel.trajectories import Trajectory, main_history
 
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message of the main history. `trainable` marks what the policy sampled in a call that did not fail."""
+    """A message of the main history. `trainable` marks a sampled one whose turn is to be trained."""
 
     role: str
     content: str | None
@@ -27,44 +26,22 @@ class ArtMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
-    """The main history: of all paths whose messages are known, the one with most turns.
-
-    Of equally long ones it is the path to the latest call's first choice; None when no path is known. Each message
-    stands as it was first given or sampled, also where a later prompt repeats it in other words.
-    """
-    leaf = _main_leaf(trajectory.turns)
-    if leaf is None:
+    """The messages of the main history; None where nothing was sampled or nobody recorded how it began."""
+    main = main_history(trajectory)
+    if main is None or main.messages is None:
         return None
-    messages: list[ArtMessage] = []
-    for position in path_to(trajectory.turns, leaf):
-        turn = trajectory.turns[position]
-        messages.extend([_art_message(message, trainable=False) for message in turn.messages or ()])
-        if turn.message is not None:
-            messages.append(_art_message(turn.message, trainable=not trajectory.calls[turn.call].failed))
-    return tuple(messages)
+    turns = trajectory.turns
+    return tuple(
+        _art_message(entry.message, trainable=entry.turn is not None and turns[entry.turn].untrained is None)
+        for entry in main.messages
+    )
 
 
 def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
-    """The metadata with what is no scalar as JSON text, and apart from it what is no scalar as it is."""
+    """The metadata with nested values as JSON text, and apart from it the nested values as they are."""
     nested = {key: value for key, value in metadata.items() if not isinstance(value, str | int | float | None)}
     texts = {key: json_text(value) for key, value in nested.items()}
     return {**metadata, **texts}, nested
-
-
-def _main_leaf(turns: Sequence[Turn]) -> int | None:
-    """The last turn of the main history. A parent stands before its children, so one pass knows every path's length."""
-    lengths: list[int] = []
-    main: int | None = None
-    best = (0, 0, 0)
-    for position, turn in enumerate(turns):
-        above = 0 if turn.parent is None else lengths[turn.parent]
-        known = turn.messages is not None and turn.message is not None and (turn.parent is None or above > 0)
-        lengths.append(above + 1 if known else 0)
-        # Long before short, then late before early, then a call's first choice before its others.
-        rank = (lengths[position], turn.call, -(turn.choice or 0))
-        if known and rank > best:
-            main, best = position, rank
-    return main
 
 
 def _art_message(message: Message, *, trainable: bool) -> ArtMessage:

@@ -21,7 +21,7 @@ from art_otel.trajectories import Trajectory
 
 WEIGHT: Final = "weight"
 BATCH_SCHEMA: Final = pa.schema([*ROW.type, pa.field(WEIGHT, pa.int64())])
-"""A batch's columns: those of a file but for group_index, and the weight of each row in bytes."""
+"""A batch's columns: those of a file, and the weight of each row in bytes."""
 
 _BATCH_ROWS: Final = 1024
 _BATCH_BYTES: Final = 8 * 1024 * 1024  # large, because a hundred small arrays take long to make

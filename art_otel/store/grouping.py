@@ -1,8 +1,7 @@
 """Grouping: which rows make up a row group, and the table of those.
 
-Invariant: only the rows and their order decide where a group ends and what number ART knows a rollout's group by; in
-which batches the rows stand does not matter. A batch is anything that can be told from others and is loaded when its
-rows are gathered.
+Invariant: only the rows and their order decide where a group ends; in which batches the rows stand does not matter. A
+batch is any hashable value that says where rows are, and is loaded when they are gathered.
 """
 
 # pyarrow ships no types.
@@ -23,7 +22,7 @@ from art_otel.errors import UsageError
 from art_otel.store.encode import WEIGHT
 from art_otel.store.schema import SCHEMA
 
-KEYS: Final = ("rollout_id", "attempt", "trace_id", "group_id", WEIGHT)
+KEYS: Final = ("rollout_id", "attempt", "trace_id", WEIGHT)
 """The columns that grouping needs."""
 
 Order: TypeAlias = tuple[str, int, str]
@@ -43,7 +42,6 @@ class RowKeys(NamedTuple, Generic[BatchT]):
     """One row of a batch. `order` is its `Trajectory.order`."""
 
     order: Order
-    group_id: str | None
     weight: int
     batch: BatchT
     position: int
@@ -58,36 +56,29 @@ class Slice(msgspec.Struct, Generic[BatchT], frozen=True, kw_only=True):
 
 
 class RowGroupPlan(msgspec.Struct, Generic[BatchT], frozen=True, kw_only=True):
-    """A row group to be: the rows of `slices`, in the order of their places there, with ART's `group_indexes`.
+    """The row group that consists of the rows of `slices`.
 
-    `order` and `group_indexes` have shape (rows,); `order` is None where the slices are in order already.
+    `order` (shape (rows,)) puts them in order; it is None where they are in order already.
     """
 
     slices: tuple[Slice[BatchT], ...]
     order: tuple[int, ...] | None
-    group_indexes: tuple[int, ...]
+    rows: int
     weight: int
-
-    @property
-    def rows(self) -> int:
-        """How many rows."""
-        return len(self.group_indexes)
 
 
 def rows_of(keys: pa.RecordBatch, batch: BatchT) -> Iterator[RowKeys[BatchT]]:
     """The rows of a batch, of which `keys` has the columns KEYS at least."""
-    ids, attempts, traces, groups, weights = [keys.column(name).to_pylist() for name in KEYS]
+    ids, attempts, traces, weights = [keys.column(name).to_pylist() for name in KEYS]
     del keys  # the rows may be asked for much later, and it may hold the memory of all that was read with it
     for position, rollout_id in enumerate(ids):
         order = (rollout_id, attempts[position] or 0, traces[position])
-        yield RowKeys(order, groups[position], weights[position], batch, position)
+        yield RowKeys(order, weights[position], batch, position)
 
 
 def plan_groups(rows: Iterable[RowKeys[BatchT]], limits: FileLimits) -> Iterator[RowGroupPlan[BatchT]]:
     """The row groups of rows in order. Raises UsageError where the order breaks."""
-    group_indexes = _GroupIndexes()
-    for group in _balanced(_groups(rows, limits), limits):
-        yield _plan(group, group_indexes)
+    return map(_plan, _balanced(_groups(rows, limits), limits))
 
 
 def _groups(rows: Iterable[RowKeys[BatchT]], limits: FileLimits) -> Iterator[list[RowKeys[BatchT]]]:
@@ -131,10 +122,6 @@ def _halves(rows: list[RowKeys[BatchT]], most: int) -> tuple[list[RowKeys[BatchT
     return rows[:cut], rows[cut:]
 
 
-def _weight(rows: Iterable[RowKeys[BatchT]]) -> int:
-    return sum(row.weight for row in rows)
-
-
 def take_rows(plan: RowGroupPlan[BatchT], load: Callable[[BatchT], pa.RecordBatch]) -> pa.Table:
     """The rows of a group as one table in the batches' schema."""
     table = pa.Table.from_batches([load(piece.batch).slice(piece.first, piece.count) for piece in plan.slices])
@@ -143,25 +130,11 @@ def take_rows(plan: RowGroupPlan[BatchT], load: Callable[[BatchT], pa.RecordBatc
 
 def gather(plan: RowGroupPlan[BatchT], load: Callable[[BatchT], pa.RecordBatch]) -> pa.Table:
     """The rows of a group as one table in the file's schema."""
-    indexes = pa.array(plan.group_indexes, pa.int64())
     table = take_rows(plan, load).drop_columns([WEIGHT]).combine_chunks()
-    return table.add_column(0, "group_index", indexes).replace_schema_metadata(SCHEMA.metadata)
+    return table.replace_schema_metadata(SCHEMA.metadata)
 
 
-class _GroupIndexes:
-    """ART's number of each group, by first appearance. A rollout without a group is a group of its own."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-        self._count = 0
-
-    def of(self, group_id: str | None) -> int:
-        index = self._count if group_id is None else self._known.setdefault(group_id, self._count)
-        self._count = max(self._count, index + 1)
-        return index
-
-
-def _plan(group: Sequence[RowKeys[BatchT]], group_indexes: _GroupIndexes) -> RowGroupPlan[BatchT]:
+def _plan(group: Sequence[RowKeys[BatchT]]) -> RowGroupPlan[BatchT]:
     """One slice of each batch, for its rows here are neighbours in it, then put in order."""
     places: dict[BatchT, list[int]] = {}  # where in the group the rows of each batch stand
     for place, row in enumerate(group):
@@ -172,6 +145,6 @@ def _plan(group: Sequence[RowKeys[BatchT]], group_indexes: _GroupIndexes) -> Row
             Slice(batch=batch, first=group[taken[0]].position, count=len(taken)) for batch, taken in places.items()
         ),
         order=None if sliced == sorted(sliced) else tuple(sorted(range(len(sliced)), key=sliced.__getitem__)),
-        group_indexes=tuple(group_indexes.of(row.group_id) for row in group),
-        weight=_weight(group),
+        rows=len(group),
+        weight=sum(row.weight for row in group),
     )

@@ -14,11 +14,22 @@ from art_otel.spans import Value
 _ENCODER: Final = msgspec.json.Encoder()
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Value])
 _LIST: Final = msgspec.json.Decoder(list[Value])
+_VALUE: Final[msgspec.json.Decoder[Value]] = msgspec.json.Decoder()
 
 
 def json_text(value: Value) -> str:
     """The value as JSON. Raises TypeError or ValueError for what is no JSON value."""
     return _ENCODER.encode(value).decode()
+
+
+def value_text(value: Value) -> str | None:
+    """The value as JSON; None for None."""
+    return None if value is None else json_text(value)
+
+
+def value_of(text: str | None) -> Value:
+    """The inverse of value_text. Raises msgspec.DecodeError (a ValueError) for text that is no JSON."""
+    return None if text is None else _VALUE.decode(text)
 
 
 def object_text(value: Mapping[str, Value]) -> str | None:

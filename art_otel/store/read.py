@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from art_otel.errors import StoreError, UsageError
 from art_otel.store.dataset import SUFFIX, is_between_datasets
 from art_otel.store.rows import Row, restore_trajectory
-from art_otel.store.schema import ADDED_IN, ROW, SCHEMA_VERSION, TURN, VERSION_KEY, row_of
+from art_otel.store.schema import CALL, FIRST_EDITION_KEY, PROMPT, ROW, SCHEMA_VERSION, TURN, VERSION_KEY
 from art_otel.trajectories import Trajectory
 
-_DERIVED: Final = frozenset({"group_metadata", "group_metrics", "group_logs", "messages"})
-"""Columns for ART's reader only, which say nothing that other columns do not say."""
+_DERIVED: Final = frozenset({"group_index", "group_metadata", "group_metrics", "group_logs", "messages"})
+"""Columns for ART's reader only, which follow from other columns."""
 
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
@@ -35,9 +35,9 @@ _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which parts of a trajectory to read; what is left out is None, and () for edits.
 
-    `prompts` are the `input_messages`, `choices` and `prompt_token_ids` of calls: turns say the same in less, for
-    prompts grow with the square of a conversation's length. `messages` are all messages, `tokens` ids and logprobs.
-    Prompts need both.
+    `prompts` are the `input_messages` and `prompt_token_ids` of calls: `Trajectory.prompts` holds the same in less, for
+    whole prompts grow with the square of a conversation's length. `messages` are all messages, `tokens` all ids and
+    logprobs. Whole prompts, and the choices of calls, are read only with both.
     """
 
     prompts: bool = True
@@ -47,12 +47,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def columns(self) -> list[str]:
         """Parquet's paths of the columns that hold them."""
-        rest = [name for name in ROW.fields if name not in _DERIVED and name != "turns"]
         without = (frozenset() if self.messages else _MESSAGES) | (frozenset() if self.tokens else _TOKENS)
-        leaves = [name for name in TURN.fields if name not in without]
-        if not self.messages:
-            leaves.append("edits.list.element.index")  # where there are edits, the context is the turn's own
-        return rest + [f"turns.list.element.{name}" for name in leaves]
+        plain = [name for name in ROW.fields if name not in _DERIVED | {"calls", "turns"}]
+        nested = {"calls": [*CALL.fields], "turns": [*TURN.fields]}
+        nested["calls"].remove("prompt")
+        nested["calls"] += [f"prompt.{name}" for name in PROMPT.fields]
+        paths = [f"{column}.list.element.{name}" for column, names in nested.items() for name in names]
+        return plain + [path for path in paths if path.rpartition(".")[2] not in without]
 
 
 _ALL: Final = Wanted()
@@ -88,14 +89,14 @@ def read_trajectories(
     """Read the trajectories of a file, of a folder's `*.parquet` or of all that a glob matches, in the order of names.
 
     Of several paths those of the first come first. A rollout that stands in several files is given as often.
-    Memory is that of one row group. Prompts repeat the turns before them, so they grow with the square of a
-    conversation's length: `prompts=False` leaves `input_messages`, `choices` and `prompt_token_ids` of the calls
-    None for who needs the turns only. Without `messages` or `tokens` those of the turns are None (edits are empty),
-    and so are the prompts. Raises UsageError for a file that is given twice; StoreError, for a path without files at
-    once, else while iterating.
+    Memory is that of one row group. Whole prompts repeat all that was said before, so they grow with the square of a
+    conversation's length: `prompts=False` leaves `input_messages` and `prompt_token_ids` of the calls None, where
+    `Trajectory.prompts` and `turns` are enough. Without `messages` or `tokens` those of prompts and turns are None
+    (edits are empty), and so are the calls' whole prompts and choices. Raises UsageError for a file that is given
+    twice; StoreError, for a path without files at once, else while iterating.
     """
     files = _files_of(path)
-    wanted = Wanted(prompts=prompts and messages and tokens, messages=messages, tokens=tokens)
+    wanted = Wanted(prompts=prompts, messages=messages, tokens=tokens)
     return (trajectory for file in files for trajectory in _read_file(file, wanted))
 
 
@@ -200,7 +201,13 @@ def _read_file(file: Path, wanted: Wanted) -> Iterator[Trajectory]:
 
 
 def _check(file: Path, schema: pa.Schema) -> None:
-    version = _version(schema)
+    metadata = schema.metadata or {}
+    version = metadata.get(VERSION_KEY, b"").decode(errors="replace")
+    if FIRST_EDITION_KEY in metadata:
+        raise StoreError(
+            f"{file}: is of the first edition of art-otel's format, which this art-otel does not read; convert the "
+            "sources again"
+        )
     if not version.isdecimal():
         advice = _advice_on_rewritten(schema)
         raise StoreError(f"{file}: not a trajectory file: its metadata has no {VERSION_KEY.decode()}{advice}")
@@ -208,14 +215,9 @@ def _check(file: Path, schema: pa.Schema) -> None:
         raise StoreError(
             f"{file}: has schema version {version}, this art-otel reads up to {SCHEMA_VERSION}; upgrade it"
         )
-    later = frozenset(name for name, added in ADDED_IN.items() if added > int(version))
-    expected = pa.struct([field for field in row_of(int(version)).type if field.name not in _DERIVED])
-    for problem in _problems(expected, pa.struct(schema), later):
+    expected = pa.struct([field for field in ROW.type if field.name not in _DERIVED])
+    for problem in _problems(expected, pa.struct(schema)):
         raise StoreError(f"{file}: {problem}; write it again from its source")
-
-
-def _version(schema: pa.Schema) -> str:
-    return (schema.metadata or {}).get(VERSION_KEY, b"").decode(errors="replace")
 
 
 def _advice_on_rewritten(schema: pa.Schema) -> str:
@@ -228,33 +230,33 @@ def _advice_on_rewritten(schema: pa.Schema) -> str:
     )
 
 
-def _problems(expected: pa.DataType, found: pa.DataType, later: frozenset[str], path: str = "") -> Iterator[str]:
-    """What the found type lacks, but for fields that `later` versions added. Further columns and fields are ignored."""
-    if pa.types.is_struct(expected) and pa.types.is_struct(found):
+def _problems(expected: pa.DataType, actual: pa.DataType, path: str = "") -> Iterator[str]:
+    """What the actual type lacks. Further columns and fields are ignored."""
+    if pa.types.is_struct(expected) and pa.types.is_struct(actual):
         for field in expected:
             name = f"{path}.{field.name}" if path else field.name
-            index = found.get_field_index(field.name)
+            index = actual.get_field_index(field.name)
             if index >= 0:
-                yield from _problems(field.type, found.field(index).type, later, name)
-            elif name not in later:
+                yield from _problems(field.type, actual.field(index).type, name)
+            else:
                 yield f"column {name} is missing"
-    elif pa.types.is_list(expected) and pa.types.is_list(found):
-        yield from _problems(expected.value_type, found.value_type, later, path)
-    elif expected != found:
-        yield f"column {path} is {found} instead of {expected}"
+    elif pa.types.is_list(expected) and pa.types.is_list(actual):
+        yield from _problems(expected.value_type, actual.value_type, path)
+    elif expected != actual:
+        yield f"column {path} is {actual} instead of {expected}"
 
 
 def _read_rows(parquet: pq.ParquetFile, row_group: int, wanted: Wanted, rows: Sequence[int] | None = None) -> list[Row]:
     table = parquet.read_row_group(row_group, columns=wanted.columns)
     if rows is not None:
         table = table.take(pa.array(rows, pa.int64()))
-    row = row_of(int(_version(parquet.schema_arrow)))
-    known = {name: table.column(name).combine_chunks() for name in row.fields if name in table.column_names}
-    return row.assemble(known.get(name, pa.nulls(table.num_rows, codec.type)) for name, codec in row.fields.items())
+    columns = {name: table.column(name).combine_chunks() for name in ROW.fields if name in table.column_names}
+    return ROW.assemble(columns.get(name, pa.nulls(table.num_rows, codec.type)) for name, codec in ROW.fields.items())
 
 
 def _restore(file: Path, row: Row, wanted: Wanted) -> Trajectory:
     try:
-        return restore_trajectory(row, prompts=wanted.prompts, messages=wanted.messages)
+        whole = wanted.messages and wanted.tokens
+        return restore_trajectory(row, prompts=wanted.prompts and whole, choices=whole)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # values out of place
         raise StoreError(f"{file}: rollout {row.rollout_id!r} is not what a trajectory can be: {error}") from error

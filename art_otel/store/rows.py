@@ -8,18 +8,19 @@ They hold no cycles, so the garbage collector need not follow them (`gc=False`).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 import msgspec
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import Choice, InferenceCall
 from art_otel.store.art import ArtMessage, art_messages, art_metadata
+from art_otel.store.group_index import group_index
 from art_otel.store.json_text import json_text, list_of, object_of, object_text
-from art_otel.store.prompts import Prompt, rebuild_prompts
 from art_otel.store.stored_calls import SharedByCalls, StoredCall, restore_call, store_calls
+from art_otel.store.stored_tools import StoredToolExecution, restore_tool_calls, store_tool_calls
 from art_otel.store.stored_turns import StoredTurn, restore_choices, restore_turns, store_turns
-from art_otel.trajectories import PolicyVersions, Reward, Status, Trajectory, Turn
+from art_otel.trajectories import PolicyVersions, RebuiltPrompt, Reward, Status, Trajectory, rebuild_prompts
 
 
 class IncompleteReason(msgspec.Struct, frozen=True, gc=False):
@@ -30,8 +31,9 @@ class IncompleteReason(msgspec.Struct, frozen=True, gc=False):
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A row but for its group_index, which only the order of all rows gives. ART's columns come first."""
+    """A row. ART's columns come first."""
 
+    group_index: int
     group_metadata: str | None
     group_metrics: str | None
     group_logs: tuple[str, ...] | None
@@ -51,6 +53,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     policy_version: PolicyVersions | None
     parent_rollout_id: str | None
     status: Status
+    revision: int
     error: str | None
     complete: bool
     incomplete_reasons: tuple[IncompleteReason, ...]
@@ -59,18 +62,20 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     rewards: tuple[Reward, ...]
     nested_metadata: str | None
     toolsets: tuple[str, ...]
-    objects: tuple[str, ...] | None
+    objects: tuple[str, ...]
     calls: tuple[StoredCall, ...]
     turns: tuple[StoredTurn, ...]
+    tool_calls: tuple[StoredToolExecution, ...]
 
 
 def store_trajectory(trajectory: Trajectory) -> Row:
     """The row of a trajectory. Raises what msgspec does for metadata and the like that are no JSON values."""
     shared = SharedByCalls()
-    calls = store_calls(trajectory.calls, shared)
+    calls = store_calls(trajectory.calls, trajectory.prompts, shared)
     metadata, nested = art_metadata(trajectory.metadata)
     reasons = trajectory.incomplete_reasons.items()
     return Row(  # by position, in the order of its fields: by name takes five times as long
+        group_index(trajectory),
         None,  # what ART says of a group
         None,
         None,
@@ -90,6 +95,7 @@ def store_trajectory(trajectory: Trajectory) -> Row:
         trajectory.policy_version,
         trajectory.parent_rollout_id,
         trajectory.status,
+        trajectory.revision,
         trajectory.error,
         trajectory.complete,
         tuple(IncompleteReason(reason, count) for reason, count in reasons),
@@ -100,7 +106,8 @@ def store_trajectory(trajectory: Trajectory) -> Row:
         shared.toolsets.texts,
         shared.objects.texts,
         calls,
-        store_turns(trajectory.turns, trajectory.calls),
+        store_turns(trajectory),
+        store_tool_calls(trajectory.tool_calls),
     )
 
 
@@ -108,16 +115,14 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-def restore_trajectory(row: Row, *, prompts: bool = True, messages: bool = True) -> Trajectory:
-    """The trajectory of a row. Without `prompts` its calls have no prompts and choices, which only turns then tell.
+def restore_trajectory(row: Row, *, prompts: bool = True, choices: bool = True) -> Trajectory:
+    """The trajectory of a row. Without `prompts` its calls lack their whole prompts, without `choices` their choices.
 
-    Without `messages` the row's turns have none, and there are no prompts.
     Raises ValueError (msgspec's errors are such) for a row that no trajectory has.
     """
     _check(row)
-    turns = restore_turns(row.turns)
-    if not messages:
-        turns = tuple(msgspec.structs.replace(turn, edits=()) if turn.edits else turn for turn in turns)
+    call_prompts = tuple(call.prompt for call in row.calls)
+    turns = restore_turns(row.turns, call_prompts)
     return Trajectory(
         rollout_id=row.rollout_id,
         trace_id=row.trace_id,
@@ -129,6 +134,7 @@ def restore_trajectory(row: Row, *, prompts: bool = True, messages: bool = True)
         policy_version=row.policy_version,
         parent_rollout_id=row.parent_rollout_id,
         status=row.status,
+        revision=row.revision,
         error=row.error,
         started_at=row.started_at,
         ended_at=row.ended_at,
@@ -139,8 +145,14 @@ def restore_trajectory(row: Row, *, prompts: bool = True, messages: bool = True)
         metadata=object_of(row.metadata) | object_of(row.nested_metadata),
         logs=row.logs or (),
         tools=() if row.tools is None else list_of(row.tools),
-        calls=_restore_calls(row, turns, prompts=prompts),
+        calls=_restore_calls(
+            row,
+            rebuild_prompts(call_prompts, turns) if prompts else (RebuiltPrompt(),) * len(call_prompts),
+            restore_choices(row.turns) if choices else {},
+        ),
+        prompts=call_prompts,
         turns=turns,
+        tool_calls=restore_tool_calls(row.tool_calls),
     )
 
 
@@ -148,19 +160,24 @@ def _check(row: Row) -> None:
     # The types hold for what we wrote; a file's columns may hold null all the same.
     if row.rollout_id is None or row.trace_id is None:  # pyright: ignore[reportUnnecessaryComparison]
         raise ValueError("rollout_id or trace_id is missing")
+    if row.revision is None:  # pyright: ignore[reportUnnecessaryComparison] # as above
+        raise ValueError("revision is missing")
     if row.status not in get_args(Status):
         raise ValueError(f"{row.status!r} is no status")
+    for position, call in enumerate(row.calls):
+        if call.prompt is None:  # pyright: ignore[reportUnnecessaryComparison] # as above
+            raise ValueError(f"call {position} has no prompt")
     for position, turn in enumerate(row.turns):
         if not 0 <= turn.call < len(row.calls):
             raise ValueError(f"turn {position} is of call {turn.call}, of {len(row.calls)} calls")
 
 
-def _restore_calls(row: Row, turns: Sequence[Turn], *, prompts: bool) -> tuple[InferenceCall, ...]:
+def _restore_calls(
+    row: Row, prompts: Iterable[RebuiltPrompt], choices: Mapping[int, Sequence[Choice]]
+) -> tuple[InferenceCall, ...]:
     toolsets = [list_of(tools) for tools in row.toolsets]
-    objects = [object_of(text) for text in row.objects or ()]
-    asked = rebuild_prompts(turns) if prompts else {}
-    sampled = restore_choices(row.turns, turns) if prompts else {}
+    objects = [object_of(text) for text in row.objects]
     return tuple(
-        restore_call(call, toolsets, objects, asked.get(position, Prompt()), sampled.get(position))
-        for position, call in enumerate(row.calls)
+        restore_call(call, toolsets, objects, asked, choices.get(position))
+        for position, (call, asked) in enumerate(zip(row.calls, prompts, strict=True))
     )

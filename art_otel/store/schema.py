@@ -17,20 +17,14 @@ from art_otel.store.art import ArtMessage
 from art_otel.store.codecs import Codec, ListOf, Packed, Record, Scalar, keywords
 from art_otel.store.rows import IncompleteReason, Row
 from art_otel.store.stored_calls import StoredCall
+from art_otel.store.stored_tools import StoredToolExecution
 from art_otel.store.stored_turns import StoredTurn
-from art_otel.trajectories import Edit, PolicyVersions, Reward
+from art_otel.trajectories import Edit, PolicyVersions, Prompt, Reward
 
-SCHEMA_VERSION: Final = 5
-VERSION_KEY: Final = b"art_otel.schema_version"
-ADDED_IN: Final = {
-    "rewards.choice": 2,
-    "rewards.token_start": 2,
-    "rewards.token_end": 2,
-    "rewards.target_kind": 3,
-    "rewards.comparison": 4,
-    "objects": 5,
-}
-"""The version that added a column or nested field; files of earlier ones lack it and read as None there."""
+SCHEMA_VERSION: Final = 1
+VERSION_KEY: Final = b"art_otel.schema"
+FIRST_EDITION_KEY: Final = b"art_otel.schema_version"
+"""The key that files of the first edition have instead of VERSION_KEY. Nothing reads them."""
 
 _TEXT = Scalar(pa.string())
 _INT = Scalar(pa.int64())
@@ -106,7 +100,33 @@ _USAGE = _keyword_record(
     },
 )
 
-_CALL = Record(
+PROMPT: Final = Record(
+    lambda parent, token_parent, kept_messages, edits, messages, kept_tokens, context, drifted_at, respelled_at: Prompt(
+        parent=parent,
+        token_parent=token_parent,
+        kept_messages=kept_messages,
+        edits=edits or (),  # None where messages are not read
+        messages=messages,
+        kept_tokens=kept_tokens,
+        context_token_ids=context,
+        drifted_at=drifted_at,
+        respelled_at=respelled_at,
+    ),
+    {
+        "parent": _POSITION,
+        "token_parent": _POSITION,
+        "kept_messages": _INT,
+        "edits": ListOf(_keyword_record(Edit, {"index": _POSITION, "message": _MESSAGE})),
+        "messages": ListOf(_MESSAGE),
+        "kept_tokens": _INT,
+        "context_token_ids": _TOKEN_IDS,
+        "drifted_at": _INT,
+        "respelled_at": _INT,
+    },
+)
+"""The fields of a call's prompt."""
+
+CALL: Final = Record(
     StoredCall,
     {
         "trace_id": _TEXT,
@@ -131,10 +151,14 @@ _CALL = Record(
         "dropped_attributes": _INT,
         "cut": _TEXTS,
         "conventions": _TEXTS,
+        "scrubbed": _BOOL,
+        "contradicted": _BOOL,
         "env_state": _POSITION,
         "extra": _POSITION,
+        "prompt": PROMPT,
     },
 )
+"""The fields of a call."""
 
 TURN: Final = Record(
     StoredTurn,
@@ -142,11 +166,7 @@ TURN: Final = Record(
         "call": _POSITION,
         "choice": _POSITION,
         "choice_index": _INT,
-        "parent": _POSITION,
-        "drifted_from": _POSITION,
-        "edits": ListOf(_keyword_record(Edit, {"index": _POSITION, "message": _MESSAGE})),
-        "messages": ListOf(_MESSAGE),
-        "context_token_ids": _TOKEN_IDS,
+        "untrained": _TEXT,
         "message": _MESSAGE,
         "finish_reason": _TEXT,
         "token_ids": _TOKEN_IDS,
@@ -155,9 +175,25 @@ TURN: Final = Record(
 )
 """The fields of a turn."""
 
+_TOOL_EXECUTION = Record(
+    StoredToolExecution,
+    {
+        "span_id": _TEXT,
+        "name": _TEXT,
+        "call_id": _TEXT,
+        "arguments": _TEXT,
+        "result": _TEXT,
+        "error": _TEXT,
+        "start_ns": _INT,
+        "end_ns": _INT,
+        "turn": _POSITION,
+    },
+)
+
 ROW: Final = Record(
     Row,
     {
+        "group_index": _INT,
         "group_metadata": _TEXT,
         "group_metrics": _TEXT,
         "group_logs": _TEXTS,
@@ -177,6 +213,7 @@ ROW: Final = Record(
         "policy_version": _keyword_record(PolicyVersions, {"first": _TEXT, "last": _TEXT}),
         "parent_rollout_id": _TEXT,
         "status": _TEXT,
+        "revision": _INT,
         "error": _TEXT,
         "complete": _BOOL,
         "incomplete_reasons": ListOf(Record(IncompleteReason, {"reason": _TEXT, "count": _INT})),
@@ -186,24 +223,14 @@ ROW: Final = Record(
         "nested_metadata": _TEXT,
         "toolsets": _TEXTS,
         "objects": _TEXTS,
-        "calls": ListOf(_CALL),
+        "calls": ListOf(CALL),
         "turns": ListOf(TURN),
+        "tool_calls": ListOf(_TOOL_EXECUTION),
     },
 )
-"""Every column but group_index, in order: what one trajectory alone says."""
+"""Every column, in order."""
 
-_CALL_UP_TO_4 = Record(StoredCall, {**_CALL.fields, "env_state": _TEXT, "extra": _TEXT})
-_ROW_UP_TO_4 = Record(Row, {**ROW.fields, "calls": ListOf(_CALL_UP_TO_4)})
-
-
-def row_of(version: int) -> Record:
-    """The columns as a file of a schema version may have them: up to 4 each call had its objects' texts."""
-    return _ROW_UP_TO_4 if version < ADDED_IN["objects"] else ROW
-
-
-SCHEMA: Final = pa.schema(
-    [pa.field("group_index", pa.int64()), *ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()}
-)
+SCHEMA: Final = pa.schema([*ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 """The columns of a trajectory file."""
 
 DICTIONARY_LEAVES: Final = frozenset(
@@ -225,6 +252,7 @@ DICTIONARY_LEAVES: Final = frozenset(
         "split",
         "status",
         "reason",
+        "untrained",
         "label",
         "tools",
         "toolsets",

@@ -1,7 +1,7 @@
 """StoredCall: an inference call as a row holds it.
 
-Invariant: what the turns say of a call (its prompt and its choices) is not stored with it, and what several calls may
-share (lists of tools, the objects of a step) is stored once in the row.
+Invariant: of a call's prompt only what is new in it is stored, its choices are the row's turns, and what several calls
+may share (lists of tools, the objects of a step) is stored once in the row.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,14 @@ import msgspec
 from art_otel.calls import Choice, InferenceCall, Usage
 from art_otel.spans import Value
 from art_otel.store.json_text import json_text, object_of, object_text
-from art_otel.store.prompts import Prompt
 from art_otel.store.shared_texts import SharedTexts
+from art_otel.trajectories import Prompt, RebuiltPrompt
 
 
 class StoredCall(msgspec.Struct, frozen=True, gc=False):
-    """An InferenceCall without what its turns say.
+    """An InferenceCall without its choices, and with its `prompt` as what is new in it.
 
-    `toolset` is a position in the row's toolsets, `env_state` and `extra` are positions in its objects. In files of
-    schema versions up to 4 these two are the objects' texts.
+    `toolset` is a position in the row's toolsets, `env_state` and `extra` are positions in its objects.
     """
 
     trace_id: str
@@ -44,24 +43,29 @@ class StoredCall(msgspec.Struct, frozen=True, gc=False):
     dropped_attributes: int
     cut: tuple[str, ...]
     conventions: tuple[str, ...]
-    env_state: int | str | None
-    extra: int | str | None
+    scrubbed: bool
+    contradicted: bool
+    env_state: int | None
+    extra: int | None
+    prompt: Prompt
 
 
 class SharedByCalls:
-    """What the calls of one row share: the `toolsets` and `objects` that the stored calls refer to."""
+    """The values that the calls of one row share: the `toolsets` and `objects` that stored calls refer to."""
 
     def __init__(self) -> None:
         self.toolsets: SharedTexts[tuple[Value, ...]] = SharedTexts(json_text)
         self.objects: SharedTexts[dict[str, Value]] = SharedTexts(json_text)
 
 
-def store_calls(calls: Sequence[InferenceCall], shared: SharedByCalls) -> tuple[StoredCall, ...]:
-    """The stored calls; what they refer to is in `shared`."""
-    return tuple([_store_call(call, shared) for call in calls])
+def store_calls(
+    calls: Sequence[InferenceCall], prompts: Sequence[Prompt], shared: SharedByCalls
+) -> tuple[StoredCall, ...]:
+    """The stored calls; what they refer to is in `shared`. Raises ValueError unless there is a prompt a call."""
+    return tuple([_store_call(call, prompt, shared) for call, prompt in zip(calls, prompts, strict=True)])
 
 
-def _store_call(call: InferenceCall, shared: SharedByCalls) -> StoredCall:
+def _store_call(call: InferenceCall, prompt: Prompt, shared: SharedByCalls) -> StoredCall:
     return StoredCall(  # by position, in the order of its fields: by name takes five times as long
         call.trace_id,
         call.span_id,
@@ -85,8 +89,11 @@ def _store_call(call: InferenceCall, shared: SharedByCalls) -> StoredCall:
         call.dropped_attributes,
         call.cut,
         call.conventions,
+        call.scrubbed,
+        call.contradicted,
         shared.objects.position(call.env_state) if call.env_state else None,
         shared.objects.position(call.extra) if call.extra else None,
+        prompt,
     )
 
 
@@ -94,10 +101,10 @@ def restore_call(
     call: StoredCall,
     toolsets: Sequence[tuple[Value, ...]],
     objects: Sequence[dict[str, Value]],
-    prompt: Prompt,
+    asked: RebuiltPrompt,
     choices: Sequence[Choice] | None,
 ) -> InferenceCall:
-    """The call with the prompt and choices that its turns tell, and what it refers to of its row."""
+    """The call with its whole prompt and its choices, and with the values of its row that it refers to."""
     return InferenceCall(
         trace_id=call.trace_id,
         span_id=call.span_id,
@@ -113,9 +120,9 @@ def restore_call(
         response_model=call.response_model,
         parameters=object_of(call.parameters),
         tools=None if call.toolset is None else toolsets[call.toolset],
-        input_messages=prompt.messages,
+        input_messages=asked.messages,
         choices=None if choices is None else tuple(choices),
-        prompt_token_ids=prompt.token_ids,
+        prompt_token_ids=asked.token_ids,
         usage=call.usage,
         policy_version=call.policy_version,
         error_type=call.error_type,
@@ -124,12 +131,8 @@ def restore_call(
         dropped_attributes=call.dropped_attributes,
         cut=call.cut,
         conventions=call.conventions,
-        env_state=_restore_object(call.env_state, objects),
-        extra=_restore_object(call.extra, objects),
+        scrubbed=call.scrubbed,
+        contradicted=call.contradicted,
+        env_state={} if call.env_state is None else objects[call.env_state],
+        extra={} if call.extra is None else objects[call.extra],
     )
-
-
-def _restore_object(stored: int | str | None, objects: Sequence[dict[str, Value]]) -> dict[str, Value]:
-    if isinstance(stored, int):
-        return objects[stored]
-    return object_of(stored)

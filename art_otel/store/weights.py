@@ -10,6 +10,7 @@ from art_otel.calls import Message
 from art_otel.store.rows import Row
 from art_otel.store.stored_calls import StoredCall
 from art_otel.store.stored_turns import StoredTurn
+from art_otel.trajectories import Prompt
 
 
 def weigh(row: Row) -> int:
@@ -18,7 +19,7 @@ def weigh(row: Row) -> int:
     texts = (row.metrics, row.metadata, row.nested_metadata, row.tools, row.error)
     ids = (row.rollout_id, row.trace_id, row.parent_rollout_id, row.group_id)
     names = (row.name, row.split, policy and policy.first, policy and policy.last)
-    shared = (*(row.logs or ()), *row.toolsets, *(row.objects or ()))
+    shared = (*(row.logs or ()), *row.toolsets, *row.objects)
     weight = 512 + _length((*texts, *ids, *names, *shared))
     for reward in row.rewards:
         weight += 128 + _length(
@@ -30,6 +31,8 @@ def weigh(row: Row) -> int:
         weight += _of_call(call)
     for turn in row.turns:
         weight += _of_turn(turn)
+    for tool in row.tool_calls:
+        weight += 128 + _length((tool.span_id, tool.name, tool.call_id, tool.arguments, tool.result, tool.error))
     return weight
 
 
@@ -37,19 +40,23 @@ def _of_call(call: StoredCall) -> int:
     ids = (call.trace_id, call.span_id, call.response_id, call.previous_response_id)
     own = (call.operation_name, call.parameters, call.error, call.error_type)
     said = (call.agent, call.policy_version, call.provider, call.request_model, call.response_model)
-    return 256 + _length((*ids, *own, *said, *call.cut, *call.conventions))
+    return 256 + _length((*ids, *own, *said, *call.cut, *call.conventions)) + _of_prompt(call.prompt)
+
+
+def _of_prompt(prompt: Prompt) -> int:
+    weight = 0 if prompt.context_token_ids is None else len(prompt.context_token_ids.data)
+    for message in prompt.messages or ():
+        weight += _of_message(message)
+    for edit in prompt.edits:
+        weight += _of_message(edit.message)
+    return weight
 
 
 def _of_turn(turn: StoredTurn) -> int:
-    weight = 128
-    for packed in (turn.context_token_ids, turn.token_ids, turn.logprobs):
+    weight = 128 + len(turn.finish_reason or "") + len(turn.untrained or "")
+    for packed in (turn.token_ids, turn.logprobs):
         if packed is not None:
             weight += len(packed.data)
-    for message in turn.messages or ():
-        weight += _of_message(message)
-    for edit in turn.edits or ():
-        weight += _of_message(edit.message)
-    weight += len(turn.finish_reason or "")
     return weight if turn.message is None else weight + _of_message(turn.message)
 
 

@@ -165,7 +165,7 @@ def test_a_file_named_twice_is_read_once(dumps):
 
 def test_parquet_that_we_wrote_is_left_alone_and_other_parquet_is_not(dumps):
     table = pa.table({"a": [1]})
-    pq.write_table(table.replace_schema_metadata({"art_otel.schema_version": "1"}), dumps / "part-0.parquet")
+    pq.write_table(table.replace_schema_metadata({"art_otel.schema": "1"}), dumps / "part-0.parquet")
     pq.write_table(table, dumps / "other.parquet")
     (dumps / "not.parquet").write_bytes(b"x")
     (dumps / "lies.parquet").write_bytes(b"\xff\xff\xff\xffPAR1")

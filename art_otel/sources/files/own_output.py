@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 REPORT_NAME: Final = "_report.json"
-SCHEMA_KEY: Final = b"art_otel.schema_version"
+SCHEMA_KEY: Final = b"art_otel.schema"
 MAX_FOOTER_BYTES: Final = 64 << 20
 
 WHAT_READS_IT: Final = (
