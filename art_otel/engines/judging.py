@@ -15,7 +15,7 @@ from art_otel.conventions import GivenReward, parse_call, rewards_of, rewards_of
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.engines.buckets import Record
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
-from art_otel.spans.tree import UniqueSpans, deduplicate
+from art_otel.spans.deduplicate import UniqueSpans, deduplicate
 from art_otel.trajectories import SpanGroup, judged_by
 from art_otel.trajectories.rewards.texts import may_be_repeated
 from art_otel.trajectories.rollouts.assignment import declared_id, is_named_rollout, is_reward_span

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall
 from art_otel.trajectories import Reward, Trajectory
-from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories.lineage.turns import build_lineage
 from tests.trajectories.agents import agent_calls
 
 
@@ -47,8 +47,15 @@ def chat(*messages: Message, **fields) -> list[InferenceCall]:
 
 
 def rollout(calls, rollout_id: str = "r", **fields) -> Trajectory:
-    ordered, turns = build_turns(list(calls))
-    return Trajectory(rollout_id=rollout_id, trace_id="ab" * 16, calls=ordered, turns=turns, **fields)
+    lineage = build_lineage(list(calls))
+    return Trajectory(
+        rollout_id=rollout_id,
+        trace_id="ab" * 16,
+        calls=lineage.calls,
+        prompts=lineage.prompts,
+        turns=lineage.turns,
+        **fields,
+    )
 
 
 def said(content: str, rollout_id: str, reward: float | None, *, group: str | None = "g", **fields) -> Trajectory:

@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import fields
 from inspect import signature
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from art_otel.batches import Batch, Batches, discounted, final, per_call, step_w
 from art_otel.batches import options as options_room
 from art_otel.errors import UsageError
 from art_otel.testing import trajectories
-from art_otel.trajectories import TrajectoryGroup, token_histories
+from art_otel.trajectories import TrajectoryGroup, Untrained, token_histories
 from tests.batches.token_rollouts import (
     EVERYTHING,
     all_pieces,
@@ -68,9 +69,10 @@ def options(draw) -> dict:
 
 
 def sampled_tokens(trajectory) -> int:
-    """Tokens of completions with ids, of calls that did not fail, as the server gave them."""
-    told = [call for call in trajectory.calls if not call.failed and call.prompt_token_ids is not None]
-    return sum(len(choice.token_ids or ()) for call in told for choice in call.choices or ())
+    """Tokens of completions to train, of prompts with ids, as the server gave them."""
+    trainable = [turn for turn in trajectory.turns if turn.untrained is None]
+    prompts = [trajectory.calls[turn.call].prompt_token_ids for turn in trainable]
+    return sum(len(turn.token_ids or ()) for turn, ids in zip(trainable, prompts, strict=True) if ids is not None)
 
 
 @settings(laws, max_examples=50)
@@ -84,7 +86,7 @@ def test_every_sampled_token_is_trained_once_packed_or_not(found, reading):
     expected = Counter(
         (trajectory.rollout_id, history.token_ids.data, history.loss_mask)
         for trajectory in found
-        for history in token_histories(trajectory).known
+        for history in token_histories(trajectory)
         if any(history.loss_mask)
     )
     assert Counter((piece.rollout_id, piece.ids, piece.mask) for piece in given_out) == expected
@@ -96,7 +98,7 @@ def test_logprobs_are_the_histories_and_unknown_only_where_trained(found):
     expected = Counter(
         (trajectory.rollout_id, history.token_ids.data, history.logprobs and history.logprobs.data)
         for trajectory in found
-        for history in token_histories(trajectory).known
+        for history in token_histories(trajectory)
         if any(history.loss_mask)
     )
     given_out = Counter()
@@ -116,7 +118,7 @@ def test_everything_that_is_left_out_is_counted(found, chosen):
     assert report.trajectories == len(found)
     refused = {one for one in report.trajectories_left_out if one in REFUSALS}
     if not refused:
-        assert report.completions == sum(turn.choice is not None for one in found for turn in one.turns)
+        assert report.completions == sum(len(one.turns) for one in found)
     whole = art_otel.batches(found, **chosen | {"max_tokens": None, "packed": False})
     all_pieces(whole)
     made_tokens = report.trained_tokens + report.left_out_trained_tokens + report.cut_trained_tokens
@@ -199,7 +201,7 @@ def test_shards_divide_the_sequences_and_the_account(found, chosen, count, rows)
     reports = [shard.report for shard in shards]
     assert sum((report.trajectories_left_out for report in reports), Counter()) == whole.report.trajectories_left_out
     assert max(report.trajectories for report in reports) - min(report.trajectories for report in reports) <= 1
-    for name in ("trajectories", "trajectories_used", "completions", "trained_tokens", "drifts", "message_drifts"):
+    for name in ("trajectories", "trajectories_used", "completions", "trained_tokens", "drifts", "respellings"):
         assert sum(getattr(report, name) for report in reports) == getattr(whole.report, name)
 
 
@@ -373,5 +375,7 @@ def test_the_page_names_every_array_option_and_reason():
     assert first_column(section(PAGE, "## Arrays")) == [field.name for field in fields(Batch)]
     (_, *names) = signature(options_room.batches).parameters
     assert set(first_column(section(PAGE, "## Options"))) >= set(names)
+    untrained = set(get_args(Untrained))
+    assert untrained <= REASONS
     code = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("art_otel/batches/*.py"))
-    assert not [reason for reason in REASONS if f'"{reason}"' not in code]
+    assert not [reason for reason in REASONS - untrained if f'"{reason}"' not in code]

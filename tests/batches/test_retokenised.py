@@ -13,7 +13,7 @@ from art_otel.batches.chat_template import ChatTemplate
 from art_otel.batches.retokenised import retokenise
 from art_otel.calls import Logprobs, Message, TokenIds
 from art_otel.errors import UsageError
-from art_otel.trajectories import histories, token_histories
+from art_otel.trajectories import histories, text_only_histories
 from tests.batches import tokenizers
 from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.batches.test_messages import TOOL
@@ -64,7 +64,7 @@ def check_laws(trajectory, tokenizer, found) -> None:
     left_out = Counter(turn for one in found.left_out if one.reason != "messages unknown" for turn in one.turns)
     wanted = {
         entry.turn
-        for history in token_histories(trajectory).unknown
+        for history in text_only_histories(trajectory)
         for entry in history.messages or ()
         if entry.trained
     }

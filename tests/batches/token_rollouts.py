@@ -15,7 +15,8 @@ from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
 from tests.batches.rollouts import rollout
-from tests.trajectories.calls import call, choice, runs
+from tests.trajectories.agents import agent_calls
+from tests.trajectories.calls import call, choice
 
 STATUSES = ("ok", "error", "cancelled", "unfinished")
 EVERYTHING = {"advantage": None, "complete_only": False, "statuses": STATUSES}
@@ -85,7 +86,7 @@ def rollouts(draw, max_size: int = 5, *, storable: bool = False) -> list[Traject
 
     Several may have had the same calls.
     """
-    runs_ = st.sampled_from(draw(st.lists(runs(), min_size=1, max_size=2)))
+    runs_ = st.sampled_from(draw(st.lists(agent_calls(), min_size=1, max_size=2)))
     values = st.sampled_from([None, 0.0, 0.0, 0.5, 1.0, -2.0, *(BROKEN[2:] if storable else BROKEN)])
     found: list[Trajectory] = []
     for number in range(draw(st.integers(0, max_size))):

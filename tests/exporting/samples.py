@@ -6,7 +6,7 @@ each tool call in it. So every id is below VOCABULARY, and each prompt begins wi
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
-from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories.lineage.turns import build_lineage
 
 ROLES = {"system": 256, "user": 257, "assistant": 258, "tool": 259}
 END = 260
@@ -82,7 +82,7 @@ def asked(number: int, prompt, *answers: Message, ids: bool = True, logprobs: bo
 
 
 def rollout(rollout_id: str, calls, **fields) -> Trajectory:
-    ordered, turns = build_turns(list(calls))
+    lineage = build_lineage(list(calls))
     told = {
         "name": "weather",
         "group_id": "g",
@@ -94,7 +94,14 @@ def rollout(rollout_id: str, calls, **fields) -> Trajectory:
         "tools": (LOOK_UP,),
         **fields,
     }
-    return Trajectory(rollout_id=rollout_id, trace_id=TRACE, calls=ordered, turns=turns, **told)
+    return Trajectory(
+        rollout_id=rollout_id,
+        trace_id=TRACE,
+        calls=lineage.calls,
+        prompts=lineage.prompts,
+        turns=lineage.turns,
+        **told,
+    )
 
 
 def conversation(rollout_id: str, answer: str, reward: float | None, **fields) -> Trajectory:

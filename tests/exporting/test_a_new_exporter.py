@@ -57,7 +57,7 @@ def check(python: Path | str, folder: Path, **variables: str) -> None:
     for line, trajectory, advantage in zip(
         lines, sorted(group(), key=lambda one: one.order), (-0.5, 0.0, 0.5), strict=True
     ):
-        (history,) = token_histories(trajectory).known
+        (history,) = token_histories(trajectory)
         assert line["ids"] == history.token_ids.tolist()
         sampled = zip(line["ids"], history.loss_mask, strict=True)
         assert line["labels"] == [token if trained else -100 for token, trained in sampled]

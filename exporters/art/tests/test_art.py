@@ -50,7 +50,7 @@ def tokens_of(trajectory: Trajectory) -> list[tuple]:
     """Ids, mask and logprobs of each history that trains something with logprobs."""
     return [
         (history.token_ids.tolist(), list(history.loss_mask), history.logprobs.tolist())
-        for history in token_histories(trajectory).known
+        for history in token_histories(trajectory)
         if history.logprobs is not None and any(history.loss_mask)
     ]
 
@@ -86,7 +86,7 @@ def test_with_them_art_repeats_tool_calls_as_context(read, rollouts):
     ((ids, mask, _),) = read["keep"]["tokenized"][good.rollout_id]
     ((expected, _, _),) = tokens_of(good)
     assert len(ids) > len(expected)
-    assert sum(mask) == sum(token_histories(good).known[0].loss_mask)
+    assert sum(mask) == sum(token_histories(good)[0].loss_mask)
 
 
 def test_groups_rewards_and_all_else_that_art_has_a_place_for_arrive(read, rollouts):

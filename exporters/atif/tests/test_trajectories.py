@@ -124,13 +124,14 @@ def test_a_conversation_that_was_tokenised_anew_goes_on():
     ]
     drifted = [structs.replace(one, prompt_token_ids=TokenIds.of([number])) for number, one in enumerate(calls)]
     trajectory = samples.rollout("r", drifted)
-    assert [turn.drifted_from for turn in trajectory.turns] == [None, 0, 1]
+    assert [turn.parent for turn in trajectory.turns] == [None, 0, 1]
+    assert [turn.token_parent for turn in trajectory.turns] == [None, None, None]
     document, changed = one_document(trajectory)
     assert "subagent_trajectories" not in document
     assert [step["source"] for step in document["steps"]] == ["user", "agent", "agent", "user", "agent"]
     steps = [step for step in document["steps"] if is_trained(step)]
     assert [step["metrics"]["prompt_token_ids"] for step in steps] == [[0], [1], [2]]
-    assert [step["extra"].get("drifted_from") for step in steps] == [None, 0, 1]
+    assert [step["extra"].get("drifted_at") for step in steps] == [None, 0, 0]
     assert changed == {}
 
 
@@ -233,8 +234,7 @@ def test_logprobs_that_json_cannot_hold_are_left_out():
     asked = InferenceCall(
         trace_id="ab" * 16, span_id="1", operation_name="chat", start_ns=0, end_ns=1, choices=(choice,)
     )
-    turn = Turn(call=0, choice=0, message=choice.message, token_ids=choice.token_ids, logprobs=choice.logprobs)
-    document, changed = one_document(Trajectory(rollout_id="r", trace_id="ab" * 16, calls=(asked,), turns=(turn,)))
+    document, changed = one_document(rollout([asked]))
     assert document["steps"][0]["metrics"] == {"completion_token_ids": [1]}
     assert changed["logprobs that are infinite or of another number than the token ids left out"] == 1
 

@@ -14,7 +14,6 @@ from art_otel.calls import TokenIds
 from art_otel.exporting import Choice, Notes, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
-from art_otel.trajectories.lineage import build_turns
 from art_otel_tinker.config import DatumsConfig
 from art_otel_tinker.datums import FIRST, NO_LOGPROBS, NOTHING_LEFT, encode_datums
 from tests.batches.rollouts import agent_rollouts
@@ -60,7 +59,7 @@ def test_every_datum_is_a_history_trained_where_it_can_be(rollouts):
         (one.rollout_id, token, logprob)
         for one in rollouts
         if one.status in ("ok", "error")
-        for history in token_histories(one).known
+        for history in token_histories(one)
         for span in history.spans
         if span.trained and (known := one.turns[span.turn].logprobs) is not None and len(known) == span.end - span.start
         for token, logprob in zip(history.token_ids.tolist()[span.start : span.end], known.tolist(), strict=True)
@@ -87,7 +86,7 @@ def test_advantages_stand_under_the_mask():
 
 def test_each_branch_trains_what_no_other_does():
     records, _ = encoded(branching())
-    sampled = sum(len(turn.token_ids) for turn in branching().turns if not branching().calls[turn.call].failed)
+    sampled = sum(len(turn.token_ids) for turn in branching().turns if turn.untrained is None)
     assert sum(sum(record["mask"]) for record in records) == sampled
     assert len({tuple(history_of(record)) for record in records}) == len(records) == 3
 
@@ -111,9 +110,7 @@ def test_the_first_token_has_nothing_to_be_sampled_from():
     assert record["mask"] == [1.0, 1.0]
     assert notes.changed == {FIRST: 1}
     alone = structs.replace(call.choices[0], token_ids=TokenIds.of([5]), logprobs=call.choices[0].logprobs.of([-1.0]))
-    calls, turns = build_turns([structs.replace(call, choices=(alone,))])
-    records, notes = encoded(rollout("r-one", calls, reward=1.0))
-    assert len(turns) == 1
+    records, notes = encoded(rollout("r-one", [structs.replace(call, choices=(alone,))], reward=1.0))
     assert records == []
     assert notes.left_out == {NOTHING_LEFT: 1}
 

@@ -111,7 +111,7 @@ def test_an_environment_without_a_renderer_has_ids_alone(app):
     (one,) = stored(app)
     assert [call.input_messages for call in one.calls] == [None, None]
     assert [call.choices[0].message.content for call in one.calls] == [None, None]
-    (history,) = token_histories(one).known
+    (history,) = token_histories(one)
     assert history.token_ids.tolist() == [1, 1, 7, 2, 4, 7]
     assert list(history.loss_mask) == [0, 1, 1, 0, 1, 1]
 

@@ -245,7 +245,7 @@ def test_trained_tokens_there_are_sampled_tokens_here(ours, read):
         (token, logprob)
         for one in ours
         if one.training_step == 3 and one.status == "ok"
-        for history in token_histories(one).known
+        for history in token_histories(one)
         for token, mask, logprob in zip(history.token_ids, history.loss_mask, history.logprobs, strict=True)
         if mask
     ]
@@ -307,7 +307,7 @@ def test_our_samples_are_read(python, tmp_path):
         for one in samples()
         if one.status == "ok" and one.reward is not None and one.complete
         for turn in one.turns
-        if turn.logprobs is not None and not one.calls[turn.call].failed
+        if turn.logprobs is not None and turn.untrained is None
         for token, logprob in zip(turn.token_ids, turn.logprobs, strict=True)
     )
     assert trained_in(found["datums"]) == sampled

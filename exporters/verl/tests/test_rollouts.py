@@ -142,7 +142,8 @@ def test_what_gives_no_row_is_counted():
     second = (*first, said("a"), QUESTION)
     cut = rollout("r-cut", [asked(0, first, said("a")), asked(1, second, said("b"), error_type="Cut")])
     bare = talk("r-bare", 1)
-    bare = replace(bare, turns=tuple(structs.replace(turn, context_token_ids=TokenIds()) for turn in bare.turns))
+    prompt = structs.replace(bare.prompts[0], context_token_ids=TokenIds())
+    bare = replace(bare, prompts=(prompt,), turns=(structs.replace(bare.turns[0], prompt=prompt),))
     rows, report = rows_of([cut, without_ids(), bare])
     assert [row["rollout_id"] for row in rows] == ["r-cut"]
     assert report.left_out == Counter({"completions: no token ids": 1, "completions: failed": 1, NO_PROMPT: 1})
