@@ -1,6 +1,6 @@
 """Batches: what trainers compute on, as numpy arrays.
 
-The budget can be called: `art_otel.batches(paths, …)` is `art_otel.batches.batches(paths, …)`, because importing the budget
+The package can be called: `art_otel.batches(paths, …)` is `art_otel.batches.batches(paths, …)`, because importing the package
 gives the package that name whatever else bore it.
 """
 
