@@ -294,7 +294,7 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
     """Calls of an agent in causal order with their prompts and turns.
 
     There are branches, retries, n > 1, edited messages, prompts that were tokenized or written anew, failed calls and
-    doubtful completions, and whatever is unknown.
+    whatever is unknown.
     """
     calls: list[InferenceCall] = []
     for _ in range(draw(st.integers(0, max_calls))):
@@ -309,9 +309,7 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
         )
         calls.append(call)
     calls.sort(key=lambda call: call.start_ns)
-    completions = [(index, choice) for index, call in enumerate(calls) for choice in range(len(call.choices or ()))]
-    doubtful = draw(st.sets(st.sampled_from(completions), max_size=1)) if completions else ()
-    return build_lineage(calls, doubtful)
+    return build_lineage(calls)
 
 
 _ADDED: Final = st.lists(messages(), max_size=2).map(tuple)

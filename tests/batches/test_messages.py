@@ -93,15 +93,22 @@ def test_what_cannot_be_learnt_is_counted():
     found, report = examples(
         [
             rollout([call(0, None, assistant("a")), call(1, [user("b")], assistant("c"))], "prompt unknown"),
+            rollout([call(0, [user("a")], assistant("b"), scrubbed=True)], "scrubbed"),
             rollout([call(0, [user("a")], assistant("b"), error_type="Timeout")], "failed"),
-            rollout([call(0, [user("a")], error_type="Timeout")], "nothing sampled"),
+            rollout([], "nothing sampled"),
             rollout(chat(user("a"), assistant("b")), "incomplete", incomplete_reasons={"missing root": 1}),
             rollout(chat(user("a"), assistant("b")), "error", status="error"),
         ]
     )
     assert [one.rollout_id for one in found] == ["prompt unknown"]
     assert report.histories_left_out == {"messages unknown": 1}
-    assert report.trajectories_left_out == {"nothing trained": 1, "nothing sampled": 1, "incomplete": 1, "status": 1}
+    assert report.trajectories_left_out == {
+        "nothing trained": 1,
+        "nothing sampled": 1,
+        "ended on a failed call": 1,
+        "incomplete": 1,
+        "status": 1,
+    }
     assert report.trajectories == report.trajectories_used + report.trajectories_left_out.total()
 
 
@@ -151,14 +158,14 @@ def test_the_best_of_each_group():
 
 
 def test_the_best_is_one_from_which_something_is_learnt():
-    def failed(rollout_id, reward):
-        calls = [call(0, [user("hello")], assistant("x"), error_type="Timeout")]
+    def scrubbed(rollout_id, reward):
+        calls = [call(0, [user("hello")], assistant("x"), scrubbed=True)]
         return rollout(calls, rollout_id, group_id="g", reward=reward)
 
     unknown = rollout([call(0, None, assistant("a"))], "r-2", group_id="g", reward=0.9)
     silent = rollout([], "r-3", group_id="g", reward=0.8)
     found, report = examples(
-        [said("a", "r-0", 0.5), failed("r-1", 1.0), unknown, silent, said("b", "r-4", 0.0)], best_of_group=True
+        [said("a", "r-0", 0.5), scrubbed("r-1", 1.0), unknown, silent, said("b", "r-4", 0.0)], best_of_group=True
     )
     assert [one.rollout_id for one in found] == ["r-0"]
     assert report.trajectories_left_out == {
@@ -238,7 +245,7 @@ def test_real_recordings(tmp_path):
 
 @for_all(agent_rollouts())
 def test_every_sampled_message_is_trained_once(rollouts):
-    found, _ = examples(rollouts)
+    found, _ = examples(rollouts, complete_only=False)
     trained = Counter(
         (one.rollout_id, message["content"])
         for one in found
@@ -248,9 +255,9 @@ def test_every_sampled_message_is_trained_once(rollouts):
     assert trained == Counter(
         (one.rollout_id, turn.message.content)
         for one in rollouts
-        if one.complete and one.status == "ok"
+        if one.status == "ok"
         for turn in one.turns
-        if turn.message is not None and turn.untrained is None
+        if turn.untrained is None and one.calls[turn.call].input_messages is not None
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain
 
 import pytest
+from hypothesis import event
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 from msgspec import structs
@@ -15,9 +16,10 @@ from art_otel.batches.preferences import preference_batches
 from art_otel.calls import TokenIds
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
-from art_otel.trajectories import histories
+from art_otel.trajectories import histories, token_histories
 from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, given, looking, rollout, said, user
 from tests.batches.test_messages import OTHER_TOOL, TOOL
+from tests.trajectories.agents import agent_calls
 
 
 def pairs_of(sources, **options):
@@ -176,7 +178,7 @@ def thinking(rollout_id: str, reward: float, *, ids: bool) -> art_otel.Trajector
 
 def test_recorded_ids_do_not_part_a_conversation(tmp_path):
     with_ids, without = ([thinking("r-0", 1.0, ids=ids), thinking("r-1", 0.0, ids=ids)] for ids in (True, False))
-    assert [len(histories(one)) for one in with_ids] == [3, 3]
+    assert [len(token_histories(one)) for one in with_ids] == [3, 3]
     (pair,), report = pairs_of(with_ids)
     assert pair.prompt == ({"role": "user", "content": "question 0"},)
     assert [message["content"] for message in pair.chosen] == [
@@ -195,7 +197,7 @@ def test_recorded_ids_do_not_part_a_conversation(tmp_path):
 def test_what_has_no_conversation_is_counted():
     rollouts = [
         rollout([call(0, None, assistant("a"))], "r-0", group_id="g", reward=1.0),
-        rollout([call(0, [user("a")], assistant("b"), error_type="Timeout")], "r-1", group_id="g", reward=0.0),
+        rollout([call(0, [user("a")], assistant("b"), scrubbed=True)], "r-1", group_id="g", reward=0.0),
         rollout([], "r-2", group_id="g", reward=0.0),
     ]
     _, report = pairs_of(rollouts)
@@ -284,11 +286,22 @@ def test_every_member_is_paired_or_counted(members, pairs):
         assert len(pairing.pairs) == comparable
 
 
-@for_all(agent_rollouts(), st.sampled_from(PAIRS))
+@st.composite
+def beginnings(draw) -> list[art_otel.Trajectory]:
+    """Rollouts of the first calls of one agent, which were asked the same."""
+    calls = draw(agent_calls())
+    sizes = draw(st.lists(st.integers(1, len(calls)), min_size=2, max_size=3))
+    return [
+        rollout(calls[:size], f"r-{number}", group_id="g", reward=float(number)) for number, size in enumerate(sizes)
+    ]
+
+
+@for_all(agent_rollouts() | beginnings(), st.sampled_from(PAIRS))
 def test_every_response_is_on_its_own_trajectory(rollouts, pairs):
     """Prompt and response together are a history of the rollout that is named, with its own reward."""
     by_id = {one.rollout_id: one for one in rollouts}
-    found, _ = pairs_of(rollouts, pairs=pairs)
+    found, _ = pairs_of(rollouts, pairs=pairs, complete_only=False)
+    event(f"{len(found)} pairs")
     for pair in found:
         assert pair.chosen_reward > pair.rejected_reward
         sides = (

@@ -63,10 +63,7 @@ def check_laws(trajectory, tokenizer, found) -> None:
     trained = Counter(span.turn for history in found.histories for span in history.spans)
     left_out = Counter(turn for one in found.left_out if one.reason != "messages unknown" for turn in one.turns)
     wanted = {
-        entry.turn
-        for history in text_only_histories(trajectory)
-        for entry in history.messages or ()
-        if entry.trained
+        entry.turn for history in text_only_histories(trajectory) for entry in history.messages or () if entry.trained
     }
     assert trained + left_out == Counter(wanted)
 

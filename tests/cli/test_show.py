@@ -22,6 +22,7 @@ from art_otel.cli.printable import printable
 from art_otel.cli.table import table_lines
 from art_otel.store import write_trajectories
 from art_otel.testing import trajectories as any_trajectories
+from tests.batches.rollouts import assistant, call, rollout, user
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
 from tests.dumps import attribute, chat_span, make_span
 
@@ -40,7 +41,7 @@ def dataset(tmp_path):
 def test_the_list_has_a_line_a_trajectory(dataset, capsys):
     out = show(capsys, dataset)
     assert "r-sync_tools" in out
-    assert "attributes dropped (" in out
+    assert "r-error_retry" in out
 
 
 def test_the_list_as_json(dataset, capsys):
@@ -89,11 +90,25 @@ def test_several_histories_are_numbered(tmp_path, capsys):
     assert "history 6 of 6" in show(capsys, tmp_path, "--rollout", "r-n2")
 
 
-def test_a_history_that_was_tokenised_anew_says_so(tmp_path, capsys):
+def test_a_prompt_that_was_tokenized_anew_says_so(tmp_path, capsys):
     convert_files(tmp_path, RECORDINGS / "openinference" / "sync_tools.jsonl")
     out = show(capsys, tmp_path, "--rollout", "r-sync_tools")
-    assert "history 1 of 2\n" in out
-    assert "history 2 of 2: earlier messages came back as other token ids" in out
+    assert out.count("the prompt was tokenized anew after its first 41 ids") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"scrubbed": True}, "scrubbed"),
+        ({"contradicted": True}, "contradicting recordings"),
+        ({"error": "x"}, "failed"),
+    ],
+)
+def test_a_completion_that_is_not_trained_says_why(tmp_path, capsys, fields, reason):
+    write_trajectories([rollout([call(0, [user("q")], assistant("a"), **fields)])], tmp_path)
+    out = show(capsys, tmp_path, "--rollout", "r")
+    assert f"not trained: {reason}" in out
+    assert "▶ trained" not in out
 
 
 def test_a_message_with_more_than_a_text_says_so(tmp_path, capsys):

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, replace
 
-import msgspec
 import pytest
+from msgspec import structs
 
 from art_otel.batches import per_call, step_wise
 from art_otel.errors import UsageError
 from art_otel.exporting import Choice, Exporter, JsonLines, Kind, export
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory, TrajectoryGroup
-from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
+from tests.exporting.samples import branching, conversation, failed, group, rollout, samples, without_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ def test_choices_that_can_be_asked_only_once_are_kept(rollouts, tmp_path):
 
 def test_a_trajectory_of_which_nothing_can_be_exported_is_left_out(tmp_path):
     known = conversation("r", "Rain.", 1.0)
-    blind = replace(known, turns=tuple(msgspec.structs.replace(turn, messages=None) for turn in known.turns))
+    blind = rollout("r", [structs.replace(known.calls[0], input_messages=None)], reward=1.0)
     items, report = items_of([blind], "conversations", Choice(), tmp_path)
     assert (items, report.trajectories_used) == ([], 0)
     assert sum(report.trajectories_left_out.values()) == 1

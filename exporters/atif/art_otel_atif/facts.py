@@ -17,7 +17,12 @@ _MESSAGES: Final = frozenset({"input_messages", "choices", "prompt_token_ids"})
 _IN_STEPS: Final = _MESSAGES | {"tools", "usage"}
 _IN_DOCUMENT: Final = frozenset({"calls", "prompts", "turns", "tools", "tool_calls", "metrics", "rewards", "result"})
 _EMPTY: Final[tuple[object, ...]] = (None, (), {})
-_DEFAULTS: Final[Mapping[str, object]] = {"dropped_attributes": 0, "scrubbed": False, "contradicted": False}
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "revision": 0,
+    "dropped_attributes": 0,
+    "scrubbed": False,
+    "contradicted": False,
+}
 
 
 def trajectory_facts(trajectory: Trajectory) -> JsonObject:

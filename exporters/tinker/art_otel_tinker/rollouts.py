@@ -146,11 +146,7 @@ def _client_step(trajectory: Trajectory) -> int | None:
 
 def _tags(trajectory: Trajectory) -> list[str]:
     """Those that `art_otel_tinker.trace_builder` recorded, else the name."""
-    told = trajectory.metadata.get("tags")
-    try:
-        found = msgspec.json.decode(told) if isinstance(told, str) else told
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    if isinstance(found, list):
-        return [str(tag) for tag in found]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] # JSON
+    tags = trajectory.metadata.get("tags")
+    if isinstance(tags, list):
+        return [str(tag) for tag in tags]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] # JSON
     return [] if trajectory.name is None else [trajectory.name]

@@ -40,7 +40,7 @@ def test_a_group_gives_each_episode_its_own_reward(app, policy, order):
         assert one.reward == sum([0.1] * len(one.calls)) + final
         assert [given.value for given in one.rewards if given.name == "final_reward"] == [final]
         assert one.metrics == {"place": order.index(place)}
-        assert one.metadata == {"tags": '["talks", "easy"]', "stop_reason": "done"}
+        assert one.metadata == {"tags": ["talks", "easy"], "stop_reason": "done"}
         assert all(call.choices[0].logprobs.tolist() == [-0.5, -0.25] for call in one.calls)
         assert {call.policy_version for call in one.calls} == {"12"}
 
