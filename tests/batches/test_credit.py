@@ -188,7 +188,7 @@ def test_advantages_by_name_go_to_other_processes():
 
 def test_credit_needs_neither_messages_nor_tokens():
     told = talk("r", 1, 1, steps=(0, 1), reward=1.0, rewards=(judged(1.0, step=0), judged(2.0, step=1)))
-    bare = [structs.replace(turn, messages=None, message=None, token_ids=None, logprobs=None) for turn in told.turns]
+    bare = [structs.replace(turn, message=None, token_ids=None, logprobs=None) for turn in told.turns]
     outline = replace(told, turns=tuple(bare))
     for credit in CREDITS:
         assert credit.rewards(outline) == credit.rewards(told)
