@@ -1,9 +1,10 @@
 """Local: convert on this machine. The story of a conversion.
 
 Invariant: every file in the output folder is whole, of the previous dataset or of the new one, and the bytes depend on
-the spans only, not on files, order, buckets or workers.
+the spans only, not on files, order, buckets or workers. No file is replaced that art-otel did not write.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,8 @@ from art_otel.engines.scratch import Scratch, identity_of, open_scratch
 from art_otel.engines.workers import Workers, advance, default_count
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
-from art_otel.store import SCHEMA_VERSION, merge_runs
+from art_otel.sources.files.own_output import WHAT_READS_IT, is_ours
+from art_otel.store import SCHEMA_VERSION, check_conversion_folder, merge_runs
 from art_otel.trajectories import Account
 from art_otel.version import __version__
 
@@ -61,7 +63,8 @@ def convert(conversion: Conversion) -> "ConversionReport":
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
     if conversion.format is not None:
         format_named(conversion.format)
-    inputs = find_inputs(conversion.sources)
+    inputs = _without_dataset(find_inputs(conversion.sources), conversion.out)
+    check_conversion_folder(conversion.out)
     sizes = [source.size for source in inputs]
     total = None if None in sizes else sum(size or 0 for size in sizes)
     if conversion.on_start is not None:
@@ -83,6 +86,22 @@ def convert(conversion: Conversion) -> "ConversionReport":
         report = describe_conversion(joined.counts, account)
         write_report(report, conversion.out)
     return report
+
+
+def _without_dataset(inputs: Sequence[Input], out: Path) -> list[Input]:
+    """The inputs but for the dataset that is to be replaced, where the sources lead to it too."""
+    folder = Path(os.path.realpath(out))
+    others = [source for source in inputs if not _is_of_dataset(source, folder)]
+    if inputs and not others:
+        raise SourceError(f"{inputs[0].name}: {WHAT_READS_IT}")
+    return others
+
+
+def _is_of_dataset(source: Input, folder: Path) -> bool:
+    if source.path is None:
+        return False
+    path = Path(os.path.realpath(source.path))
+    return path.parent == folder and is_ours(path)
 
 
 def _settings(conversion: Conversion) -> object:
