@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from art_otel.engines.assemble import assemble_bucket
 from art_otel.engines.buckets import BUCKET_VERSION, Bucket, Stored, size_of
+from art_otel.engines.checksum import FileChecksum, synced_checksum
 from art_otel.engines.partition import (
     BUCKET_BYTES,
     MAX_BUCKETS,
@@ -24,7 +25,7 @@ from art_otel.engines.partition import (
     join_partitions,
     partition_spans,
 )
-from art_otel.engines.scratch import Scratch, identity_of, open_scratch
+from art_otel.engines.scratch import CHECKPOINT, Scratch, identity_of, open_scratch
 from art_otel.engines.workers import Workers, advance, default_count
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
@@ -35,8 +36,6 @@ from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
-
-_JOINED: Final = "joined"
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +132,11 @@ class _Share(NamedTuple):
 
 
 def _divide(inputs: Sequence[Input], conversion: Conversion, scratch: Scratch, workers: Workers) -> Joined:
-    """Phase one, unless a conversion that was killed had done it."""
-    kept = scratch.kept(_JOINED, Joined)
-    if kept is not None:
+    """Phase one, unless a conversion that was killed had done it and all of its work is still as it was."""
+    kept = scratch.kept(CHECKPOINT, Joined)
+    if kept is not None and all([*workers.run(_is_as_kept, _buckets(kept, conversion, scratch))]):
         return kept
+    scratch.clear()
     buckets = count_buckets(inputs)
     name = conversion.format
     shares = [
@@ -145,7 +145,7 @@ def _divide(inputs: Sequence[Input], conversion: Conversion, scratch: Scratch, w
     ]
     joined = join_partitions(_partitions(shares, workers), scratch.new_folder())
     if joined.on_disk:
-        scratch.keep(_JOINED, joined)
+        scratch.keep(CHECKPOINT, joined)
     return joined
 
 
@@ -169,16 +169,42 @@ def _partition(share: _Share, on_bytes: Callable[[int], None] = advance, *, in_m
     )
 
 
+class _Assembled(msgspec.Struct, frozen=True, kw_only=True):
+    """What phase two made of one bucket."""
+
+    account: Account
+    run: FileChecksum
+
+
+def _kept_of(bucket: Bucket) -> _Assembled | None:
+    return Scratch(bucket.run.parent).kept(_name_of(bucket), _Assembled)
+
+
+def _name_of(bucket: Bucket) -> str:
+    return f"{bucket.run.name}.account"
+
+
+def _stored(bucket: Bucket) -> list[Stored]:
+    return [piece for piece in (*bucket.own, *bucket.guests) if isinstance(piece, Stored)]
+
+
+def _is_as_kept(bucket: Bucket) -> bool:
+    """Whether the run of a bucket, or else its records, stand in their files as they were written."""
+    done = _kept_of(bucket)
+    if done is not None:
+        return done.run.matches(bucket.run)
+    return all(piece.checksum.matches(Path(piece.path)) for piece in _stored(bucket))
+
+
 def _assemble(bucket: Bucket) -> Account:
     """Phase two of one bucket, unless a conversion that was killed had done it. Nobody needs its records then."""
-    scratch, name = Scratch(bucket.run.parent), f"{bucket.run.name}.account"
-    account = scratch.kept(name, Account)
-    if account is None:
-        account = assemble_bucket(bucket)
-        scratch.keep(name, account)
-    for piece in (*bucket.own, *bucket.guests):
-        if isinstance(piece, Stored):
-            Path(piece.path).unlink(missing_ok=True)
+    stored, done = _stored(bucket), _kept_of(bucket)
+    account = assemble_bucket(bucket) if done is None else done.account
+    if done is None and stored:  # what was only in memory is not taken up
+        kept = _Assembled(account=account, run=synced_checksum(bucket.run))
+        Scratch(bucket.run.parent).keep(_name_of(bucket), kept)
+    for piece in stored:
+        Path(piece.path).unlink(missing_ok=True)
     return account
 
 
