@@ -96,7 +96,6 @@ def _is_jwt(text: str) -> bool:
 
 
 BUILTIN_PATTERNS: Final[tuple[SecretPattern, ...]] = (
-    SecretPattern(kind="private key", regex=re.compile(_PEM), marks=("PRIVATE KEY",), is_secret=is_no_example),
     _keys("anthropic key", {"sk-ant-": f"[a-z]{{3,6}}[0-9]{{2}}-[A-Za-z0-9_-]{{93}}AA{_END}"}),
     SecretPattern(
         kind="openai key",
@@ -144,6 +143,8 @@ BUILTIN_PATTERNS: Final[tuple[SecretPattern, ...]] = (
         marks=(".eyJ",),
         is_secret=_is_jwt,
     ),
+    # Last, because the lines of one that is cut off would take the beginning of a key that follows.
+    SecretPattern(kind="private key", regex=re.compile(_PEM), marks=("PRIVATE KEY",), is_secret=is_no_example),
 )
 """Keys of vendors and clouds, private keys and JSON web tokens, wherever they stand. The first that matches wins."""
 

@@ -48,13 +48,17 @@ SECRETS = {
     ),
     "pem, with headers": (
         "private key",
-        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,3F17F5316E2BAC89\n\n"
-        + f"{_MIXED[:64]}\n{_MIXED[1:30]}==\n-----END RSA PRIVATE KEY-----",
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,3F17F5316E2BAC89\n\n"
+            f"{_MIXED[:64]}\n{_MIXED[1:30]}==\n-----END RSA PRIVATE KEY-----"
+        ),
     ),
     "pgp": (
         "private key",
-        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\n\n"
-        + f"{_MIXED[:64]}\n{_MIXED[1:30]}\n=a1B2\n-----END PGP PRIVATE KEY BLOCK-----",
+        (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\n\n"
+            f"{_MIXED[:64]}\n{_MIXED[1:30]}\n=a1B2\n-----END PGP PRIVATE KEY BLOCK-----"
+        ),
     ),
     "pem, cut off": ("private key", "-----BEGIN PRIVATE KEY-----\n" + f"{_MIXED[2:66]}\n{_MIXED[3:30]}"),
 }

@@ -108,6 +108,11 @@ def test_an_escape_of_json_before_a_key_stays_whole(prefix, before):
                 json.loads(redact(written))
 
 
+JWT_OF_THE_DOCUMENTATION = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ"
+    ".SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"
+)
+
 CASES = [
     "",
     "postgresql://postgres:postgres@localhost",
@@ -127,10 +132,9 @@ CASES = [
     '{"password": "the agent needs it", "token": "too", "api_key": "as well", "authorization": "opensesame"}',
     "-----BEGIN PRIVATE KEY----- is how a key begins",
     "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
-    "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAu1SU1LfVLPHCozMxH2Mo\n-----END PUBLIC KEY-----",
+    "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAu1SU1LfVLPHCozMxH2Mo\n-----END",
     "eyJhbGciOiJIUzI1NiJ9 is only the beginning of one",
-    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ"
-    ".SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
+    JWT_OF_THE_DOCUMENTATION,
     "eyJub3QiOiJhIGhlYWRlciJ9.eyJzdWIiOiJjYW5hcnkifQ.abcdefghijklmnopqrstuvwxyz",
     '["just a list", 1e5, -Infinity]',
 ]
