@@ -132,8 +132,8 @@ def read_env_state(reading: Reading) -> dict[str, Value]:
 
 
 def read_extra(reading: Reading) -> dict[str, Value]:
-    """As `extra_of`, and what a call says of its redaction: how many parts, and whether its tokens went with them."""
-    redacted = [name for name in (names.REDACTED, names.REDACTED_TOKENS) if name in reading.attributes]
+    """As `extra_of`, and what a call says of its redaction: how many parts, and whether of its content."""
+    redacted = [name for name in (names.REDACTED, names.REDACTED_CONTENT) if name in reading.attributes]
     return {**_named_values(reading, names.EXTRA), **{name: reading.sound(name) for name in redacted}}
 
 
