@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources.files import parts
 from art_otel.spans import Quarantined, Span
 from art_otel.tracing.processing import spool as module
 from art_otel.tracing.processing.queued_spool import QueuedSpool
@@ -195,16 +196,59 @@ def test_a_forked_child_leaves_its_parent_s_empty_file_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_altered_line_costs_itself_only(tmp_path):
-    app = Traced(tmp_path)
+def spool_of_three(folder: Path) -> Path:
+    app = Traced(folder)
     for number in range(3):
-        with app.rollout("agent", f"r{number}"):
+        with app.rollout("größer", f"r{number}"):
             app.call(f"question {number}")
-    (path,) = (tmp_path / "spool").iterdir()
-    body = path.read_bytes()
-    path.write_bytes(body.replace(b"question 1", b"QUESTION 1"))
+    (path,) = (folder / "spool").iterdir()
+    return path
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), None])
+def test_a_spool_that_somebody_wrote_anew_is_read(tmp_path, separators):
+    path = spool_of_three(tmp_path)
+    expected, _ = convert_files(tmp_path / "before", path)
+    values = map(json.loads, path.read_bytes().splitlines())
+    path.write_text("".join(json.dumps(value, separators=separators) + "\n" for value in values))
+    trajectories, report = convert_files(tmp_path / "out", path)
+    assert trajectories == expected
+    assert report.spans.quarantined == {}
+    note = "6 lines read with a checksum that does not match: altered after being written"  # those with the name
+    assert report.files[0].note == (note if separators else None)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_altered_line_that_is_whole_is_read_and_noted(tmp_path, monkeypatch, workers):
+    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
+    path = spool_of_three(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"question 1", b"QUESTION 1"))
+    trajectories, report = convert_files(tmp_path / "out", path, workers=workers)
+    assert report.spans.quarantined == {}
+    assert "QUESTION 1" in str(trajectories[1].calls)
+    assert all(trajectory.complete for trajectory in trajectories)
+    (file,) = report.files
+    assert file.note == "1 line read with a checksum that does not match: altered after being written"
+
+
+@pytest.mark.parametrize(
+    ("whole", "broken", "reasons"),
+    [
+        (b"question 1", b'ques"tion 1', {"not JSON": 1}),
+        (b"question 1", b"question \xff", {"invalid UTF-8": 1}),
+        (b'"resource":{', b'"resource":{{', {"bad checksum": 1, "not JSON": 1}),
+    ],
+)
+def test_an_altered_line_that_is_not_whole_costs_itself_only(tmp_path, whole, broken, reasons):
+    path = spool_of_three(tmp_path)
+    head, tail = path.read_bytes().split(b"question 1")
+    line = head.rindex(b"\n")
+    end = tail.index(b"\n")
+    altered = (head[line:] + b"question 1" + tail[:end]).replace(whole, broken)
+    path.write_bytes(head[:line] + altered + tail[end:])
     trajectories, report = convert_files(tmp_path / "out", tmp_path / "spool")
-    assert report.spans.quarantined == {"bad checksum": 1}
+    assert report.spans.quarantined == reasons
+    assert report.files[0].note is None
     assert [trajectory.complete for trajectory in trajectories] == [True, False, True]
     assert "question 2" in str(trajectories[2].calls)
 
