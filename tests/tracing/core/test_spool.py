@@ -42,6 +42,36 @@ def test_files_are_private_and_rotated(tmp_path):
     assert lines(tmp_path / "a" / "spool") == [b"%064d\n" % number for number in range(10)]
 
 
+def test_what_was_written_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spool = Spool(Path("spool"), max_file_bytes=100)
+    texts = [b"%064d\n" % number for number in range(10)]
+    written = [spool.write(text) for text in texts]
+    monkeypatch.chdir("/")
+    assert [line.read() for line in written] == texts
+    written[0].path.write_bytes(b"cut")
+    written[1].path.unlink()
+    for line in written[:2]:
+        with pytest.raises(OSError, match=r"cut|No such file"):
+            line.read()
+
+
+def test_what_is_queued_can_be_read_before_and_after_it_is_written(tmp_path, monkeypatch):
+    slow = threading.Event()
+    write = os.write
+    monkeypatch.setattr(module.os, "write", lambda file, data: slow.wait() and write(file, data))
+    spool = QueuedSpool(Spool(tmp_path))
+    texts = [b"line %d\n" % number for number in range(3)]
+    queued = [spool.write(text) for text in texts]
+    assert [line.read() for line in queued] == texts
+    slow.set()
+    assert spool.flush()
+    assert [line.read() for line in queued] == texts
+    next(tmp_path.iterdir()).unlink()
+    with pytest.raises(FileNotFoundError):
+        queued[0].read()
+
+
 def test_threads_do_not_mix_lines(tmp_path):
     spool = Spool(tmp_path)
     texts = [bytes([65 + number]) * 10_000 + b"\n" for number in range(8)]
@@ -73,7 +103,7 @@ def test_a_full_disk_costs_whole_lines_and_is_counted(tmp_path, monkeypatch, cap
     monkeypatch.setattr(module.os, "write", disk)
     monkeypatch.setattr(module, "_REST", 0.0)
     spool = Spool(tmp_path, patience=0.01)
-    written = [spool.write(b"%063d\n" % number) for number in range(8)]
+    written = [spool.write(b"%063d\n" % number) is not None for number in range(8)]
     assert written == [True] * 3 + [False] * 5
     assert (spool.counts.written, spool.counts.dropped) == (3, 5)
     assert spool.flush() is False
@@ -269,7 +299,7 @@ def test_the_queue_never_waits_and_counts_what_it_drops(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(module.os, "write", lambda file, data: slow.wait() and write(file, data))
     spool = QueuedSpool(Spool(tmp_path), max_lines=5)
-    taken = [spool.write(b"line\n") for _ in range(20)]
+    taken = [spool.write(b"line\n") is not None for _ in range(20)]
     assert taken.count(True) in (5, 6)  # one may be with the thread already
     assert spool.flush(0.05) is False
     slow.set()
@@ -289,7 +319,7 @@ def test_a_thread_that_hangs_does_not_hang_the_others(tmp_path, monkeypatch):
     first.start()
     while not spool._lock.locked():
         pass
-    assert spool.write(b"second\n") is False
+    assert spool.write(b"second\n") is None
     hangs.set()
     first.join()
     assert (spool.counts.written, spool.counts.dropped) == (1, 1)
