@@ -18,7 +18,6 @@ from art_otel.trajectories.accounting.stats import Account, count_idle, count_sp
 from art_otel.trajectories.calls.log_correlation import join_logs
 from art_otel.trajectories.calls.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_calls
-from art_otel.trajectories.limits import MAX_OF_NAME
 from art_otel.trajectories.lineage.turns import build_lineage
 from art_otel.trajectories.model import Reward, Trajectory
 from art_otel.trajectories.rewards.attribution import AttributionContext, RewardKey, find_rewards, lead_judges
@@ -110,8 +109,6 @@ def _trajectory(
     lineage = build_lineage(with_versions(recorded.calls, about.policy_version))
     calls = lineage.calls
     lost, damaged_values = losses.of(rollout.spans)
-    parent = rollout.parent_rollout_id
-    is_too_long = parent is not None and len(parent) > MAX_OF_NAME
     evidence = Evidence(
         root=rollout.root,
         spans=rollout.spans,
@@ -120,7 +117,6 @@ def _trajectory(
         unresolved=recorded.unresolved,
         lost=lost,
         damaged_values=damaged_values,
-        cut=about.cut + is_too_long,
     )
     first = rollout.root or min(rollout.spans, key=tree.order)
     return Trajectory(
@@ -132,7 +128,7 @@ def _trajectory(
         split=about.split,
         training_step=about.training_step,
         policy_version=first_and_last(calls, about.policy_version),
-        parent_rollout_id=None if is_too_long else parent,
+        parent_rollout_id=rollout.parent_rollout_id,
         status=about.status,
         error=about.error,
         started_at=about.started_at,

@@ -13,7 +13,6 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, number
 from art_otel.spans import Span, Value
-from art_otel.trajectories.limits import MAX_OF_NAME
 from art_otel.trajectories.model import Status
 
 _CLAIMED: Final = frozenset(
@@ -41,12 +40,11 @@ _CLAIMED: Final = frozenset(
     }
 )
 _CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
-_SETTINGS: Final = (attributes.ROLLOUT_NAME, attributes.GROUP_ID, attributes.SPLIT, attributes.POLICY_VERSION)
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
 class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a Trajectory that its own span decides. `cut` counts settings that are too long."""
+    """The fields of a Trajectory that its own span decides."""
 
     name: str | None = None
     group_id: str | None = None
@@ -61,7 +59,6 @@ class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Mapping[str, float] = {}
     metadata: Mapping[str, Value] = {}
     logs: tuple[str, ...] = ()
-    cut: int = 0
 
 
 def describe(root: Span | None) -> RolloutAttributes:
@@ -83,7 +80,6 @@ def describe(root: Span | None) -> RolloutAttributes:
         metrics=_metrics(root),
         metadata=_metadata(root),
         logs=_logs(root),
-        cut=_cut(root),
     )
 
 
@@ -94,24 +90,7 @@ def attempt_of(root: Span) -> int | None:
 
 def _setting(root: Span, name: str) -> Value:
     value = root.attributes.get(name)
-    return _of_process(root, name) if value is None else value
-
-
-def _of_process(root: Span, name: str) -> Value:
-    value = root.resource.attributes.get(name)
-    return None if _is_long(value) else value
-
-
-def _is_long(value: Value) -> bool:
-    """Whether it is no name: a long text, or what is no scalar."""
-    return len(value) > MAX_OF_NAME if isinstance(value, str) else not isinstance(value, int | float | None)
-
-
-def _cut(root: Span) -> int:
-    """How many settings of its process are too long to be those of every rollout."""
-    told = root.resource.attributes
-    known = [told[name] for name in _SETTINGS if name in told and root.attributes.get(name) is None]
-    return sum(map(_is_long, known))
+    return root.resource.attributes.get(name) if value is None else value
 
 
 def _text(root: Span, name: str) -> str | None:
