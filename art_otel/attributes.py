@@ -25,6 +25,7 @@ STEP_INDEX: Final = "art.step.index"
 
 METRIC_PREFIX: Final = "art.metric."
 METADATA_PREFIX: Final = "art.metadata."
+METADATA_JSON_PREFIX: Final = "art.metadata_json."
 ENV_STATE: Final = "art.env_state"
 EXTRA: Final = "art.extra"
 

@@ -5,7 +5,7 @@ recording contains.
 """
 
 from art_otel.conventions.attributes.known import is_foreign
-from art_otel.conventions.attributes.values import integer, number
+from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
@@ -44,6 +44,7 @@ __all__ = [
     "is_cancellation",
     "is_foreign",
     "is_method",
+    "json_value",
     "may_be_call",
     "may_tell_role",
     "merge_calls",

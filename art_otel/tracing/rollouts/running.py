@@ -115,7 +115,7 @@ class RunningTrajectory(Rewarded):
         for name, value in dict(self._metrics).items():
             with AS_GUEST:
                 self.span.set_attribute(f"{attributes.METRIC_PREFIX}{name}", scalars.metric(value, name))
-        for name, value in scalars.metadata(dict(self._metadata), attributes.METADATA_PREFIX).items():
+        for name, value in scalars.metadata(dict(self._metadata)).items():
             self.span.set_attribute(name, value)
         super().settle()
 

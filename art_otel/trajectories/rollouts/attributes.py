@@ -1,7 +1,7 @@
-"""RolloutSpan: what a rollout's own span says about it.
+"""RolloutAttributes: what a rollout's own span says about it.
 
 Invariant: a setting comes from the span, else from its resource (an app may set the split or group once for the whole
-process); what is not said is None. Whatever the span carries that no convention claims is kept as metadata.
+process); what is not said is None. Whatever the span carries that no convention knows is kept as metadata, as given.
 """
 
 from base64 import b64encode
@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, number
+from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, json_value, number
 from art_otel.spans import Span, Value
 from art_otel.trajectories.model import Status
 
-_CLAIMED: Final = frozenset(
+_KNOWN: Final = frozenset(
     {
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
@@ -39,7 +39,7 @@ _CLAIMED: Final = frozenset(
         attributes.REWARD_TOKEN_END,
     }
 )
-_CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_KNOWN_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
@@ -61,7 +61,7 @@ class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
     logs: tuple[str, ...] = ()
 
 
-def describe(root: Span | None) -> RolloutAttributes:
+def read_rollout_attributes(root: Span | None) -> RolloutAttributes:
     """Read the rollout's own span; without it nothing is known and the rollout counts as unfinished."""
     if root is None:
         return RolloutAttributes()
@@ -89,6 +89,7 @@ def attempt_of(root: Span) -> int | None:
 
 
 def _setting(root: Span, name: str) -> Value:
+    """The attribute of the span, else of its resource."""
     value = root.attributes.get(name)
     return root.resource.attributes.get(name) if value is None else value
 
@@ -116,23 +117,28 @@ def _metrics(root: Span) -> dict[str, float]:
 
 
 def _metadata(root: Span) -> dict[str, Value]:
-    kept = {
-        name: b64encode(value).decode() if isinstance(value, bytes) else value
-        for name, value in root.attributes.items()
-        if value is not None and not _is_claimed(name, value)
-    }
-    return {name.removeprefix(attributes.METADATA_PREFIX): kept[name] for name in sorted(kept)}
+    metadata: dict[str, Value] = {}
+    for name in sorted(root.attributes):
+        value = root.attributes[name]
+        if value is None or _is_known(name, value):
+            continue
+        if name.startswith(attributes.METADATA_JSON_PREFIX):
+            metadata[name.removeprefix(attributes.METADATA_JSON_PREFIX)] = json_value(value)
+        else:
+            kept = b64encode(value).decode() if isinstance(value, bytes) else value
+            metadata.setdefault(name.removeprefix(attributes.METADATA_PREFIX), kept)
+    return metadata
 
 
-def _is_claimed(name: str, value: Value) -> bool:
+def _is_known(name: str, value: Value) -> bool:
     """Whether the attribute is read elsewhere. A metric or count that is no number is not, so it stays visible."""
-    if name in _CLAIMED:
+    if name in _KNOWN:
         return True
     if name.startswith(attributes.METRIC_PREFIX):
         return number(value) is not None
     if name in _WHOLE_NUMBERS:
         return integer(value) is not None
-    return name.startswith(_CLAIMED_PREFIXES) or is_foreign(name)
+    return name.startswith(_KNOWN_PREFIXES) or is_foreign(name)
 
 
 def _logs(root: Span) -> tuple[str, ...]:
