@@ -97,13 +97,10 @@ def tell_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
     return any(map(_tell_the_same, choices, other_choices))
 
 
-def has_prompt_and_answer_apart(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether one knows nothing but the prompt and the other nothing but the answer: nothing shows that they belong
-    together.
-    """
-    asked, other_asked = bool(one.input_messages), bool(other.input_messages)
-    answered, other_answered = bool(one.choices), bool(other.choices)
-    return asked != other_asked and answered != other_answered and asked != answered
+def complement(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether one knows the prompt alone and the other the answer alone: nothing shows that they belong together."""
+    first, second = (bool(one.input_messages), bool(one.choices)), (bool(other.input_messages), bool(other.choices))
+    return {first, second} == {(True, False), (False, True)}
 
 
 def content_key(call: InferenceCall) -> Hashable | None:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import is_method, only_asks
-from art_otel.spans import SpanKey
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
 from art_otel.trajectories.calls.duplicates.contradictions import (
+    complement,
     contradicts,
-    has_prompt_and_answer_apart,
     has_same_id,
     models_differ,
     prompts_differ,
@@ -23,14 +22,14 @@ from art_otel.trajectories.calls.duplicates.recording import Recording
 
 def attach_methods(clusters: Clusters) -> None:
     """A method around calls of its own instrumentor is no call; it belongs to the last of them (LlamaIndex)."""
-    last_calls: dict[SpanKey, tuple[Recording, Recording]] = {}
+    last_calls: dict[Recording, Recording] = {}
     for inner in clusters.recordings:
         outer = inner.outer
         if outer is None or outer.span.scope.name != inner.span.scope.name:
             continue
         if is_method(outer.span, outer.call) and not models_differ(outer.call, inner.call):
-            last_calls[outer.span.key] = outer, inner
-    for method, call in reversed(last_calls.values()):  # the inner ones first: a method may be around a method
+            last_calls[outer] = inner
+    for method, call in reversed(last_calls.items()):  # the inner ones first: a method may be around a method
         clusters.attach(method, clusters.of(call))
 
 
@@ -49,15 +48,20 @@ def attach_questions(clusters: Clusters) -> None:
 
 def join_nested(clusters: Clusters) -> None:
     """A recording around others of another instrumentor is of the one of them that it repeats, if it repeats any."""
-    below: dict[tuple[SpanKey, str], tuple[Recording, list[Recording]]] = {}
-    for inner in clusters.recordings:
-        outer = clusters.around(inner)
-        if outer is not None:
-            below.setdefault((outer.span.key, inner.span.scope.name), (outer, []))[1].append(inner)
-    for outer, inners in below.values():
+    for (outer, _), inners in _recordings_below(clusters).items():
         repeated = find_repeated(outer, sorted(inners, key=lambda one: one.start))
         if repeated is not None:
             clusters.join(clusters.of(outer), clusters.of(repeated))
+
+
+def _recordings_below(clusters: Clusters) -> dict[tuple[Recording, str], list[Recording]]:
+    """The recordings right below another one, by who made them."""
+    below: dict[tuple[Recording, str], list[Recording]] = {}
+    for inner in clusters.recordings:
+        outer = clusters.around(inner)
+        if outer is not None:
+            below.setdefault((outer, inner.span.scope.name), []).append(inner)
+    return below
 
 
 def find_repeated(outer: Recording, inners: Sequence[Recording]) -> Recording | None:
@@ -86,7 +90,7 @@ def is_same_request(outer: InferenceCall, inner: InferenceCall) -> bool:
     """Whether the response's id says that two nested recordings are of one call, or else the prompt does."""
     if contradicts(outer, inner):
         return False
-    return has_same_id(outer, inner) or not (prompts_differ(outer, inner) or has_prompt_and_answer_apart(outer, inner))
+    return has_same_id(outer, inner) or not (prompts_differ(outer, inner) or complement(outer, inner))
 
 
 def is_same_answer(outer: InferenceCall, inner: InferenceCall) -> bool:

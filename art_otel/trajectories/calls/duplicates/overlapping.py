@@ -1,6 +1,6 @@
 """Overlapping recordings: rules for recordings at the same time of which none need be around the other in the tree.
 
-Some instrumentors do not make their spans current (LangChain), so that the client's span lies beside them or further up.
+Some instrumentors do not make their spans current (LangChain), so the client's span lies beside them or further up.
 """
 
 from bisect import bisect_left, insort

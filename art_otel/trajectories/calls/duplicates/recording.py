@@ -13,8 +13,8 @@ from art_otel.trajectories.calls.ancestry import Ancestry
 class Recording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One inference span.
 
-    `start` and `end` are comparable between machines. `outer` is the nearest recording around it in its rollout, `depth`
-    counts those around it, `boundary_depth` the tools and agents around it.
+    `start` and `end` are comparable between machines. `outer` is the nearest recording around it in its rollout,
+    `depth` counts those around it, `boundary_depth` the tools and agents around it.
     """
 
     span: Span
