@@ -18,6 +18,7 @@ from tests.batches.rollouts import (
     assistant,
     call,
     chat,
+    ended_on_failure,
     given,
     looking,
     rollout,
@@ -259,7 +260,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
     assert trained == Counter(
         (one.rollout_id, turn.message.content)
         for one in rollouts
-        if one.complete and one.status == "ok"
+        if one.complete and one.status == "ok" and not ended_on_failure(one)
         for turn in one.turns
         if turn.message is not None and turn.untrained is None
     )
