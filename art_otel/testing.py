@@ -335,7 +335,16 @@ def trajectories(draw: DrawFn, rollout_ids: SearchStrategy[str] = TEXT, *, max_c
         )
         for position, found in enumerate(sampled)
     )
-    return Trajectory(rollout_id=draw(rollout_ids), calls=calls, turns=turns, **draw(_REST_OF_TRAJECTORY))
+    judged = tuple(
+        structs.replace(turn, untrained=None if turn.message is None else draw(_untrained(calls[turn.call])))
+        for turn in turns
+    )
+    return Trajectory(rollout_id=draw(rollout_ids), calls=calls, turns=judged, **draw(_REST_OF_TRAJECTORY))
+
+
+def _untrained(call: InferenceCall) -> SearchStrategy[str | None]:
+    """Why a message of the call must not be trained."""
+    return st.just("failed") if call.failed else st.sampled_from([None, None, None, "content doubtful"])
 
 
 _REST_OF_TRAJECTORY: Final[SearchStrategy[dict[str, Any]]] = st.fixed_dictionaries(

@@ -20,7 +20,6 @@ from art_otel.trajectories import MessageDrift, TokenHistories, TokenHistory, Tr
 
 TooLong: TypeAlias = Literal["leave_out", "cut", "raise"]
 
-FAILED: Final = "failed call"
 NO_IDS: Final = "no token ids"
 NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
@@ -138,12 +137,11 @@ def _untold(trajectory: Trajectory, known: Items[TokenHistory], own: Retokenised
     told = set[int]().union(*[history.turns for history in known], *[history.turns for history in own.histories])
     reasons = {turn: each.reason for each in own.left_out for turn in each.turns}
     left_out = Counter[str]()
-    calls = trajectory.calls
     for position, turn in enumerate(trajectory.turns):
         if turn.choice is None:
             continue
-        if calls[turn.call].failed:
-            left_out[FAILED] += 1
+        if turn.untrained is not None:
+            left_out[turn.untrained] += 1
         elif position not in told:
             left_out[reasons.get(position, NO_IDS)] += 1
     return left_out

@@ -44,7 +44,7 @@ def message_paths(trajectory: Trajectory) -> MessagePaths:
 def message_histories(trajectory: Trajectory) -> tuple[History, ...]:
     """The paths as histories of messages. All that a path samples is trained in it, shared with others or not.
 
-    Only what a failed call sampled is not.
+    Only what is `untrained` is not.
     """
     found = message_paths(trajectory)
     return tuple(History(turns=path, messages=_messages(trajectory, found.given, path)) for path in found.paths)
@@ -85,8 +85,7 @@ def _messages(trajectory: Trajectory, given: Sequence[Given], path: Sequence[int
         if prompt is None or turn.message is None:
             return None
         messages += map(_given_message, prompt)
-        trained = not trajectory.calls[turn.call].failed
-        messages.append(HistoryMessage(message=turn.message, turn=position, trained=trained))
+        messages.append(HistoryMessage(message=turn.message, turn=position, trained=turn.untrained is None))
     return tuple(messages)
 
 

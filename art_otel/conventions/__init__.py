@@ -7,6 +7,7 @@ recording contains.
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture import capture_switch
 from art_otel.conventions.claims import is_foreign
+from art_otel.conventions.contradictions import answers_agree, contradict, prompts_agree
 from art_otel.conventions.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.genai_messages import tells_completion
 from art_otel.conventions.own import env_state_of, extra_of
@@ -40,9 +41,11 @@ __all__ = [
     "GivenReward",
     "Role",
     "agent_name",
+    "answers_agree",
     "asked_of",
     "capture_switch",
     "content_of",
+    "contradict",
     "env_state_of",
     "evaluation_attributes",
     "extra_of",
@@ -59,6 +62,7 @@ __all__ = [
     "number",
     "only_asks",
     "parse_call",
+    "prompts_agree",
     "rewards_of",
     "rewards_of_log",
     "role_of",

@@ -13,6 +13,7 @@ import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Message, Usage, canonical_arguments
 from art_otel.conventions.call import CONVENTIONS
+from art_otel.conventions.contradictions import answer_alike, answers_agree, prompts_agree
 from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
 from art_otel.conventions.litellm import RAW_SPAN
 from art_otel.conventions.openinference import RAW
@@ -26,12 +27,15 @@ def same_call(outer: Span, outer_call: InferenceCall, inner: Span, inner_call: I
     """Whether an inference span nested in another, at any depth, describes the same request.
 
     A span nested in one of its own scope is another call: some instrumentors leave their span current while a stream is
-    read. Response ids decide where both are known; else models and prompts must not contradict each other.
+    read. Different response ids are different calls. Prompts and answers must not contradict each other, for servers
+    repeat ids; where an id is unknown, models neither.
     """
     if outer.scope.name == inner.scope.name and inner.name != RAW_SPAN:
         return False
+    if not answers_agree(outer_call, inner_call):
+        return False
     if outer_call.response_id is not None and inner_call.response_id is not None:
-        return outer_call.response_id == inner_call.response_id
+        return outer_call.response_id == inner_call.response_id and prompts_agree(outer_call, inner_call)
     return _same_model(outer_call.request_model, inner_call.request_model) and _same_prompt(
         outer_call.input_messages, inner_call.input_messages
     )
@@ -46,7 +50,7 @@ def same_answer(outer: Span, outer_call: InferenceCall, inner: Span, inner_call:
     if outer.scope.name == inner.scope.name:
         return False
     if outer_call.response_id is not None and inner_call.response_id is not None:
-        return False
+        return outer_call.response_id == inner_call.response_id and answer_alike(outer_call, inner_call)
     said, repeated = outer_call.choices or (), inner_call.choices or ()
     return (
         any(_says(choice.message) for choice in said)

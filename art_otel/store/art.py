@@ -17,7 +17,7 @@ from art_otel.trajectories.trajectory import Trajectory, Turn
 
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message of the main history. `trainable` marks what the policy sampled in a call that did not fail."""
+    """A message of the main history. `trainable` marks what the policy sampled and may learn."""
 
     role: str
     content: str | None
@@ -40,7 +40,7 @@ def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
         turn = trajectory.turns[position]
         messages.extend([_art_message(message, trainable=False) for message in turn.messages or ()])
         if turn.message is not None:
-            messages.append(_art_message(turn.message, trainable=not trajectory.calls[turn.call].failed))
+            messages.append(_art_message(turn.message, trainable=turn.untrained is None))
     return tuple(messages)
 
 

@@ -20,7 +20,7 @@ from art_otel.store.stored_calls import StoredCall
 from art_otel.store.stored_turns import StoredTurn
 from art_otel.trajectories.trajectory import Edit, PolicyVersions, Reward
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 VERSION_KEY: Final = b"art_otel.schema_version"
 ADDED_IN: Final = {
     "rewards.choice": 2,
@@ -29,6 +29,7 @@ ADDED_IN: Final = {
     "rewards.target_kind": 3,
     "rewards.comparison": 4,
     "objects": 5,
+    "turns.untrained": 6,
 }
 """The version that added a column or nested field; files of earlier ones lack it and read as None there."""
 
@@ -151,6 +152,7 @@ TURN: Final = Record(
         "finish_reason": _TEXT,
         "token_ids": _TOKEN_IDS,
         "logprobs": _LOGPROBS,
+        "untrained": _TEXT,
     },
 )
 """The fields of a turn."""

@@ -30,6 +30,7 @@ class StoredTurn(msgspec.Struct, frozen=True, gc=False):
     finish_reason: str | None
     token_ids: TokenIds | None
     logprobs: Logprobs | None
+    untrained: str | None
 
 
 def store_turns(turns: Iterable[Turn], calls: Sequence[InferenceCall]) -> tuple[StoredTurn, ...]:
@@ -53,6 +54,7 @@ def store_turns(turns: Iterable[Turn], calls: Sequence[InferenceCall]) -> tuple[
                 turn.finish_reason,
                 turn.token_ids,
                 turn.logprobs,
+                turn.untrained,
             )
         )
     return tuple(stored)
@@ -83,6 +85,7 @@ def _restore_turn(turn: StoredTurn, first: StoredTurn) -> Turn:
         finish_reason=turn.finish_reason,
         token_ids=turn.token_ids,
         logprobs=turn.logprobs,
+        untrained=turn.untrained,
     )
 
 

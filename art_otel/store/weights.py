@@ -49,7 +49,7 @@ def _of_turn(turn: StoredTurn) -> int:
         weight += _of_message(message)
     for edit in turn.edits or ():
         weight += _of_message(edit.message)
-    weight += len(turn.finish_reason or "")
+    weight += len(turn.finish_reason or "") + len(turn.untrained or "")
     return weight if turn.message is None else weight + _of_message(turn.message)
 
 

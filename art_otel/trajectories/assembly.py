@@ -105,7 +105,7 @@ def _trajectory(
     tree: SpanTree,
 ) -> Trajectory:
     about = describe(rollout.root)
-    calls, turns = build_turns(with_versions(recorded.calls, about.policy_version))
+    calls, turns = build_turns(with_versions(recorded.calls, about.policy_version), recorded.contradicting)
     lost, damaged_values = losses.of(rollout.spans)
     parent = rollout.parent_rollout_id
     is_too_long = parent is not None and len(parent) > MOST_OF_NAME
@@ -113,6 +113,7 @@ def _trajectory(
         root=rollout.root,
         spans=rollout.spans,
         calls=calls,
+        turns=turns,
         call_of=recorded.call_of,
         unresolved=recorded.unresolved,
         lost=lost,

@@ -14,6 +14,8 @@ from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import asked_of, holds_call, integer, parse_call
 from art_otel.spans import Damage, Span, SpanKey, SpanTree
+from art_otel.trajectories.trajectory import Turn
+from art_otel.trajectories.untrained import DOUBTFUL
 
 MISSING_ROOT: Final = "missing root"
 MISSING_PARENT: Final = "missing parent"
@@ -21,9 +23,8 @@ NOT_ENDED: Final = "not ended"
 ATTRIBUTES_DROPPED: Final = "attributes dropped"
 EVENTS_DROPPED: Final = "events dropped"
 CUT_JSON: Final = "cut JSON"
-FAILED_CALL: Final = "failed call"
 NO_CONTENT: Final = "no content"
-STREAM_NOT_FINISHED: Final = "stream not finished"
+NOT_UNDERSTOOD: Final = "content not understood"
 UNKNOWN_HISTORY: Final = "unknown history"
 SPANS_MISSING: Final = "spans missing"
 SPAN_QUARANTINED: Final = "span quarantined"
@@ -36,9 +37,11 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     ATTRIBUTES_DROPPED: "attributes the SDK dropped (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
     EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
     CUT_JSON: "attributes cut or damaged (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT)",
-    FAILED_CALL: "LLM calls that ended in an error",
     NO_CONTENT: "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
-    STREAM_NOT_FINISHED: "streams that ended without a finish reason (closed early, or broken)",
+    NOT_UNDERSTOOD: (
+        "completions whose text or tool calls were lost, as the finish reason or a later prompt shows (record the calls"
+        " with another instrumentor, or report the attributes they are in)"
+    ),
     UNKNOWN_HISTORY: "calls that continue a response nobody recorded, or too long a history",
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
     SPAN_QUARANTINED: "damaged spans of its trace",
@@ -61,6 +64,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     root: Span | None
     spans: Sequence[Span]
     calls: Sequence[InferenceCall]
+    turns: Sequence[Turn]
     call_of: Mapping[SpanKey, str]
     unresolved: int
     lost: int
@@ -116,6 +120,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         MISSING_ROOT: int(root is None),
         MISSING_PARENT: sum(span.key in tree.orphans and span is not root for span in spans) if tree.orphans else 0,
         UNKNOWN_HISTORY: evidence.unresolved,
+        NOT_UNDERSTOOD: sum(_not_understood(turn, evidence.calls[turn.call]) for turn in evidence.turns),
         SPANS_MISSING: _below_certificate(root, spans),
         SPAN_QUARANTINED: evidence.lost,
         VALUE_QUARANTINED: evidence.damaged_values,
@@ -141,21 +146,15 @@ def _count_in_spans(evidence: Evidence, counts: dict[str, int]) -> None:
 
 
 def _count_in_calls(calls: Iterable[InferenceCall], counts: dict[str, int]) -> None:
-    cut = failed = without_content = not_finished = 0
+    cut = without_content = 0
     for call in calls:
         if call.dropped_attributes:
             counts[ATTRIBUTES_DROPPED] += call.dropped_attributes
         else:
             cut += len(call.cut)
-        if call.failed:
-            failed += 1
-        else:
-            without_content += _without_content(call)
-            not_finished += _broke_off(call)
+        without_content += _without_content(call)
     counts[CUT_JSON] = cut
-    counts[FAILED_CALL] = failed
     counts[NO_CONTENT] = without_content
-    counts[STREAM_NOT_FINISHED] = not_finished
 
 
 def is_blind(call: InferenceCall) -> bool:
@@ -164,11 +163,16 @@ def is_blind(call: InferenceCall) -> bool:
 
 
 def _without_content(call: InferenceCall) -> bool:
-    """Whether prompt or completion are unknown for no other reason that is counted."""
+    """Whether the prompt, or the completion of a call that did not fail, is unknown for no other reason here."""
     if call.dropped_attributes or call.cut:
         return False
     prompt_unknown = call.input_messages is None and call.prompt_token_ids is None and call.previous_response_id is None
-    return prompt_unknown or call.choices is None
+    return prompt_unknown or (call.choices is None and not call.failed)
+
+
+def _not_understood(turn: Turn, call: InferenceCall) -> bool:
+    """Whether something of the completion was lost for no other reason that is counted."""
+    return turn.untrained == DOUBTFUL and not (call.dropped_attributes or call.cut)
 
 
 def _overwritten(spans: Iterable[Span], calls: Sequence[InferenceCall]) -> int:
@@ -186,10 +190,6 @@ def _overwritten(spans: Iterable[Span], calls: Sequence[InferenceCall]) -> int:
         call.response_id not in answered and asked_of(call) not in (asked_without_id if call.response_id else asked)
         for call in written
     )
-
-
-def _broke_off(call: InferenceCall) -> bool:
-    return call.stream is True and any(choice.finish_reason is None for choice in call.choices or ())
 
 
 def _matters(span: Span, root: Span | None) -> bool:

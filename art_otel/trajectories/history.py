@@ -1,7 +1,7 @@
 """History: one path through the forest of turns, the shape a trainer reads.
 
 Invariant: over all histories of a trajectory every sampled message is trained exactly once. A turn that several
-histories share is trained in the first of them and is context in the others; what a failed call sampled is context.
+histories share is trained in the first of them and is context in the others; what is `untrained` is context.
 """
 
 from collections.abc import Sequence
@@ -52,9 +52,7 @@ def histories(trajectory: Trajectory) -> tuple[History, ...]:
         if not sampled[leaf] or leaf in parents:
             continue
         path = path_to(turns, leaf)
-        trained = {
-            turn for turn in path if turn not in trained_before and not trajectory.calls[turns[turn].call].failed
-        }
+        trained = {turn for turn in path if turn not in trained_before and turns[turn].untrained is None}
         trained_before.update(trained)
         found.append(_history(turns, path, trained))
     return tuple(found)

@@ -5,21 +5,27 @@ is a prefix of the call's prompt. Every sampled choice is one turn, and a parent
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
+from art_otel.spans import SpanKey
 from art_otel.trajectories.origins import Origin, Sample, choice_at, find_origins
 from art_otel.trajectories.trajectory import Edit, Turn
+from art_otel.trajectories.untrained import find_untrained
 
 
-def build_turns(calls: Sequence[InferenceCall]) -> tuple[tuple[InferenceCall, ...], tuple[Turn, ...]]:
+def build_turns(
+    calls: Sequence[InferenceCall], contradicting: Collection[SpanKey] = ()
+) -> tuple[tuple[InferenceCall, ...], tuple[Turn, ...]]:
     """Order the calls causally and build the forest of their turns.
 
     `calls` come in the order of their start; a call moves behind the one whose completion its prompt holds even if the
-    clocks say otherwise. Linear in the number of messages over all prompts.
+    clocks say otherwise. `contradicting` are calls of which another recording says otherwise. Linear in the number of
+    messages over all prompts.
     """
+    untrained = find_untrained(calls, contradicting)
     origins = find_origins(calls)
     order = _causal_order(origins)
     turns: list[Turn] = []
@@ -31,7 +37,8 @@ def build_turns(calls: Sequence[InferenceCall]) -> tuple[tuple[InferenceCall, ..
         added = _added(call, calls, origin)
         for choice_position, choice in enumerate(call.choices or (None,)):
             position[(index, choice_position)] = len(turns)
-            turns.append(_turn(place, choice_position, choice, parent, drifted, added))
+            reason = untrained.get((index, choice_position))
+            turns.append(_turn(place, choice_position, choice, parent, drifted, added, reason))
     return tuple([calls[index] for index in order]), tuple(turns)
 
 
@@ -93,8 +100,14 @@ def _edits(path: Sequence[Message], prompt: Sequence[Message]) -> Iterator[Edit]
             yield Edit(index=index, message=new)
 
 
-def _turn(
-    call: int, position: int, choice: Choice | None, parent: int | None, drifted: int | None, added: _Added
+def _turn(  # the fields of a turn
+    call: int,
+    position: int,
+    choice: Choice | None,
+    parent: int | None,
+    drifted: int | None,
+    added: _Added,
+    untrained: str | None,
 ) -> Turn:
     return Turn(
         call=call,
@@ -108,4 +121,5 @@ def _turn(
         finish_reason=None if choice is None else choice.finish_reason,
         token_ids=None if choice is None else choice.token_ids,
         logprobs=None if choice is None else choice.logprobs,
+        untrained=untrained,
     )

@@ -38,9 +38,14 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 def find_origins(calls: Sequence[InferenceCall]) -> list[Origin]:
     """The origin of each call, of calls in the order of their start. Linear in the number of messages."""
-    if all(_goes_on(above, call) for above, call in pairwise(calls)):
+    if all_go_on(calls):
         return [_origin_in_chat(index, calls) for index in range(len(calls))]
     return _look_up_origins(calls)
+
+
+def all_go_on(calls: Sequence[InferenceCall]) -> bool:
+    """Whether each call goes on with the one before it, in the same words."""
+    return all(_goes_on(above, call) for above, call in pairwise(calls))
 
 
 def _goes_on(above: InferenceCall, call: InferenceCall) -> bool:
@@ -62,7 +67,7 @@ def _origin_in_chat(index: int, calls: Sequence[InferenceCall]) -> Origin:
     return Origin(None, drifted_from)
 
 
-class _Prompts(msgspec.Struct):
+class Prompts(msgspec.Struct):
     """The prompts of all calls as numbers: equal messages have one number, equal prefixes one chain."""
 
     numbers: dict[tuple[object, ...], int] = msgspec.field(default_factory=dict[tuple[object, ...], int])
@@ -100,7 +105,7 @@ class _Prompts(msgspec.Struct):
 
 
 def _look_up_origins(calls: Sequence[InferenceCall]) -> list[Origin]:
-    prompts = _Prompts()
+    prompts = Prompts()
     prefixes = [prompts.prefixes(call.input_messages or ()) for call in calls]
     samples: dict[int, list[Sample]] = {}
     for index, call in enumerate(calls):

@@ -26,12 +26,13 @@ class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of a rollout by start.
 
     `call_of` leads from every inference span to its call's span id; `unresolved` counts calls that continue a response
-    by its id and whose prompt is unknown.
+    by its id and whose prompt is unknown. `contradicting` are the calls that another recording of theirs contradicts.
     """
 
     calls: tuple[InferenceCall, ...]
     call_of: Mapping[SpanKey, str]
     unresolved: int
+    contradicting: frozenset[SpanKey] = frozenset()
 
 
 class _Tree(NamedTuple):
@@ -71,14 +72,20 @@ def _record(rollout: RolloutSpans, known: _Tree) -> RecordedCalls:
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
     rooms = Rooms(prompts=Room(MOST_RESUMED), steps=Room(MOST_REPEATED), names=Room(MOST_REPEATED), held=known.held)
-    for group in find_requests(parsed, known.tree, known.surroundings):
+    requests = find_requests(parsed, known.tree, known.surroundings)
+    contradicting: set[SpanKey] = set()
+    for group in requests.groups:
         outermost = group[0]
         merged = parsed[outermost] if len(group) == 1 else merge_calls([parsed[key] for key in group])
         calls.append(_in_context(merged, spans[outermost], known, rooms))
         for key in group:
             call_of[key] = merged.span_id
+        if not requests.contradicting.isdisjoint(group):
+            contradicting.add((merged.trace_id, merged.span_id))
     resumed, unresolved = resume_prompts(calls, rooms)
-    return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
+    return RecordedCalls(
+        calls=tuple(resumed), call_of=call_of, unresolved=unresolved, contradicting=frozenset(contradicting)
+    )
 
 
 def _in_context(call: InferenceCall, span: Span, known: _Tree, rooms: Rooms) -> InferenceCall:

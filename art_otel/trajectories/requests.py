@@ -1,35 +1,42 @@
 """Requests: which inference spans of a rollout describe one request.
 
-Invariant: every span describes exactly one request, and two spans of one instrumentor that tell of an answer never
-describe the same. Nesting and response ids tell; where an id is unknown and nothing is nested, `alike` compares what
-was asked and answered.
+Invariant: every span describes exactly one request; two spans of one instrumentor that tell of an answer never
+describe the same, nor do two that contradict each other. Nesting and response ids tell (`twins` are beside each other);
+where an id is unknown and nothing is nested, `alike` compares what was asked and answered.
 """
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import is_method, only_asks, same_answer, same_call, same_model
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.alike import join_alike
 from art_otel.trajectories.surroundings import Surroundings
+from art_otel.trajectories.twins import Group, join_twins
 
 
-def find_requests(
-    parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, surroundings: Surroundings
-) -> list[list[SpanKey]]:
-    """Group the spans of one request, the outermost first; the groups by the start of their outermost."""
+class Requests(NamedTuple):
+    """The spans of each request, the outermost first, and the spans that contradict one around them or in them.
+
+    Those are of one request by nesting and response id, and cannot be by what they say.
+    """
+
+    groups: list[list[SpanKey]]
+    contradicting: frozenset[SpanKey]
+
+
+def find_requests(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, surroundings: Surroundings) -> Requests:
+    """Group the spans of one request; the groups by the start of their outermost."""
     above = _calls_above(parsed, surroundings)
     beside = _find_beside(parsed, tree, above) if above else {}
     told = {key: call for key, call in parsed.items() if key not in beside} if beside else parsed
-    groups = join_alike(_group(told, tree, surroundings, above, beside), told, tree, surroundings)
+    contradicting: set[SpanKey] = set()
+    groups = join_alike(_group(told, tree, surroundings, above, beside, contradicting), told, tree, surroundings)
     groups.sort(key=lambda group: tree.order(group[0]))
     found = [[span.key for span in group] for group in groups]
     _put_beside(found, beside)
-    return found
+    return Requests(found, frozenset(contradicting))
 
 
 def _group(
@@ -38,13 +45,14 @@ def _group(
     surroundings: Surroundings,
     above: Mapping[SpanKey, SpanKey],
     beside: Collection[SpanKey],
+    contradicting: set[SpanKey],
 ) -> list[list[Span]]:
     inference = [tree.spans[key] for key in told]
     if beside:
         above = _calls_above(told, surroundings)
     if not above and not _repeats_ids(told.values()):
         return [[span] for span in inference]
-    return _unite(inference, told, tree, above, surroundings)
+    return _unite(inference, told, tree, above, surroundings, contradicting)
 
 
 def _calls_above(parsed: Collection[SpanKey], surroundings: Surroundings) -> dict[SpanKey, SpanKey]:
@@ -111,74 +119,39 @@ def _unite(
     tree: SpanTree,
     above: Mapping[SpanKey, SpanKey],
     surroundings: Surroundings,
+    contradicting: set[SpanKey],
 ) -> list[list[Span]]:
     depths = _depths(parsed, above)
     # A span may start in the same nanosecond as its parent, so depth decides who is met first.
     outside_in = sorted(inference, key=lambda span: (depths[span.key], tree.order(span)))
     outer_of = _outer_spans(inference, parsed, tree, above, surroundings)
-    group_of: dict[SpanKey, _Group] = {}
-    by_response: dict[str, _Answering] = {}
-    groups: list[_Group] = []
+    group_of: dict[SpanKey, Group] = {}
+    groups: list[Group] = []
     for span in outside_in:
-        response_id = parsed[span.key].response_id
-        twins = None if response_id is None else by_response.setdefault(response_id, _Answering())
-        met = outer_of.get(span.key) or (twins and twins.overlapping(span))
-        group = None if met is None else group_of[met.key]
-        if group is None or (span.scope.name, span.name) in group.makers:
-            group = _Group()
+        call, outer = parsed[span.key], outer_of.get(span.key)
+        group = None if outer is None else group_of[outer.key]
+        around = above.get(span.key)
+        if around is not None and tree.spans[around].scope.name != span.scope.name:
+            contradicting.update(_contradicting(group_of[around], call, span.key, parsed))
+        if group is None or (span.scope.name, span.name) in group.makers or group.contradicts(call):
+            group = Group()
             groups.append(group)
-        group.add(span)
+        group.add(span, call)
         group_of[span.key] = group
-        if twins is not None:
-            twins.add(span)
-    return [group.spans for group in groups]
+    joined = join_twins(groups, parsed, tree) if _repeats_ids(parsed.values()) else groups
+    for group in joined:
+        group.spans.sort(key=lambda span: (depths[span.key], tree.order(span)))
+    return [group.spans for group in joined]
 
 
-class _Group(msgspec.Struct, eq=False):
-    """The spans of one request, and by which scopes and names they are."""
-
-    spans: list[Span] = []
-    makers: set[tuple[str, str]] = msgspec.field(default_factory=set[tuple[str, str]])
-
-    def add(self, span: Span) -> None:
-        self.spans.append(span)
-        self.makers.add((span.scope.name, span.name))
-
-
-class _Latest(NamedTuple):
-    """The latest end of several spans, by which scope that is, and the latest of the others."""
-
-    end: int = -1
-    scope: str | None = None
-    other: int = -1
-
-    def but_for(self, scope: str) -> int:
-        """The latest end of what is not of a scope."""
-        return self.other if scope == self.scope else self.end
-
-    def extended(self, end: int, scope: str) -> "_Latest":
-        """With one more span."""
-        if scope == self.scope:
-            return self._replace(end=max(end, self.end))
-        return _Latest(end, scope, self.end) if end > self.end else self._replace(other=max(end, self.other))
-
-
-class _Answering(msgspec.Struct, eq=False):
-    """The spans of one response id, and the latest ends up to each of them: any number may have one id."""
-
-    spans: list[Span] = []
-    latest: list[_Latest] = []
-
-    def add(self, span: Span) -> None:
-        if span.end_ns is not None:
-            before = self.latest[-1] if self.latest else _Latest()
-            self.spans.append(span)
-            self.latest.append(before.extended(span.end_ns, span.scope.name))
-
-    def overlapping(self, span: Span) -> Span | None:
-        """The first of another scope and at the same time: two instrumentors can have seen one request."""
-        at = bisect_right(self.latest, span.start_ns, key=lambda latest: latest.but_for(span.scope.name))
-        return self.spans[at] if at < len(self.spans) else None
+def _contradicting(
+    outer: Group, call: InferenceCall, key: SpanKey, parsed: Mapping[SpanKey, InferenceCall]
+) -> Collection[SpanKey]:
+    """The spans of a request that contradict one in it although they have its response id, and that one."""
+    if call.response_id is None:
+        return ()
+    of_response = [span.key for span in outer.spans if parsed[span.key].response_id == call.response_id]
+    return (*of_response, key) if of_response and outer.contradicts(call) else ()
 
 
 def _depths(keys: Iterable[SpanKey], above: Mapping[SpanKey, SpanKey]) -> dict[SpanKey, int]:

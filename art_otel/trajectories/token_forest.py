@@ -1,7 +1,7 @@
 """TokenHistories: the forest of turns, token for token as the policy saw and sampled it.
 
 Invariant: what stands before a completion is what the server saw (`prompt_token_ids`). Over the histories, known and
-unknown, each completion of a call that did not fail is trained exactly once: in the first known history that
+unknown, each completion that is not `untrained` is trained exactly once: in the first known history that
 holds it, or, without ids, in the first unknown one.
 
 Which turn continues which is told by the ids, where messages say otherwise too.
@@ -39,13 +39,13 @@ def token_histories(trajectory: Trajectory) -> TokenHistories:
     Needs the turns only, so a trajectory read without prompts will do. Linear in the tokens of the histories: a context
     that several share is written out in each.
     """
-    turns, calls = trajectory.turns, trajectory.calls
+    turns = trajectory.turns
     lineage = token_lineage(turns)
     trained: set[int] = set()
     known: list[TokenHistory] = []
     for leaf in lineage.leaves():
         path = lineage.path_to(leaf)
-        learnt = {turn for turn in path if turn not in trained and not calls[turns[turn].call].failed}
+        learnt = {turn for turn in path if turn not in trained and turns[turn].untrained is None}
         known.append(token_history(turns, path, lineage.contexts, learnt))
         trained.update(path)
     departures = [(messages_differ(turns, departure), departure) for departure in find_departures(turns, lineage)]

@@ -63,7 +63,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `context_token_ids` stand between the parent's path and the sampled message, None when unknown. `edits` tell where
     the prompt repeats that path in other words. `drifted_from` is the deepest turn whose messages the prompt continues
     while its token ids do not: the server tokenised that history anew, so `parent` is a shallower turn or None.
-    `context_token_ids` are the whole prompt's ids where the parent's path has no ids.
+    `context_token_ids` are the whole prompt's ids where the parent's path has no ids. `untrained` says why the sampled
+    message must not be trained (see `untrained.py`), None where it may be.
     """
 
     call: int
@@ -77,6 +78,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: str | None = None
     token_ids: TokenIds | None = None
     logprobs: Logprobs | None = None
+    untrained: str | None = None
 
 
 class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):

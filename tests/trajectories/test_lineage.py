@@ -54,9 +54,7 @@ def test_every_completion_is_one_turn_and_is_trained_once(calls):
     )
     trained = Counter(entry.turn for history in histories(trajectory) for entry in history.messages if entry.trained)
     assert trained == Counter(
-        at
-        for at, turn in enumerate(trajectory.turns)
-        if turn.message is not None and not trajectory.calls[turn.call].failed
+        at for at, turn in enumerate(trajectory.turns) if turn.message is not None and turn.untrained is None
     )
 
 

@@ -1,39 +1,10 @@
 """Response ids that a server gives again and again: whose spans are of one request, in any number."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from art_otel.spans import Scope, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.requests import _Answering
 from tests.batches.test_peer_errors import operations
 
 TRACE = "1" * 32
-
-
-@st.composite
-def recordings(draw) -> list[Span]:
-    spans: list[Span] = []
-    for number in range(draw(st.integers(1, 12))):
-        start = draw(st.integers(0, 6))
-        end = draw(st.none() | st.integers(start, start + 4))
-        scope = Scope(name=draw(st.sampled_from("abc")))
-        spans.append(
-            Span(trace_id=TRACE, span_id=f"{number + 1:016x}", name="chat", scope=scope, start_ns=start, end_ns=end)
-        )
-    return spans
-
-
-def overlap(first: Span, second: Span) -> bool:
-    return first.scope.name != second.scope.name and first.end_ns is not None and second.start_ns < first.end_ns
-
-
-@given(recordings())
-def test_the_first_of_another_scope_at_the_same_time_is_found(spans):
-    answering = _Answering()
-    for number, span in enumerate(spans):
-        assert answering.overlapping(span) is next((one for one in spans[:number] if overlap(one, span)), None)
-        answering.add(span)
 
 
 def one_id(count: int, *, at_once: bool) -> SpanGroup:

@@ -35,7 +35,7 @@ def check_laws(trajectory: Trajectory, found: TokenHistories) -> None:
     trained.update(entry.turn for entry in messages if entry.trained)
     untold = {turn for history in found.unknown if history.messages is None for turn in history.turns}
     for position, turn in enumerate(trajectory.turns):
-        wanted = turn.message is not None and not trajectory.calls[turn.call].failed
+        wanted = turn.message is not None and turn.untrained is None
         assert trained[position] == wanted or (position in untold and trained[position] == 0)
     with_ids = {at for at in range(len(trajectory.turns)) if path_of(trajectory, at) is not None}
     assert {turn for history in found.known for turn in history.turns} == with_ids

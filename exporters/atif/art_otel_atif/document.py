@@ -1,7 +1,7 @@
 """Document: a trajectory as one ATIF document.
 
 Invariant: the main history is the document's own, every other one is embedded as a complete trajectory of its own id.
-Over all of them each sampled message is a step that is not copied context exactly once (those of failed calls never).
+Over all of them each sampled message is a step that is not copied context exactly once (what is `untrained` never).
 
 Source: `harbor.models.trajectories` (`trajectory`, `subagent_trajectory_ref`) of Harbor 0.25.0.
 """

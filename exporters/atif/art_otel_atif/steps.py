@@ -1,8 +1,8 @@
 """Steps: the messages along one path of turns, as ATIF has them.
 
 Invariant: a step is to be trained exactly where it is the agent's and not marked as copied context. Copied are steps
-that stand in an earlier history of the document, messages of the assistant that nobody sampled, and what a call sampled
-that failed. Answers of tools are observations of the step that they follow.
+that stand in an earlier history of the document, messages of the assistant that nobody sampled, and what must not
+be trained. Answers of tools are observations of the step that they follow.
 
 Source: `harbor.models.trajectories` of Harbor 0.25.0.
 """
@@ -25,7 +25,7 @@ from art_otel_atif.metrics import known, step_metrics
 JsonObject: TypeAlias = dict[str, Any]
 
 NOT_SAMPLED: Final = "messages of the assistant that nobody sampled, marked as copied context"
-FAILED: Final = "completions of failed calls, marked as copied context"
+UNTRAINED: Final = "completions not to be trained, marked as copied context"
 OTHER_ROLE: Final = "messages of roles that ATIF does not have written as the user's"
 NO_PROMPT: Final = "completions whose prompt nobody recorded"
 
@@ -107,7 +107,7 @@ class Path:
         if position in self._written.turns:
             self._step("agent", said, {**model, "is_copied_context": True, "llm_call_count": 1}, {"turn": position})
             return
-        subject.notes.changed[FAILED] += call.failed
+        subject.notes.changed[UNTRAINED] += turn.untrained is not None
         subject.notes.changed[NO_PROMPT] += subject.paths.given[position] is None
         first = turn.call not in self._written.calls
         metrics = step_metrics(turn, call, subject.config, subject.notes, with_usage=first)
@@ -115,7 +115,7 @@ class Path:
             "timestamp": _timestamp(call.start_ns),
             **model,
             **known({"metrics": metrics}),
-            **_copied(copied=call.failed),
+            **_copied(copied=turn.untrained is not None),
             "llm_call_count": 1,
         }
         self._step("agent", said, fields, self._sampled_facts(position, turn, call))
@@ -127,6 +127,7 @@ class Path:
             "choice": turn.choice,
             "drifted_from": turn.drifted_from,
             "finish_reason": turn.finish_reason,
+            "untrained": turn.untrained,
             "worth": self._subject.worth[position].reward,
             "prompt_messages": "unknown" if self._subject.paths.given[position] is None else None,
         }
