@@ -299,12 +299,13 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
     calls: list[InferenceCall] = []
     for _ in range(draw(st.integers(0, max_calls))):
         continued = draw(st.sampled_from(calls)) if calls and draw(st.integers(0, 3)) else None
+        sampled = draw(st.sampled_from(continued.choices)) if continued and continued.choices else None
         step = draw(st.integers(1, 2))
         count = draw(st.integers(0, 3))
         call = structs.replace(
             draw(inference_calls()),
-            input_messages=draw(_prompt_messages(continued)),
-            prompt_token_ids=draw(_prompt_ids(continued)),
+            input_messages=draw(_prompt_messages(continued, sampled)),
+            prompt_token_ids=draw(_prompt_ids(continued, sampled)),
             choices=tuple(draw(choices(index * step)) for index in range(count)) or None,
         )
         calls.append(call)
@@ -318,14 +319,16 @@ _ADDED: Final = st.lists(messages(), max_size=2).map(tuple)
 
 
 @st.composite
-def _prompt_messages(draw: DrawFn, continued: InferenceCall | None) -> tuple[Message, ...] | None:
+def _prompt_messages(
+    draw: DrawFn, continued: InferenceCall | None, sampled: Choice | None
+) -> tuple[Message, ...] | None:
     """New messages, mostly behind those of an earlier call, of which some are written in other words."""
     added = draw(_ADDED)
     if continued is None or continued.input_messages is None:
         return added if draw(st.integers(0, 3)) else None
     kept = list(continued.input_messages)
-    if continued.choices:
-        kept.append(draw(st.sampled_from(continued.choices)).message)
+    if sampled is not None:
+        kept.append(sampled.message)
     if kept and draw(st.booleans()):
         index = draw(st.integers(0, len(kept) - 1))
         # Reasoning is no part of a message's identity, so this is an edit; another message begins another path.
@@ -334,15 +337,14 @@ def _prompt_messages(draw: DrawFn, continued: InferenceCall | None) -> tuple[Mes
 
 
 @st.composite
-def _prompt_ids(draw: DrawFn, continued: InferenceCall | None) -> TokenIds | None:
+def _prompt_ids(draw: DrawFn, continued: InferenceCall | None, sampled: Choice | None) -> TokenIds | None:
     """New token ids, mostly behind those of an earlier call or the first of these."""
     added = draw(_MAYBE_IDS)
     if added is None or continued is None or continued.prompt_token_ids is None:
         return added
     kept = continued.prompt_token_ids
-    sampled = [choice.token_ids for choice in continued.choices or () if choice.token_ids is not None]
-    if sampled:
-        kept += draw(st.sampled_from(sampled))
+    if sampled is not None and sampled.token_ids is not None:
+        kept += sampled.token_ids
     if draw(st.booleans()):
         kept = TokenIds(kept.data[: 4 * draw(st.integers(0, len(kept)))])
     return kept + added
