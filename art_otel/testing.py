@@ -310,9 +310,7 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
         )
         calls.append(call)
     calls.sort(key=lambda call: call.start_ns)
-    completions = [(index, choice) for index, call in enumerate(calls) for choice in range(len(call.choices or ()))]
-    doubtful = draw(st.sets(st.sampled_from(completions), max_size=1)) if completions else ()
-    return build_lineage(calls, doubtful)
+    return build_lineage(calls)
 
 
 _ADDED: Final = st.lists(messages(), max_size=2).map(tuple)

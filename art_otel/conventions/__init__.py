@@ -5,7 +5,7 @@ recording contains.
 """
 
 from art_otel.conventions.attributes.known import is_foreign
-from art_otel.conventions.attributes.values import integer, number
+from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
@@ -31,6 +31,7 @@ from art_otel.conventions.rewards import (
     rewards_of_log,
 )
 from art_otel.conventions.roles import AGENT_NAME, Role, agent_name, holds_call, may_be_call, may_tell_role, role_of
+from art_otel.conventions.tool_spans import ToolFacts, tool_facts
 
 __all__ = [
     "AGENT_NAME",
@@ -39,6 +40,7 @@ __all__ = [
     "BadReward",
     "GivenReward",
     "Role",
+    "ToolFacts",
     "agent_name",
     "asked_of",
     "capture_switch",
@@ -52,6 +54,7 @@ __all__ = [
     "is_cancellation",
     "is_foreign",
     "is_method",
+    "json_value",
     "may_be_call",
     "may_tell_role",
     "merge_calls",
@@ -67,4 +70,5 @@ __all__ = [
     "same_model",
     "same_tool_calls",
     "tells_completion",
+    "tool_facts",
 ]

@@ -14,8 +14,7 @@ import msgspec
 from art_otel.conventions import GivenReward, parse_call, rewards_of, rewards_of_log, role_of
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.engines.buckets import Record
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
-from art_otel.spans.tree import UniqueSpans, deduplicate
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
 from art_otel.trajectories import SpanGroup, judged_by
 from art_otel.trajectories.rewards.texts import may_be_repeated
 from art_otel.trajectories.rollouts.assignment import declared_id, is_named_rollout, is_reward_span
@@ -126,7 +125,7 @@ def _named(record: Record) -> list[str]:
 class _Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Records of a rollout that judges others. `touched` are the spans that have log records or damages."""
 
-    united: UniqueSpans
+    united: SpanTree
     touched: AbstractSet[tuple[str | None, str | None]]
     has_calls: bool
     rollout_spans: Sequence[str]
@@ -134,7 +133,7 @@ class _Trial(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, group: SpanGroup, rollout_spans: Sequence[str]) -> Self:
         """The trial of a group."""
-        united = deduplicate(group.spans)
+        united = build_tree(group.spans)
         others = (*group.logs, *group.damages, *united.cyclic)
         return cls(
             united=united,

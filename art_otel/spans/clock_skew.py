@@ -100,8 +100,8 @@ def _shift(
         return shifts[above]
     group = (above, str(child.resource.attributes.get("service.instance.id")))
     if group not in shared:
-        budget = max(0, _duration(parent) - _duration(child))
-        shared[group] = parent.start_ns + shifts[above] + budget // 2 - child.start_ns
+        room = max(0, _duration(parent) - _duration(child))
+        shared[group] = parent.start_ns + shifts[above] + room // 2 - child.start_ns
     return shared[group]
 
 
