@@ -208,7 +208,7 @@ def choices(draw: DrawFn, index: int = 0) -> Choice:
     )
 
 
-_MAYBE_IDS: Final = st.none() | token_ids() | token_ids()
+_MAYBE_IDS: Final = st.integers(0, 3).flatmap(lambda number: token_ids() if number else st.none())
 _FINISH_REASON: Final = st.sampled_from([None, "stop", "length", "tool_calls"])
 
 

@@ -6,7 +6,7 @@ import sys
 from hypothesis import Phase, given, settings
 
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
-from art_otel.testing import SpanBuilder, trajectories
+from art_otel.testing import SpanBuilder, lineages, trajectories
 from art_otel.trajectories import SpanGroup, build_trajectories, rebuild_prompts
 
 ASK = Message(role="user", content="ask")
@@ -73,17 +73,16 @@ HAPPENS_TO_AGENTS = {
     "trained": lambda one: any(turn.untrained is None for turn in one.turns),
     "failed": lambda one: any(turn.untrained == "failed" for turn in one.turns),
     "doubtful": lambda one: any(turn.untrained == "content doubtful" for turn in one.turns),
-    "tools of a turn": lambda one: any(tool.turn is not None for tool in one.tool_calls),
 }
 
 
-def test_trajectories_hold_what_happens_to_agents():
+def test_lineages_hold_what_happens_to_agents():
     happened: set[str] = set()
 
-    @given(trajectories())
+    @given(lineages())
     @settings(deadline=None, max_examples=400, derandomize=True, database=None, phases=[Phase.generate])
-    def draw(trajectory):
-        happened.update(name for name, holds in HAPPENS_TO_AGENTS.items() if holds(trajectory))
+    def draw(lineage):
+        happened.update(name for name, holds in HAPPENS_TO_AGENTS.items() if holds(lineage))
 
     draw()
     assert happened == set(HAPPENS_TO_AGENTS)
