@@ -12,7 +12,19 @@ from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward, TrajectoryGroup
-from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, given, looking, rollout, said, user
+from tests.batches.rollouts import (
+    agent_rollouts,
+    answer,
+    assistant,
+    call,
+    chat,
+    ended_on_failure,
+    given,
+    looking,
+    rollout,
+    said,
+    user,
+)
 from tests.conversions import RECORDINGS, convert_files
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
@@ -245,7 +257,7 @@ def test_real_recordings(tmp_path):
 
 @for_all(agent_rollouts())
 def test_every_sampled_message_is_trained_once(rollouts):
-    found, _ = examples(rollouts, complete_only=False)
+    found, _ = examples(rollouts)
     trained = Counter(
         (one.rollout_id, message["content"])
         for one in found
@@ -255,7 +267,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
     assert trained == Counter(
         (one.rollout_id, turn.message.content)
         for one in rollouts
-        if one.status == "ok"
+        if one.complete and one.status == "ok" and not ended_on_failure(one)
         for turn in one.turns
         if turn.untrained is None and one.calls[turn.call].input_messages is not None
     )

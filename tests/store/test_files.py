@@ -40,7 +40,7 @@ def failing(count: int):
 
 def test_a_shorter_dataset_replaces_a_longer_one_and_leaves_other_files(tmp_path):
     write_trajectories(rollouts(6), tmp_path, limits=SMALL)
-    others = ["_report.json", "part-00009-of-another.parquet"]
+    others = ["_report.json", "parts-of-another.parquet"]
     for name in others:
         (tmp_path / name).write_text("{}")
     (tmp_path / ".part-00007.parquet.1.tmp").write_bytes(b"what a crash left")
