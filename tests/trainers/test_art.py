@@ -9,7 +9,7 @@ import pytest
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds, ToolCall
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories.lineage.turns import build_lineage
 from tests.trainers.environment import trainer_python
 from tests.trajectories.calls import asked
 
@@ -31,7 +31,7 @@ def rollout(name: str, group: str | None, reward: float, *, failed: bool = False
 
     first = call(1, (SYSTEM, QUESTION), LOOK)
     second = call(2, (SYSTEM, QUESTION, LOOK, FOUND), ANSWER)
-    calls, turns = build_turns([first, second])
+    lineage = build_lineage([first, second])
     return Trajectory(
         rollout_id=name,
         trace_id="ab" * 16,
@@ -42,8 +42,9 @@ def rollout(name: str, group: str | None, reward: float, *, failed: bool = False
         metadata={"level": 3, "hard": True, "nested": {"a": [1]}},
         logs=("looked",),
         tools=TOOLS,
-        calls=calls,
-        turns=turns,
+        calls=lineage.calls,
+        prompts=lineage.prompts,
+        turns=lineage.turns,
     )
 
 

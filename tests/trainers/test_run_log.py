@@ -9,7 +9,7 @@ import pytest
 from art_otel import RunLog
 from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories.lineage.turns import build_lineage
 from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer
@@ -28,15 +28,16 @@ def rollout(name: str, group: str | None, reward: float) -> Trajectory:
         input_messages=(question,),
         choices=(Choice(index=0, message=answer, finish_reason="stop"),),
     )
-    calls, turns = build_turns([call])
+    lineage = build_lineage([call])
     return Trajectory(
         rollout_id=name,
         trace_id="ab" * 16,
         group_id=group,
         reward=reward,
         metrics={"turns": 1.0},
-        calls=calls,
-        turns=turns,
+        calls=lineage.calls,
+        prompts=lineage.prompts,
+        turns=lineage.turns,
     )
 
 

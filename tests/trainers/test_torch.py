@@ -13,7 +13,7 @@ import art_otel
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_turns
+from art_otel.trajectories.lineage.turns import build_lineage
 from tests.trainers.environment import trainer_python
 
 ROOT = Path(__file__).parents[2]
@@ -40,14 +40,15 @@ def rollout(number: int) -> Trajectory:
         ),
         policy_version=None if number % 2 else "3",
     )
-    calls, turns = build_turns([call])
+    lineage = build_lineage([call])
     return Trajectory(
         rollout_id=f"r{number:02}",
         trace_id="ab" * 16,
         group_id=None if number == 0 else f"g{number % 4}",
         reward=float(number),
-        calls=calls,
-        turns=turns,
+        calls=lineage.calls,
+        prompts=lineage.prompts,
+        turns=lineage.turns,
     )
 
 
