@@ -35,7 +35,7 @@ from art_otel.batches.selection import (
 from art_otel.batches.shelf import Shelf
 from art_otel.errors import UsageError
 from art_otel.spans import Value
-from art_otel.trajectories import HistoryMessage, Trajectory, histories
+from art_otel.trajectories import HistoryMessage, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +165,7 @@ class PreferenceBatches:
         if reward is None:
             return "no reward"
         member = Member(number, reward, _digest(talk), judged)
-        return _Side(trajectory.rollout_id, group, member, talk, len(histories(trajectory)) - 1)
+        return _Side(trajectory.rollout_id, group, member, talk, _histories(trajectory) - 1)
 
     def _planned(self, number: int, trajectory: Trajectory, plan: Mapping[int, list[Pair]]) -> _Side:
         side = self._side(number, trajectory)
@@ -205,6 +205,12 @@ def preference_batches(
     checks.one_of("pairs", pairs, PAIRS)
     wanted = selection(complete_only=complete_only, splits=splits, statuses=statuses)
     return PreferenceBatches(list_chunks(sources), wanted, reward=reward, pairs=pairs, batch_size=batch_size)
+
+
+def _histories(trajectory: Trajectory) -> int:
+    """How many histories the trajectory has: each ends with a turn that no other continues."""
+    continued = {turn.parent for turn in trajectory.turns} - {None}
+    return len(trajectory.turns) - len(continued)
 
 
 def _counted(pair: PreferencePair | None, report: PreferenceReport) -> Iterator[PreferencePair]:
