@@ -38,7 +38,7 @@ REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
 
 REDACTED: Final = "art.redacted"
-REDACTED_TOKENS: Final = "art.redacted.tokens"
+REDACTED_CONTENT: Final = "art.redacted.content"
 
 ROLLOUT_SPAN_PREFIX: Final = "rollout "
 STEP_SPAN_PREFIX: Final = "step "
