@@ -1,4 +1,4 @@
-"""JoinedLogs: the log records of each span, each once and in the order of their time.
+"""LogCorrelation: the log records of each span, each once and in the order of their time.
 
 Invariant: a record belongs to the span it names. A completion that names a span which is no LLM call belongs to the
 call below that span that was running: OpenLLMetry writes the completion of a stream when its own span is not current.
@@ -18,7 +18,7 @@ from art_otel.trajectories.accounting.stats import Account
 def join_logs(
     logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[SpanKey, Role], account: Account
 ) -> dict[SpanKey, list[LogRecord]]:
-    """Lead each log record to its span and count where they went."""
+    """Find the span of each log record and count where they went."""
     unique: dict[bytes, LogRecord] = {}
     for log in logs:
         encoded = msgspec.msgpack.encode(log, order="deterministic")
