@@ -18,6 +18,7 @@ from art_otel.trajectories.calls.ancestry import Ancestry
 from art_otel.trajectories.calls.continued_responses import continue_responses
 from art_otel.trajectories.calls.duplicates import find_calls
 from art_otel.trajectories.calls.step_data import StepData
+from art_otel.trajectories.limits import MAX_CONTINUED_MESSAGES
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
 
@@ -65,7 +66,7 @@ def _record(rollout: RolloutSpans, whole: _Tree) -> RecordedCalls:
         calls.append(_in_context(call, spans, whole))
         for span in spans:
             call_of[span.key] = call.span_id
-    continued, unresolved = continue_responses(calls)
+    continued, unresolved = continue_responses(calls, MAX_CONTINUED_MESSAGES)
     return RecordedCalls(calls=tuple(continued), call_of=call_of, unresolved=unresolved)
 
 
