@@ -1,6 +1,7 @@
 """ContinuedResponses: the prompts that the server put together for calls that continue an earlier response by its id.
 
-Invariant: a prompt is whole or unknown, and those of a rollout have no more messages together than its limit. Every call of a chain holds the messages of all before it, which nobody recorded.
+Invariant: a prompt is whole or unknown, and those of a rollout have no more messages together than its limit.
+Every call of a chain holds the messages of all before it, which nobody recorded.
 """
 
 from collections.abc import Sequence

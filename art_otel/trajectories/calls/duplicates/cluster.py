@@ -11,7 +11,7 @@ import msgspec
 from art_otel.calls import InferenceCall
 from art_otel.conventions import merge_calls
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.calls.duplicates.contradictions import may_be_one
+from art_otel.trajectories.calls.duplicates.contradictions import complement, contradicts, has_same_id
 from art_otel.trajectories.calls.duplicates.recording import Recording
 
 
@@ -92,7 +92,9 @@ class Clusters:
 
     def join(self, outer: Cluster, inner: Cluster) -> bool:
         """Make one cluster of two, unless that cannot be; gives whether they became one."""
-        if not outer.recorders.isdisjoint(inner.recorders) or not may_be_one(outer.call, inner.call):
+        if not outer.recorders.isdisjoint(inner.recorders) or contradicts(outer.call, inner.call):
+            return False
+        if complement(outer.call, inner.call) and not _complement_by_id(outer, inner):
             return False
         outer.take(inner.recordings, inner.wrappers)
         self._cluster_of.update((span.key, outer) for span in inner.spans)
@@ -104,3 +106,9 @@ class Clusters:
         own = self.of(wrapper)
         cluster.take((), (wrapper, *own.wrappers))
         self._cluster_of.update((span.key, cluster) for span in own.spans)
+
+
+def _complement_by_id(outer: Cluster, inner: Cluster) -> bool:
+    """Whether the recording with the prompt and that with the answer know the same response id themselves."""
+    pairs = ((one.call, other.call) for one in outer.recordings for other in inner.recordings)
+    return any(has_same_id(one, other) and complement(one, other) for one, other in pairs)

@@ -31,15 +31,17 @@ def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
 
 
 def may_be_one(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether nothing contradicts that both are of one call.
+    """Whether nothing contradicts that both are of one call, and what they know has more in common than nothing.
 
-    Where one knows the prompt alone and the other the answer alone, nothing but the response's id could show that they
-    belong together.
+    A prompt alone and an answer alone belong together by the response's id only.
     """
-    if contradicts(one, other):
-        return False
+    return not contradicts(one, other) and (has_same_id(one, other) or not complement(one, other))
+
+
+def complement(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether one knows the prompt alone and the other the answer alone."""
     first, second = (bool(one.input_messages), bool(one.choices)), (bool(other.input_messages), bool(other.choices))
-    return has_same_id(one, other) or {first, second} != {(True, False), (False, True)}
+    return {first, second} == {(True, False), (False, True)}
 
 
 def has_same_id(one: InferenceCall, other: InferenceCall) -> bool:
