@@ -15,8 +15,8 @@ from art_otel.conventions import Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
 from art_otel.trajectories.accounting.completeness import Evidence, find_incomplete, is_without_content
 from art_otel.trajectories.accounting.losses import Losses, find_losses
-from art_otel.trajectories.accounting.stats import Account, count_idle, count_spans, set_aside_logs
-from art_otel.trajectories.calls.log_correlation import join_logs
+from art_otel.trajectories.accounting.stats import Account, count_idle, count_logs, count_spans, set_aside_logs
+from art_otel.trajectories.calls.log_correlation import correlate_logs
 from art_otel.trajectories.calls.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.lineage.turns import build_lineage
@@ -80,7 +80,9 @@ def _is_bystander(span: Span) -> bool:
 def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
-    logs = join_logs(group.logs, tree, roles, account)
+    correlated = correlate_logs(group.logs, tree, roles)
+    logs = correlated.of_spans
+    count_logs(account, correlated)
     set_aside_logs(account, group.logs, tree, group.damages)
     assignment = find_rollouts(tree, roles, rollout_spans)
     recorded = record_calls(assignment.rollouts, tree, roles, logs)

@@ -61,7 +61,7 @@ class Tree:
         tree = build_tree(self.spans)
         clusters = Clusters(read_recordings(self.calls, tree, Ancestry(tree, self.roles, ())), tree)
         rule(clusters)
-        return sorted([int(span_id, 16) for _, span_id in cluster.keys] for cluster in clusters)
+        return sorted([int(span.span_id, 16) for span in cluster.spans] for cluster in clusters)
 
 
 def are_one_call(outer: Span, inner: Span) -> bool:

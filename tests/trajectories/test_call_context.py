@@ -1,11 +1,8 @@
 """What the spans above a call say of it: its agent, its step, the state of the environment."""
 
-import json
-
-import msgspec
 import pytest
 
-from art_otel.spans import Scope, Span
+from art_otel.spans import Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.operations import operations
 

@@ -8,6 +8,7 @@ from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, build_trajectories
+from art_otel.trajectories.calls import recorded_calls
 from art_otel.trajectories.calls.continued_responses import continue_responses
 from art_otel.trajectories.limits import MAX_CONTINUED_MESSAGES
 from art_otel.trajectories.lineage.turns import build_lineage
@@ -40,7 +41,7 @@ def chain(count: int, *, instructions: bool = False, text: str = "q", **fields) 
 
 
 def lengths(calls) -> list[int | None]:
-    resumed, unresolved = continue_responses(calls)
+    resumed, unresolved = continue_responses(calls, MAX_CONTINUED_MESSAGES)
     found = [None if one.input_messages is None else len(one.input_messages) for one in resumed]
     assert unresolved == found.count(None)
     return found
@@ -78,7 +79,7 @@ def put_together(calls: list[InferenceCall]) -> list[InferenceCall]:
 
 @given(conversations())
 def test_a_prompt_is_what_the_server_put_together(calls):
-    assert list(continue_responses(calls)[0]) == put_together(calls)
+    assert list(continue_responses(calls, MAX_CONTINUED_MESSAGES)[0]) == put_together(calls)
 
 
 @given(conversations(), st.integers(0, 30))
@@ -110,7 +111,7 @@ def responses(count: int, root: Span, builder: SpanBuilder) -> list[Span]:
 
 
 def test_a_rollout_has_a_limit_of_its_own_and_says_what_is_unknown(monkeypatch):
-    monkeypatch.setattr(continue_responses, "__defaults__", (3 + 5,))
+    monkeypatch.setattr(recorded_calls, "MAX_CONTINUED_MESSAGES", 3 + 5)
     builder = SpanBuilder()
     outer = builder.rollout("a")
     inner = msgspec.structs.replace(builder.rollout("b"), parent_span_id=outer.span_id)
@@ -133,7 +134,7 @@ def test_a_call_goes_on_with_the_response_that_it_names():
             made = call(at, before, [user(f"q{number}")])
             said = Choice(index=0, message=thinking(number, f"of {chat}"))
             calls.append(msgspec.structs.replace(made, choices=(said,)))
-    resumed, _ = continue_responses(calls)
+    resumed, _ = continue_responses(calls, MAX_CONTINUED_MESSAGES)
     lineage = build_lineage(resumed)
     assert [prompt.parent for prompt in lineage.prompts] == [None, None, *range(22)]
     assert not any(prompt.edits for prompt in lineage.prompts)

@@ -5,8 +5,8 @@ from msgspec import structs
 
 from art_otel.calls import Choice, Message, TokenIds, ToolCall, Usage
 from art_otel.trajectories.calls.duplicates.contradictions import (
-    complement,
     contradicts,
+    may_be_one,
     tell_same_answer,
     usage_differs,
 )
@@ -110,7 +110,8 @@ def test_usage_differs_where_both_counted_and_neither_used_a_cache():
     assert not usage_differs(five, call())
 
 
-def test_a_prompt_alone_and_an_answer_alone_complement_each_other():
-    assert complement(call("a", None), call(None, "b"))
-    assert not complement(call("a", None), call("a", "b"))
-    assert not complement(call(None, None), call("a", "b"))
+def test_a_prompt_alone_and_an_answer_alone_are_one_call_by_the_response_s_id_only():
+    assert not may_be_one(call("a", None), call(None, "b"))
+    assert may_be_one(call("a", None, response_id="r"), call(None, "b", response_id="r"))
+    assert may_be_one(call("a", None), call("a", "b"))
+    assert may_be_one(call(None, None), call("a", "b"))

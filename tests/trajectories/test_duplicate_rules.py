@@ -216,3 +216,16 @@ def test_recordings_of_many_instrumentors_are_one_call():
         tree.record(number, f"lib {number}", structs.replace(call(), response_id="r"), start=number, end=100 - number)
     assert tree.joined_by(join_one_response) == [list(range(2, 12))]
     assert tree.joined_by(join_enclosed) == [[number] for number in range(2, 12)]
+
+
+def test_an_answer_is_not_brought_to_a_prompt_by_the_id_of_a_recording_that_has_neither():
+    tree = Tree()
+    tree.record(2, "a", call(None, None, response_id="r"))
+    tree.record(3, "b", call(None, "b"), parent=2)
+    tree.record(4, "c", call("a", None, response_id="r"))
+
+    def join_both(clusters) -> None:
+        join_nested(clusters)
+        join_one_response(clusters)
+
+    assert tree.joined_by(join_both) == [[2, 3], [4]]

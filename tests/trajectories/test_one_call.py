@@ -146,6 +146,15 @@ def test_one_that_says_nothing_does_not_bring_two_together_that_contradict_each_
     assert trained(found) == []
 
 
+def test_one_that_says_nothing_does_not_bring_a_prompt_to_the_answer_of_another():
+    recorder = Recorder()
+    answer, prompt = ("gen_ai.output.messages", "gen_ai.response.finish_reasons"), ("gen_ai.input.messages",)
+    outer = recorder.chat("a", [user("plan?")], said("plan"), response_id=None, without=answer)
+    silent = recorder.chat("b", [], said(None), parent=outer, response_id=None, without=(*answer, *prompt))
+    recorder.chat("c", [user("poem?")], said("rose"), parent=silent, response_id=None, without=prompt)
+    assert [call.choices is None for call in recorder.trajectory().calls] == [True, False]
+
+
 def test_what_failed_for_its_caller_and_completed_at_a_proxy_is_one_failed_call():
     recorder = Recorder()
     failed = {"status": "error", "status_message": "timed out"}
@@ -297,3 +306,53 @@ def test_what_is_untrained_is_trained_in_no_view_and_all_else_once(program):
     found = program[0].trajectory()
     wanted = sorted(turn.message.content for turn in found.turns if turn.untrained is None)
     assert sorted(trained(found)) == wanted
+
+
+# Any calls whose recorders lose what they like. Ids are honest here: nobody gives one to two calls.
+
+LOSSES = {
+    "nothing": (),
+    "prompt": ("gen_ai.input.messages",),
+    "answer": ("gen_ai.output.messages", "gen_ai.response.finish_reasons"),
+    "content": ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.response.finish_reasons"),
+    "model": ("gen_ai.request.model", "gen_ai.response.model"),
+}
+
+
+@st.composite
+def lossy_programs(draw) -> tuple[Recorder, list[tuple[str, str]]]:
+    recorder, asked, made = Recorder(), [], []
+    for number in range(draw(st.integers(1, 5))):
+        question, answer = f"q{number}", draw(st.sampled_from(["yes", f"a{number}"]))
+        asked.append((question, answer))
+        begin = draw(st.integers(1, 8))
+        end = begin + draw(st.integers(1, 8))
+        for scope in draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)):
+            lost = LOSSES[draw(st.sampled_from(sorted(LOSSES)))]
+            framed = [SYSTEM] * draw(st.booleans())
+            span = recorder.chat(
+                scope,
+                [*framed, user(question)],
+                said(answer),
+                parent=draw(st.none() | st.sampled_from(made)) if made else None,
+                response_id=draw(st.sampled_from([f"r{number}", None])),
+                lasts=(begin, end),
+                without=lost,
+            )
+            made.append(span)
+    return recorder, asked
+
+
+@settings(max_examples=500, deadline=None)
+@given(lossy_programs(), st.randoms(use_true_random=False))
+def test_no_answer_is_joined_with_the_prompt_of_another_call_whatever_recorders_lose(program, random):
+    recorder, asked = program
+    found = recorder.trajectory()
+    known = {
+        (call.input_messages[-1].content, call.choices[0].message.content)
+        for call in found.calls
+        if call.input_messages and call.choices
+    }
+    assert known <= set(asked)
+    random.shuffle(recorder.spans)
+    assert recorder.trajectory() == found

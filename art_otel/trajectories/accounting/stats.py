@@ -17,6 +17,7 @@ from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, list
 from art_otel.spans.deduplicate import deduplicate
 from art_otel.spans.quarantine import Kind
 from art_otel.spans.tree import take_out_cycles
+from art_otel.trajectories.calls.log_correlation import CorrelatedLogs
 from art_otel.trajectories.rewards.attribution import FoundRewards
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
@@ -109,8 +110,15 @@ def count_spans(
     list_in_order(account.damages, (*tree.cyclic, *rewards.bad))
 
 
+def count_logs(account: Account, logs: CorrelatedLogs) -> None:
+    """Count where the log records of a group went."""
+    account.logs_joined += logs.joined
+    account.logs_duplicate += logs.duplicate
+    account.logs_without_span += logs.without_span
+
+
 def set_aside_logs(account: Account, logs: Iterable[LogRecord], tree: SpanTree, damages: Iterable[Quarantined]) -> None:
-    """Count log records that lost a value as quarantined, not as what `join_logs` counted them.
+    """Count log records that lost a value as quarantined, not as what `count_logs` counted them.
 
     A damage names the span of its record only: of a span's records as many are set aside as there are damages.
     """

@@ -48,16 +48,13 @@ class Ancestry:
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        context = above or _NOTHING
-        name = agent_name(span)
-        if name is not None:
-            context = context._replace(agent=name)
-        if attributes.STEP_INDEX in span.attributes:
-            context = context._replace(step=span)
+        agent, step, call, call_depth, boundary_depth = above or _NOTHING
         if role == "inference":
-            context = context._replace(call=key, call_depth=context.call_depth + 1)
+            call, call_depth = key, call_depth + 1
         elif key in self._rollouts:
-            context = context._replace(call=None, call_depth=0)
-        if role in ("tool", "agent"):
-            context = context._replace(boundary_depth=context.boundary_depth + 1)
-        return context
+            call, call_depth = None, 0
+        if attributes.STEP_INDEX in span.attributes:
+            step = span
+        return AncestorContext(
+            agent_name(span) or agent, step, call, call_depth, boundary_depth + (role in ("tool", "agent"))
+        )

@@ -1,7 +1,7 @@
 """ContinuedResponses: the prompts that the server put together for calls that continue an earlier response by its id.
 
-Invariant: a prompt is whole or unknown, and those of a rollout have no more than `MAX_CONTINUED_MESSAGES` messages
-together. Every call of a chain holds the messages of all before it, which nobody recorded.
+Invariant: a prompt is whole or unknown, and those of a rollout have no more messages together than its limit.
+Every call of a chain holds the messages of all before it, which nobody recorded.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from art_otel.calls import InferenceCall, Message
-from art_otel.trajectories.limits import MAX_CONTINUED_MESSAGES
 
 
-def continue_responses(
-    calls: Sequence[InferenceCall], limit: int = MAX_CONTINUED_MESSAGES
-) -> tuple[Sequence[InferenceCall], int]:
+def continue_responses(calls: Sequence[InferenceCall], limit: int) -> tuple[Sequence[InferenceCall], int]:
     """Give calls with a `previous_response_id` their prompts, and count those whose prompt is unknown."""
     if all(call.previous_response_id is None for call in calls):
         return calls, 0

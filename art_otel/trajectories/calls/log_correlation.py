@@ -1,4 +1,4 @@
-"""JoinedLogs: the log records of each span, each once and in the order of their time.
+"""LogCorrelation: the log records of each span, each once and in the order of their time.
 
 Invariant: a record belongs to the span it names. A completion that names a span which is no LLM call belongs to the
 call below that span that was running: OpenLLMetry writes the completion of a stream when its own span is not current.
@@ -12,34 +12,42 @@ import msgspec
 from art_otel.conventions import Role, tells_completion
 from art_otel.spans import LogRecord, SpanKey, SpanTree
 from art_otel.spans.clock_skew import IntervalIndex
-from art_otel.trajectories.accounting.stats import Account
 
 
-def join_logs(
-    logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[SpanKey, Role], account: Account
-) -> dict[SpanKey, list[LogRecord]]:
-    """Lead each log record to its span and count where they went."""
+class CorrelatedLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """The log records of each span, and how many reached one, came again, or name a span that is not here."""
+
+    of_spans: Mapping[SpanKey, list[LogRecord]] = {}
+    joined: int = 0
+    duplicate: int = 0
+    without_span: int = 0
+
+
+def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> CorrelatedLogs:
+    """Find the span of each log record."""
     unique: dict[bytes, LogRecord] = {}
+    duplicate = 0
     for log in logs:
         encoded = msgspec.msgpack.encode(log, order="deterministic")
-        account.logs_duplicate += encoded in unique
+        duplicate += encoded in unique
         unique[encoded] = log
     if not unique:
-        return {}
-    joined: dict[SpanKey, list[LogRecord]] = defaultdict(list)
+        return CorrelatedLogs()
+    of_spans: dict[SpanKey, list[LogRecord]] = defaultdict(list)
     calls_below: dict[SpanKey, IntervalIndex[SpanKey]] = {}
     for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):
         key = log.key
         if key not in tree.spans:
-            account.logs_without_span += 1
             continue
-        account.logs_joined += 1
         if roles[key] != "inference" and tells_completion(log):
             if key not in calls_below:
                 calls_below[key] = _calls_below(key, tree, roles)
             key = calls_below[key].only_at(log.time_ns) or key
-        joined[key].append(log)
-    return joined
+        of_spans[key].append(log)
+    joined = sum(map(len, of_spans.values()))
+    return CorrelatedLogs(
+        of_spans=dict(of_spans), joined=joined, duplicate=duplicate, without_span=len(unique) - joined
+    )
 
 
 def _calls_below(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> IntervalIndex[SpanKey]:

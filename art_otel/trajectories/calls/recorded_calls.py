@@ -17,8 +17,8 @@ from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 from art_otel.trajectories.calls.continued_responses import continue_responses
 from art_otel.trajectories.calls.duplicates import find_calls
-from art_otel.trajectories.calls.duplicates.cluster import Cluster
 from art_otel.trajectories.calls.step_data import StepData
+from art_otel.trajectories.limits import MAX_CONTINUED_MESSAGES
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
 
@@ -58,30 +58,30 @@ def record_calls(
 
 def _record(rollout: RolloutSpans, whole: _Tree) -> RecordedCalls:
     tree = whole.tree
-    inference = [key for key in rollout.keys if whole.roles[key] == "inference"]
-    parsed = {key: parse_call(tree.spans[key], whole.logs.get(key, ())) for key in inference}
+    inference = sorted([(tree.starts[key], key) for key in rollout.keys if whole.roles[key] == "inference"])
+    parsed = {key: parse_call(tree.spans[key], whole.logs.get(key, ())) for _, key in inference}
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
-    for cluster in find_calls(parsed, tree, whole.ancestry):
-        call = _in_context(cluster, whole)
-        calls.append(call)
-        call_of.update(dict.fromkeys(cluster.keys, call.span_id))
-    continued, unresolved = continue_responses(calls)
+    for call, spans in find_calls(parsed, tree, whole.ancestry):
+        calls.append(_in_context(call, spans, whole))
+        for span in spans:
+            call_of[span.key] = call.span_id
+    continued, unresolved = continue_responses(calls, MAX_CONTINUED_MESSAGES)
     return RecordedCalls(calls=tuple(continued), call_of=call_of, unresolved=unresolved)
 
 
-def _in_context(cluster: Cluster, whole: _Tree) -> InferenceCall:
+def _in_context(call: InferenceCall, spans: Sequence[Span], whole: _Tree) -> InferenceCall:
     """The call with what its spans and those above them say: agent, step, environment state."""
-    call, span = cluster.call, cluster.outermost.span
-    context = whole.ancestry.upward(span.key)
-    agent = next(filter(None, (agent_name(recording.span) for recording in cluster.recordings)), context.agent)
-    if agent is None and context.step is None:
+    outermost = spans[0]
+    context = whole.ancestry.upward(outermost.key)
+    agent, step = context.agent, context.step
+    if len(spans) > 1:
+        agent = next(filter(None, map(agent_name, spans)), agent)
+    if step is not None and step is not outermost:
+        call = whole.steps.add_to(call, step)
+    if agent is None and step is None:
         return call
-    if context.step is None:
-        return msgspec.structs.replace(call, agent=agent)
-    if context.step is not span:
-        call = whole.steps.add_to(call, context.step)
-    return msgspec.structs.replace(call, agent=agent, step=step_index(context.step))
+    return msgspec.structs.replace(call, agent=agent, step=None if step is None else step_index(step))
 
 
 def step_index(span: Span) -> int | None:

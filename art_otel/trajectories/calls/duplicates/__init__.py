@@ -5,15 +5,15 @@ that recordings are of one call; `Clusters` lets no rule join what contradicts i
 twice.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.spans import SpanKey, SpanTree
+from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
-from art_otel.trajectories.calls.duplicates.cluster import Cluster, Clusters
+from art_otel.trajectories.calls.duplicates.cluster import Clusters
 from art_otel.trajectories.calls.duplicates.contradictions import contradicts, has_same_id
 from art_otel.trajectories.calls.duplicates.nested import attach_methods, attach_questions, join_nested
 from art_otel.trajectories.calls.duplicates.overlapping import join_enclosed, join_heard_later, join_one_response
@@ -48,11 +48,25 @@ RULES: Final[tuple[Rule, ...]] = (
 """What joins recordings, the surest first; each works with what those before it joined."""
 
 
-def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[Cluster]:
-    """The calls that the inference spans of a rollout describe, by the start of their outermost recording."""
-    recordings = read_recordings(parsed, tree, ancestry)
-    clusters = Clusters(recordings, tree)
-    if any(one.depth for one in recordings) or len({one.span.scope.name for one in recordings}) > 1:
-        for rule in RULES:
-            rule(clusters)
-    return sorted(clusters, key=lambda cluster: tree.order(cluster.outermost.span))
+class FoundCall(NamedTuple):
+    """A call and its spans, the outermost recording first, the wrappers last."""
+
+    call: InferenceCall
+    spans: Sequence[Span]
+
+
+def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[FoundCall]:
+    """The calls that the inference spans of a rollout describe. Takes and gives them in the order of their start."""
+    if _is_each_one_call(parsed, tree, ancestry):
+        return [FoundCall(call, (tree.spans[key],)) for key, call in parsed.items()]
+    clusters = Clusters(read_recordings(parsed, tree, ancestry), tree)
+    for rule in RULES:
+        rule(clusters)
+    calls = [FoundCall(cluster.call, cluster.spans) for cluster in clusters]
+    return sorted(calls, key=lambda found: tree.order(found.spans[0]))
+
+
+def _is_each_one_call(parsed: Collection[SpanKey], tree: SpanTree, ancestry: Ancestry) -> bool:
+    """Whether no recordings can be of one call, as in most rollouts: one instrumentor made them, none in another."""
+    scopes = {tree.spans[key].scope.name for key in parsed}
+    return len(scopes) < 2 and all(ancestry.above(key).call is None for key in parsed)

@@ -10,8 +10,8 @@ import msgspec
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import merge_calls
-from art_otel.spans import SpanKey, SpanTree
-from art_otel.trajectories.calls.duplicates.contradictions import contradicts
+from art_otel.spans import Span, SpanKey, SpanTree
+from art_otel.trajectories.calls.duplicates.contradictions import complement, contradicts, has_same_id
 from art_otel.trajectories.calls.duplicates.recording import Recording
 
 
@@ -36,9 +36,9 @@ class Cluster(msgspec.Struct, kw_only=True, eq=False):
         return {recording.recorder for recording in self.recordings}
 
     @property
-    def keys(self) -> Iterator[SpanKey]:
-        """The spans of the call."""
-        return (recording.span.key for recording in (*self.recordings, *self.wrappers))
+    def spans(self) -> list[Span]:
+        """The spans of the recordings and of the wrappers."""
+        return [recording.span for recording in (*self.recordings, *self.wrappers)]
 
     def take(self, recordings: Iterable[Recording], wrappers: Iterable[Recording]) -> None:
         """Add recordings that are further in, and wrappers."""
@@ -94,8 +94,10 @@ class Clusters:
         """Make one cluster of two, unless that cannot be; gives whether they became one."""
         if not outer.recorders.isdisjoint(inner.recorders) or contradicts(outer.call, inner.call):
             return False
+        if complement(outer.call, inner.call) and not _complement_by_id(outer, inner):
+            return False
         outer.take(inner.recordings, inner.wrappers)
-        self._cluster_of.update(dict.fromkeys(inner.keys, outer))
+        self._cluster_of.update((span.key, outer) for span in inner.spans)
         return True
 
     def attach(self, wrapper: Recording, cluster: Cluster) -> None:
@@ -103,4 +105,10 @@ class Clusters:
         self._wrappers.add(wrapper.span.key)
         own = self.of(wrapper)
         cluster.take((), (wrapper, *own.wrappers))
-        self._cluster_of.update(dict.fromkeys(own.keys, cluster))
+        self._cluster_of.update((span.key, cluster) for span in own.spans)
+
+
+def _complement_by_id(outer: Cluster, inner: Cluster) -> bool:
+    """Whether the recording with the prompt and that with the answer know the same response id themselves."""
+    pairs = ((one.call, other.call) for one in outer.recordings for other in inner.recordings)
+    return any(has_same_id(one, other) and complement(one, other) for one, other in pairs)

@@ -30,6 +30,20 @@ def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
     return answers_differ(one, other) or (prompts_differ(one, other) and not tell_same_answer(one, other))
 
 
+def may_be_one(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether nothing contradicts that both are of one call, and what they know has more in common than nothing.
+
+    A prompt alone and an answer alone belong together by the response's id only.
+    """
+    return not contradicts(one, other) and (has_same_id(one, other) or not complement(one, other))
+
+
+def complement(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether one knows the prompt alone and the other the answer alone."""
+    first, second = (bool(one.input_messages), bool(one.choices)), (bool(other.input_messages), bool(other.choices))
+    return {first, second} == {(True, False), (False, True)}
+
+
 def has_same_id(one: InferenceCall, other: InferenceCall) -> bool:
     """Whether both know the response's id, and it is the same."""
     return one.response_id is not None and one.response_id == other.response_id
@@ -64,7 +78,9 @@ def prompts_differ(one: InferenceCall, other: InferenceCall) -> bool:
     if ids is not None and other_ids is not None and ids != other_ids:
         return True
     messages, other_messages = one.input_messages, other.input_messages
-    if not messages or not other_messages or one.dropped_attributes or other.dropped_attributes:
+    if not messages or not other_messages or messages == other_messages:
+        return False
+    if one.dropped_attributes or other.dropped_attributes:
         return False
     same = _may_be_cuts_of_one if one.cut or other.cut else _are_same_messages
     if same(messages, other_messages):
@@ -80,6 +96,8 @@ def answers_differ(one: InferenceCall, other: InferenceCall) -> bool:
     Some recorders keep one of several choices, so counts differ only where both have several.
     """
     choices, other_choices = one.choices or (), other.choices or ()
+    if choices == other_choices:
+        return False
     if len(choices) != len(other_choices) and min(len(choices), len(other_choices)) > 1:
         return not _may_be_cut(one) and not _may_be_cut(other)
     by_index = {choice.index: choice for choice in other_choices}
@@ -95,12 +113,6 @@ def tell_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
     if len(choices) != len(other_choices) or answers_differ(one, other):
         return False
     return any(map(_tell_the_same, choices, other_choices))
-
-
-def complement(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether one knows the prompt alone and the other the answer alone: nothing shows that they belong together."""
-    first, second = (bool(one.input_messages), bool(one.choices)), (bool(other.input_messages), bool(other.choices))
-    return {first, second} == {(True, False), (False, True)}
 
 
 def content_key(call: InferenceCall) -> Hashable | None:

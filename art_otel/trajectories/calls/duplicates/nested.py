@@ -9,9 +9,8 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import is_method, only_asks
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
 from art_otel.trajectories.calls.duplicates.contradictions import (
-    complement,
-    contradicts,
     has_same_id,
+    may_be_one,
     models_differ,
     prompts_differ,
     tell_same_answer,
@@ -81,18 +80,18 @@ def find_repeated(outer: Recording, inners: Sequence[Recording]) -> Recording | 
         ):
             repeated.append(inner)
         is_first_answer = is_first_answer and inner.call.choices is None
+    if len(repeated) < 2:
+        return next(iter(repeated), None)
     went_alike = [inner for inner in repeated if inner.call.failed == outer.call.failed]
     answered = [inner for inner in went_alike if tell_same_answer(outer.call, inner.call)]
-    return next(reversed(answered or went_alike or repeated), None)
+    return (answered or went_alike or repeated)[-1]
 
 
 def is_same_request(outer: InferenceCall, inner: InferenceCall) -> bool:
     """Whether the response's id says that two nested recordings are of one call, or else the prompt does."""
-    if contradicts(outer, inner):
-        return False
-    return has_same_id(outer, inner) or not (prompts_differ(outer, inner) or complement(outer, inner))
+    return may_be_one(outer, inner) and (has_same_id(outer, inner) or not prompts_differ(outer, inner))
 
 
 def is_same_answer(outer: InferenceCall, inner: InferenceCall) -> bool:
     """Whether two nested recordings tell the same answer of as many tokens."""
-    return tell_same_answer(outer, inner) and not contradicts(outer, inner) and not usage_differs(outer, inner)
+    return tell_same_answer(outer, inner) and may_be_one(outer, inner) and not usage_differs(outer, inner)
