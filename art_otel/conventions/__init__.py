@@ -31,6 +31,7 @@ from art_otel.conventions.rewards import (
     rewards_of_log,
 )
 from art_otel.conventions.roles import AGENT_NAME, Role, agent_name, holds_call, may_be_call, may_tell_role, role_of
+from art_otel.conventions.tool_spans import ToolFacts, tool_facts
 
 __all__ = [
     "AGENT_NAME",
@@ -39,6 +40,7 @@ __all__ = [
     "BadReward",
     "GivenReward",
     "Role",
+    "ToolFacts",
     "agent_name",
     "asked_of",
     "capture_switch",
@@ -67,4 +69,5 @@ __all__ = [
     "same_model",
     "same_tool_calls",
     "tells_completion",
+    "tool_facts",
 ]

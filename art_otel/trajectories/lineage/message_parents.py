@@ -4,23 +4,19 @@ Invariant: a call's parent is the completion with the longest message path that 
 the order of the calls and whatever their token ids say. Messages are compared by `Message.identity`. A path is shorter
 than the path of its continuation, so parents never form a cycle.
 
-Every prefix of a prompt gets a number, and equal prefixes get the same one, so one dictionary look-up finds all
-completions whose path is that prefix. Where each call continues the one before it, nothing needs to be looked up.
+Equal prefixes have one number (`PrefixNumbers`), so one look-up finds all completions whose path is a prefix of a
+prompt. Where each call continues the one before it, nothing needs to be looked up.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-import msgspec
-
-from art_otel.calls import Choice, InferenceCall, Message
+from art_otel.calls import Choice, InferenceCall
+from art_otel.trajectories.lineage.prefix_numbers import PrefixNumbers
 
 CompletionRef: TypeAlias = tuple[int, int]
 """The position of a call, and the position of a choice in it."""
-
-_RECENT_PROMPTS: Final = 8
-"""Prompts that a new one is compared with as a whole: a few, because sub-agents and parallel calls alternate."""
 
 
 class MessageParent(NamedTuple):
@@ -32,9 +28,14 @@ class MessageParent(NamedTuple):
 
 def find_message_parents(calls: Sequence[InferenceCall]) -> list[MessageParent | None]:
     """The message parent of each call; None for a prompt that continues no other call. Linear in the messages."""
-    if all(_goes_on(before, call) for before, call in pairwise(calls)):
+    if is_chain(calls):
         return [None, *(MessageParent((index, 0), verbatim=True) for index in range(len(calls) - 1))][: len(calls)]
     return _look_up_parents(calls)
+
+
+def is_chain(calls: Sequence[InferenceCall]) -> bool:
+    """Whether each call continues the one before it, in the same words, as in most rollouts."""
+    return all(_goes_on(before, call) for before, call in pairwise(calls))
 
 
 def _goes_on(before: InferenceCall, call: InferenceCall) -> bool:
@@ -46,45 +47,8 @@ def _goes_on(before: InferenceCall, call: InferenceCall) -> bool:
     return len(prompt) > count and prompt[count] == before.choices[0].message and prompt[:count] == path
 
 
-class _PrefixNumbers(msgspec.Struct):
-    """Numbers for the prefixes of prompts: equal prefixes have one number, the empty prefix has 0."""
-
-    message_numbers: dict[tuple[object, ...], int] = msgspec.field(default_factory=dict[tuple[object, ...], int])
-    seen_messages: dict[int, tuple[Message, int]] = msgspec.field(default_factory=dict[int, tuple[Message, int]])
-    longer_prefixes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict[tuple[int, int], int])
-    recent: list[tuple[tuple[Message, ...], list[int]]] = msgspec.field(
-        default_factory=list[tuple[tuple[Message, ...], list[int]]]
-    )
-
-    def longer(self, prefix: int, message: Message) -> int:
-        """The number of a prefix with one more message."""
-        return self.longer_prefixes.setdefault((prefix, self._number(message)), len(self.longer_prefixes) + 1)
-
-    def of(self, prompt: tuple[Message, ...]) -> list[int]:
-        """The number of every prefix of the prompt, the empty one first. Shape: (messages + 1,)."""
-        shared: tuple[Message, ...] = ()
-        numbers = [0]
-        for earlier, its_numbers in self.recent:
-            if len(earlier) > len(shared) and prompt[: len(earlier)] == earlier:
-                shared, numbers = earlier, its_numbers
-        numbers = numbers.copy()
-        for message in prompt[len(shared) :]:
-            numbers.append(self.longer(numbers[-1], message))
-        self.recent = [(prompt, numbers), *self.recent[: _RECENT_PROMPTS - 1]]
-        return numbers
-
-    def _number(self, message: Message) -> int:
-        """The number of all messages with this identity."""
-        seen = self.seen_messages.get(id(message))
-        if seen is None:
-            # The message is kept beside its number so that its id() cannot be given to another one.
-            seen = (message, self.message_numbers.setdefault(message.identity, len(self.message_numbers) + 1))
-            self.seen_messages[id(message)] = seen
-        return seen[1]
-
-
 def _look_up_parents(calls: Sequence[InferenceCall]) -> list[MessageParent | None]:
-    numbers = _PrefixNumbers()
+    numbers = PrefixNumbers()
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
     completions: dict[int, list[CompletionRef]] = {}
     for index, call in enumerate(calls):

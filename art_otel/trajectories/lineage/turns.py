@@ -5,11 +5,12 @@ completion is one turn, and `untrained_because` alone decides whether it is trai
 """
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from art_otel.calls import Choice, InferenceCall
-from art_otel.trajectories.lineage.message_parents import CompletionRef, MessageParent, find_message_parents
+from art_otel.trajectories.lineage.doubtful import find_doubtful
+from art_otel.trajectories.lineage.message_parents import MessageParent, find_message_parents
 from art_otel.trajectories.lineage.prompt import describe_prompt
 from art_otel.trajectories.lineage.token_parents import find_token_parents
 from art_otel.trajectories.model import Prompt, Turn, Untrained
@@ -23,12 +24,12 @@ class Lineage(NamedTuple):
     turns: tuple[Turn, ...]
 
 
-def build_lineage(calls: Sequence[InferenceCall], doubtful: Collection[CompletionRef] = ()) -> Lineage:
+def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     """Order calls, which come in the order of their start, and link their prompts to what they continue.
 
-    A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise. `doubtful` are
-    completions that may say less than was sampled, by the position of the call in `calls`.
+    A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
+    doubtful = find_doubtful(calls)
     message_parents = find_message_parents(calls)
     order = _causal_order(message_parents)
     ordered = [calls[index] for index in order]
