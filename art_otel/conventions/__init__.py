@@ -27,6 +27,7 @@ from art_otel.conventions.rewards import (
     BadReward,
     GivenReward,
     evaluation_attributes,
+    is_own_response,
     rewards_of,
     rewards_of_log,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "is_cancellation",
     "is_foreign",
     "is_method",
+    "is_own_response",
     "may_be_call",
     "may_tell_role",
     "merge_calls",

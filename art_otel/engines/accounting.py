@@ -13,6 +13,7 @@ from art_otel.store import (
     FileReport,
     LogCounts,
     QuarantineEntry,
+    RewardCounts,
     SpanCounts,
     TrajectoryCounts,
 )
@@ -40,6 +41,11 @@ def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
             duplicate=account.logs_duplicate,
             without_span=account.logs_without_span + nameless,
             quarantined=_sorted(counts.quarantined_logs + account.quarantined_logs),
+        ),
+        rewards=RewardCounts(
+            given=account.rewards_delivered + account.rewards_undeliverable.total(),
+            delivered=account.rewards_delivered,
+            undeliverable=_sorted(account.rewards_undeliverable),
         ),
         calls=CallCounts(
             total=account.calls_completed + account.calls_failed,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from art_otel.conventions import capture_switch
 from art_otel.trajectories import Account
-from art_otel.trajectories.accounting.stats import NO_TARGET
+from art_otel.trajectories.rewards.undeliverable import ADVICE
 
 _NAMED = 3
 
@@ -43,12 +43,15 @@ def _hints(spans: int, logs: int, quarantined: int, account: Account) -> Iterato
             f"{count} of {calls} LLM calls without messages, made by {scope or 'an unnamed scope'}: if content capture"
             f" was off, set {capture_switch(scope)} in the traced app."
         )
-    unheard = account.ignored[NO_TARGET]
-    if unheard:
-        rewards = _count(unheard, "reward")
-        yield f"{rewards} for spans or responses that are not in the sources: convert both together."
+    for reason, count in _commonest(account.rewards_undeliverable):
+        yield f"{_count(count, 'reward')} undeliverable, {reason}: {ADVICE[reason]}."
     if account.logs_without_span and account.blind_scopes:
         yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
+
+
+def _commonest(counts: Counter[str]) -> list[tuple[str, int]]:
+    """The commonest reason, if there is any; of equals the first by name, whatever the order of counting."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1]
 
 
 def _count(number: int, noun: str) -> str:

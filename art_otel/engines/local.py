@@ -172,19 +172,18 @@ def _made(tasks: Iterable[Bucket], accounts: Iterable[Account], whole: Account) 
 
 def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[Bucket]:
     """The largest first, so that the workers are done at about one time."""
-    parts = zip(joined.own, joined.guests, joined.moved, joined.kin, joined.rollouts, strict=True)
+    parts = zip(joined.own, joined.guests, joined.moved, joined.representatives, strict=True)
     buckets = [
         Bucket(
             own=own,
             guests=guests,
             moved=moved,
-            kin=kin,
-            rollouts=rollouts,
+            representatives=representatives,
             rollout_spans=tuple(conversion.rollout_spans),
             limits=conversion.limits,
             run=scratch.folder / f"run-{number:05d}",
             runs=len(joined.own),
         )
-        for number, (own, guests, moved, kin, rollouts) in enumerate(parts)
+        for number, (own, guests, moved, representatives) in enumerate(parts)
     ]
     return sorted(buckets, key=lambda bucket: size_of((*bucket.own, *bucket.guests)), reverse=True)

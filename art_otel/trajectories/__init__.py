@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         Untrained,
     )
     from art_otel.trajectories.rewards.effective import aggregate, effective_rewards, final_reward, primary_rewards
-    from art_otel.trajectories.rollouts.trace_groups import TraceGroups, judged_by
+    from art_otel.trajectories.rewards.external import ExternalReward, external_rewards
+    from art_otel.trajectories.rollouts.trace_groups import TraceGroups
     from art_otel.trajectories.views.history import (
         History,
         HistoryMessage,
@@ -56,7 +57,8 @@ _MODULES = {
         "Untrained",
     ),
     "rewards.effective": ("aggregate", "effective_rewards", "final_reward", "primary_rewards"),
-    "rollouts.trace_groups": ("TraceGroups", "judged_by"),
+    "rewards.external": ("ExternalReward", "external_rewards"),
+    "rollouts.trace_groups": ("TraceGroups",),
     "views.history": ("History", "HistoryMessage", "histories", "main_history", "text_only_histories"),
     "views.plain_json": ("trajectory_json",),
     "views.prompts": ("RebuiltPrompt", "rebuild_prompts"),
@@ -70,6 +72,7 @@ __all__ = [
     "Assembly",
     "CompletionSpan",
     "Edit",
+    "ExternalReward",
     "History",
     "HistoryMessage",
     "PolicyVersions",
@@ -90,10 +93,10 @@ __all__ = [
     "build_trajectories",
     "effective_rewards",
     "explain",
+    "external_rewards",
     "final_reward",
     "first_and_last_known",
     "histories",
-    "judged_by",
     "main_history",
     "message_json",
     "primary_rewards",

@@ -2,7 +2,7 @@
 
 Invariant: the outcome depends on the set of spans only, not on their order, their files or repeated delivery.
 
-A group is everything that may belong together: traces joined by a rollout id or by a reward that links to another.
+A group is everything that belongs together: one trace, or the traces of one rollout id, and the rewards from others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,15 +14,23 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
 from art_otel.trajectories.accounting.completeness import Evidence, Losses, find_incomplete, find_losses, is_blind
-from art_otel.trajectories.accounting.stats import Account, count_idle, count_spans, set_aside_logs
-from art_otel.trajectories.calls.log_correlation import join_logs
+from art_otel.trajectories.accounting.stats import (
+    Account,
+    count_idle,
+    count_rewards,
+    count_spans,
+    set_aside_logs,
+)
+from art_otel.trajectories.calls.log_correlation import join_logs, logs_without_span
 from art_otel.trajectories.calls.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.limits import MAX_OF_NAME
 from art_otel.trajectories.lineage.turns import build_lineage
-from art_otel.trajectories.model import Reward, Trajectory
-from art_otel.trajectories.rewards.attribution import AttributionContext, RewardKey, find_rewards, lead_judges
+from art_otel.trajectories.model import Trajectory
+from art_otel.trajectories.rewards.attribution import Attribution, attribute
+from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.effective import final_reward
+from art_otel.trajectories.rewards.external import ExternalReward
 from art_otel.trajectories.rollouts.assignment import declared_id, find_rollouts, is_named_rollout
 from art_otel.trajectories.rollouts.attributes import describe
 from art_otel.trajectories.rollouts.index import RolloutSpans
@@ -31,17 +39,16 @@ _BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans, log records and damages that may belong together, in any order.
+    """Spans, log records and damages that belong together, in any order.
 
-    Where not all kin fit into one group, `judges` are spans of other groups whose rewards are for this one, and `heard`
-    the rewards that reached a rollout of some group so far, which this one adds to.
+    `external_rewards` are what others give to these, and what came back: see `rewards.external`. They are None where
+    nobody delivers rewards, so that what is for other traces is undeliverable.
     """
 
     spans: Sequence[Span] = ()
     logs: Sequence[LogRecord] = ()
     damages: Sequence[Quarantined] = ()
-    judges: Sequence[Span] = ()
-    heard: set[RewardKey] = msgspec.field(default_factory=set[RewardKey])
+    external_rewards: Sequence[ExternalReward] | None = None
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +72,7 @@ def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = (), acco
 
 def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
     """Whether nothing in the group can become a trajectory or tell of one, as in most traces of an application."""
-    if group.logs or group.damages:
+    if group.logs or group.damages or group.external_rewards:
         return False
     return all(map(_is_bystander, group.spans)) and not any(
         is_named_rollout(span, rollout_spans) for span in group.spans
@@ -84,17 +91,22 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) 
     set_aside_logs(account, group.logs, tree, group.damages)
     assignment = find_rollouts(tree, roles, rollout_spans)
     recorded = record_calls(assignment.rollouts, tree, roles, logs)
-    scene = AttributionContext(
-        tree=tree, assignment=assignment, roles=roles, logs=logs, recorded=recorded, heard=group.heard
+    context = AttributionContext(
+        tree=tree,
+        assignment=assignment,
+        roles=roles,
+        logs=logs,
+        logs_without_span=logs_without_span(group.logs, tree),
+        recorded=recorded,
+        external=group.external_rewards,
     )
-    rewards = find_rewards(scene)
-    group.heard.update(lead_judges(group.judges, scene, rewards))
-    losses = find_losses((*group.damages, *tree.cyclic, *rewards.bad))
+    rewards = attribute(context)
+    losses = find_losses((*group.damages, *tree.cyclic))
     trajectories = tuple(
-        _trajectory(rollout, recorded[rollout], rewards.given_to(rollout), losses, tree)
-        for rollout in assignment.rollouts
+        _trajectory(rollout, recorded[rollout], rewards, losses, tree) for rollout in assignment.rollouts
     )
     count_spans(account, tree, roles, assignment.of, group.damages, rewards)
+    count_rewards(account, rewards)
     _count_trajectories(account, trajectories, tree)
     return trajectories
 
@@ -102,11 +114,12 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) 
 def _trajectory(
     rollout: RolloutSpans,
     recorded: RecordedCalls,
-    rewards: tuple[Reward, ...],
+    attribution: Attribution,
     losses: Losses,
     tree: SpanTree,
 ) -> Trajectory:
     about = describe(rollout.root)
+    rewards = attribution.of(rollout)
     lineage = build_lineage(with_versions(recorded.calls, about.policy_version))
     calls = lineage.calls
     lost, damaged_values = losses.of(rollout.spans)
@@ -120,6 +133,7 @@ def _trajectory(
         unresolved=recorded.unresolved,
         lost=lost,
         damaged_values=damaged_values,
+        bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
         cut=about.cut + is_too_long,
     )
     first = rollout.root or min(rollout.spans, key=tree.order)

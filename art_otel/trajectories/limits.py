@@ -11,6 +11,9 @@ import msgspec
 MAX_REPEATED: Final = 64 << 20
 """Bytes that one kind of repeated text may take in a rollout."""
 
+MAX_REWARD_BYTES: Final = 64 << 20
+"""Bytes that the rewards of one span may be, once for each of several spans that it links to."""
+
 MAX_HELD: Final = 256 << 20
 """Bytes that what the calls of a tree repeat may take while it is assembled: references, of which prompts are made."""
 

@@ -28,6 +28,7 @@ UNKNOWN_HISTORY: Final = "unknown history"
 SPANS_MISSING: Final = "spans missing"
 SPAN_QUARANTINED: Final = "span quarantined"
 VALUE_QUARANTINED: Final = "value quarantined"
+BAD_REWARD: Final = "bad reward"
 
 EXPLANATIONS: Final[Mapping[str, str]] = {
     MISSING_ROOT: "the rollout's own span is not in the sources",
@@ -43,6 +44,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
     SPAN_QUARANTINED: "damaged spans of its trace",
     VALUE_QUARANTINED: "damaged values in its spans",
+    BAD_REWARD: "rewards in it that are no number, or judge what it does not have",
 }
 """What each reason counts, in words for people."""
 
@@ -55,7 +57,7 @@ def explain(reason: str) -> str:
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the other budgets found out about one rollout.
 
-    `lost` and `damaged_values` count quarantined pieces, `cut` what the rollout is told and is too long.
+    `lost`, `damaged_values` and `bad_rewards` count quarantined pieces, `cut` what the rollout is told and is too long.
     """
 
     root: Span | None
@@ -65,6 +67,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: int
     lost: int
     damaged_values: int
+    bad_rewards: int
     cut: int
 
 
@@ -119,6 +122,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         SPANS_MISSING: _below_certificate(root, spans),
         SPAN_QUARANTINED: evidence.lost,
         VALUE_QUARANTINED: evidence.damaged_values,
+        BAD_REWARD: evidence.bad_rewards,
     }
     _count_in_spans(evidence, counts)
     _count_in_calls(evidence.calls, counts)

@@ -1,8 +1,8 @@
-"""Account: where every span and log record of a group went.
+"""Account: where every span, log record and reward of a group went.
 
 Invariant: each delivered span is counted once, as used, ignored (by reason), duplicate or quarantined; law 6 is the sum
 of these counts. A span of which only a value was set aside is counted as quarantined although the rest of it serves. So
-are log records, in counts of their own.
+are log records, in counts of their own. A span that gives a reward for something elsewhere is used, wherever it stands.
 """
 
 from collections import Counter
@@ -17,12 +17,11 @@ from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, list
 from art_otel.spans.quarantine import Kind
 from art_otel.spans.deduplicate import deduplicate
 from art_otel.spans.tree import take_out_cycles
-from art_otel.trajectories.rewards.attribution import FoundRewards
+from art_otel.trajectories.rewards.attribution import Attribution
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
 EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"
-NO_TARGET: Final = "reward without its rollout"
 NO_CALL: Final = "no LLM call in its trace"
 OUTSIDE: Final = "outside every rollout"
 STARTED: Final = "start of a span that ended"
@@ -30,7 +29,7 @@ STARTED: Final = "start of a span that ended"
 
 @dataclass(kw_only=True, slots=True)
 class Account:
-    """Counts of spans, log records, calls and trajectories.
+    """Counts of spans, log records, rewards, calls and trajectories.
 
     `damages` lists what assembly itself set aside. `blind_scopes` counts calls without any message by instrumentation
     scope, `idle_scopes` the spans of traces without an LLM call, `outside_roots` root spans of traces with LLM calls
@@ -46,6 +45,8 @@ class Account:
     logs_joined: int = 0
     logs_duplicate: int = 0
     logs_without_span: int = 0
+    rewards_delivered: int = 0
+    rewards_undeliverable: Counter[str] = field(default_factory=Counter[str])
     calls_completed: int = 0
     calls_failed: int = 0
     blind_scopes: Counter[str] = field(default_factory=Counter[str])
@@ -79,7 +80,7 @@ def count_spans(
     roles: Mapping[SpanKey, Role],
     placed: Mapping[SpanKey, RolloutSpans | None],
     damages: Iterable[Quarantined],
-    rewards: FoundRewards,
+    rewards: Attribution,
 ) -> None:
     """Count every delivery once.
 
@@ -107,6 +108,12 @@ def count_spans(
         else:
             _count_ignored(account, tree.spans[key], reason)
     list_in_order(account.damages, (*tree.cyclic, *rewards.bad))
+
+
+def count_rewards(account: Account, rewards: Attribution) -> None:
+    """Count each reward once for each of its targets, whatever became of the span that gives it."""
+    account.rewards_delivered += rewards.delivered
+    account.rewards_undeliverable += rewards.undeliverable
 
 
 def set_aside_logs(account: Account, logs: Iterable[LogRecord], tree: SpanTree, damages: Iterable[Quarantined]) -> None:
@@ -173,14 +180,12 @@ def _count_repeated(account: Account, repeated: int, begun: int) -> None:
 
 
 def _ignored_because(
-    key: SpanKey, role: Role, rollout: RolloutSpans | None, traces_with_calls: Collection[str], rewards: FoundRewards
+    key: SpanKey, role: Role, rollout: RolloutSpans | None, traces_with_calls: Collection[str], rewards: Attribution
 ) -> str | None:
     if role == "embeddings":
         return EMBEDDINGS
     if role == "retrieval":
         return RETRIEVAL
-    if key in rewards.unheard and key not in rewards.heard:
-        return NO_TARGET
-    if rollout is not None or key in rewards.heard:
+    if rollout is not None or key in rewards.senders:
         return None
     return OUTSIDE if key[0] in traces_with_calls else NO_CALL

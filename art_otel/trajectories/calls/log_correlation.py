@@ -42,6 +42,12 @@ def join_logs(
     return joined
 
 
+def logs_without_span(logs: Iterable[LogRecord], tree: SpanTree) -> list[LogRecord]:
+    """The log records whose span is not in the tree, each once."""
+    missing = (log for log in logs if log.key not in tree.spans)
+    return list({msgspec.msgpack.encode(log, order="deterministic"): log for log in missing}.values())
+
+
 def _calls_below(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> IntervalIndex[SpanKey]:
     children = (tree.spans[child] for child in tree.children.get(key, ()) if roles[child] == "inference")
     return IntervalIndex((span.start_ns, span.end_ns, span.key) for span in children)
