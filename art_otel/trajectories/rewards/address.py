@@ -79,8 +79,11 @@ def addressed_rewards_of_log(log: LogRecord) -> Iterator[AddressedReward | BadRe
             continue
         digest = blake2b(msgspec.msgpack.encode(log, order="deterministic"), digest_size=7).digest()
         placed = msgspec.structs.replace(reward, position=_BEHIND_ATTRIBUTES + int.from_bytes(digest))
-        rollout = _rollout(log.attributes)
-        yield AddressedReward(placed, msgspec.structs.replace(rollout, response_id=reward.response_id))
+        if reward.response_id is None and log.span_id:
+            yield AddressedReward(placed, HERE)
+        else:
+            rollout = _rollout(log.attributes)
+            yield AddressedReward(placed, msgspec.structs.replace(rollout, response_id=reward.response_id))
 
 
 def _links(span: Span) -> tuple[SpanKey, ...]:

@@ -89,11 +89,7 @@ def _given(context: AttributionContext) -> Iterator[tuple[RewardSpan, AddressedR
         giver = RewardSpan(key, span)
         yield from ((giver, reward) for reward in addressed_rewards(span))
         for log in context.logs.get(key, ()):
-            for reward in addressed_rewards_of_log(log):
-                if isinstance(reward, AddressedReward) and context.roles[key] == "inference":
-                    yield giver, AddressedReward(reward.reward, HERE)
-                else:
-                    yield giver, reward
+            yield from ((giver, reward) for reward in addressed_rewards_of_log(log))
     for log in context.logs_without_span:
         yield from ((RewardSpan(log.key), reward) for reward in addressed_rewards_of_log(log))
 

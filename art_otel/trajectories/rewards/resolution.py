@@ -101,7 +101,9 @@ def _preferred(
         yield [span for span in spans if context.rollout_of(span) in named]
         return
     own = context.rollout_of(giver.span)
-    if own is not None:
+    if giver.span is not None and own is not None:
+        call = context.calls.get((own, context.call_of.get(giver.key, "")))
+        yield [giver.span] if call is not None and call.response_id is None else []
         yield [span for span in spans if context.rollout_of(span) is own]
     yield [span for span in spans if span.trace_id == giver.key[0]]
 
