@@ -1,8 +1,9 @@
 """Partition: phase one. Records of the inputs are divided into buckets that can be assembled one by one.
 
 Invariant: linked traces end in one bucket. Every record is in exactly one bucket, or counted here because it belongs
-to no trace; what is copied is an ExternalReward, to the bucket of the trace that it is for. `partition_spans` takes and returns plain values, so that any engine can run it in any process;
-`join_partitions` then puts together what several processes found.
+to no trace; what is copied is an ExternalReward, to the bucket of the trace that it is for. `partition_spans` takes and
+returns plain values, so that any engine can run it in any process; `join_partitions` then puts together what several
+processes read.
 """
 
 from collections import Counter

@@ -50,10 +50,13 @@ def test_a_choice_and_a_range_of_its_tokens(part, expected):
     assert (reward.value, reward.step, reward.target) == (0.5, 0, trajectory.calls[0].span_id)
     assert (trajectory.reward, trajectory.complete) == (None, True)
     (trace,) = rollout_traces(trajectory)
-    known = {"choice": expected[0], "token_start": expected[1], "token_end": expected[2]}
-    assert trace.reward_data["rewards"] == [
-        {"name": "reward", "value": 0.5, "step": 0} | {key: value for key, value in known.items() if value is not None}
-    ]
+    keys = {
+        (1, None, None): "choice 1/reward",
+        (None, 0, 3): "choice 0 tokens 0-3/reward",
+        (0, 1, 2): "choice 0 tokens 1-2/reward",
+        (1, 0, 1): "choice 1 tokens 0-1/reward",
+    }
+    assert trace.reward_data == {keys[expected]: 0.5}
 
 
 def test_a_choice_is_named_by_its_index_and_kept_by_its_place():
