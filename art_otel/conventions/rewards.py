@@ -72,11 +72,12 @@ class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def rewards_of(span: Span) -> list[GivenReward | BadReward]:
     """The rewards on a span: of events, our attribute, `rl.reward.score`, Agent Lightning's (its primary first)."""
-    if not span.events and span.name not in _AGENTLIGHTNING_SPANS and span.attributes.keys().isdisjoint(_GIVING):
+    has_others = span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_GIVING)
+    if not span.events and not has_others:
         return []
     events = [_evaluation(event.attributes, event.time_ns) for event in span.events if event.name == EVALUATION]
-    attributes = _of_attributes(span)
-    positioned = [*enumerate(events), *enumerate(attributes, _BEHIND_EVENTS)]
+    others = _of_attributes(span) if has_others else []
+    positioned = [*enumerate(events), *enumerate(others, _BEHIND_EVENTS)]
     if not span.name.startswith(names.REWARD_SPAN_PREFIX):
         return [_with(reward, position=position) for position, reward in positioned]
     return [_with(reward, position=position, source="reward_span") for position, reward in positioned]

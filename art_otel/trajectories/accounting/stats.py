@@ -14,8 +14,8 @@ import msgspec
 
 from art_otel.conventions import Role
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, list_in_order
-from art_otel.spans.quarantine import Kind
 from art_otel.spans.deduplicate import deduplicate
+from art_otel.spans.quarantine import Kind
 from art_otel.spans.tree import take_out_cycles
 from art_otel.trajectories.rewards.attribution import Attribution
 from art_otel.trajectories.rollouts.index import RolloutSpans

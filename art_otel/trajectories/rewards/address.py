@@ -5,22 +5,14 @@ who sees the record sees the same address. The first that is named counts: the s
 id, a rollout. A reward that names none of these is for what it stands on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import (
-    BadReward,
-    GivenReward,
-    integer,
-    is_own_response,
-    rewards_of,
-    rewards_of_log,
-    role_of,
-)
+from art_otel.conventions import BadReward, GivenReward, integer, is_own_response, rewards_of, rewards_of_log, role_of
 from art_otel.spans import Attributes, LogRecord, Span, SpanKey
 from art_otel.trajectories.limits import MAX_REWARD_BYTES
 from art_otel.trajectories.rollouts.assignment import declared_id, is_marked, is_reward_span
@@ -50,44 +42,53 @@ class RewardAddress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 HERE: Final = RewardAddress()
 
 
-class AddressedReward(NamedTuple):
-    """A reward and whom it is for."""
+class AddressedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A reward, the span on which it stands (two empty ids: none), and whom it is for."""
 
+    origin: SpanKey
     reward: GivenReward
     address: RewardAddress
 
 
-def addressed_rewards(span: Span) -> Iterator[AddressedReward | BadReward]:
-    """The rewards that a span gives."""
-    rewards = rewards_of(span)
+def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | BadReward]:
+    """The rewards that a span or log record gives."""
+    rewards = rewards_of_log(record) if isinstance(record, LogRecord) else rewards_of(record)
     if not rewards:
-        return
-    links = _links(span)
+        return ()
+    if isinstance(record, LogRecord):
+        return [_of_log(reward, record) for reward in rewards]
+    links = _links(record)
     if len(links) > 1 and (size := sum(map(_size, rewards)) * len(links)) > MAX_REWARD_BYTES:
         detail = f"{len(rewards)} rewards for {len(links)} spans each are {size} bytes: give them on several spans"
-        yield BadReward(name=rewards[0].name, detail=detail)
-        return
-    for reward in rewards:
-        yield reward if isinstance(reward, BadReward) else AddressedReward(reward, _address(reward, span, links))
+        return [BadReward(name=rewards[0].name, detail=detail)]
+    return [_of_span(reward, record, links) for reward in rewards]
 
 
-def addressed_rewards_of_log(log: LogRecord) -> Iterator[AddressedReward | BadReward]:
-    """The reward that a log record gives, if any. Where it stands among others of its time nobody can know."""
-    for reward in rewards_of_log(log):
-        if isinstance(reward, BadReward):
-            yield reward
-            continue
-        digest = blake2b(msgspec.msgpack.encode(log, order="deterministic"), digest_size=7).digest()
-        placed = msgspec.structs.replace(reward, position=_BEHIND_ATTRIBUTES + int.from_bytes(digest))
-        if reward.response_id is None and log.span_id:
-            yield AddressedReward(placed, HERE)
-        else:
-            rollout = _rollout(log.attributes)
-            yield AddressedReward(placed, msgspec.structs.replace(rollout, response_id=reward.response_id))
+def _of_span(reward: GivenReward | BadReward, span: Span, links: tuple[SpanKey, ...]) -> AddressedReward | BadReward:
+    if isinstance(reward, BadReward):
+        return reward
+    address = RewardAddress(links=links)
+    if not links and role_of(span) != "inference":
+        is_own = reward.response_id is not None and is_own_response(span, reward.response_id)
+        rollout = _rollout(span.attributes) if is_reward_span(span) else HERE
+        address = msgspec.structs.replace(rollout, response_id=None if is_own else reward.response_id)
+    return AddressedReward(origin=span.key, reward=reward, address=address)
+
+
+def _of_log(reward: GivenReward | BadReward, log: LogRecord) -> AddressedReward | BadReward:
+    """The reward of a log record; how it stands to others of its time nobody can know, so its content decides."""
+    if isinstance(reward, BadReward):
+        return reward
+    digest = blake2b(msgspec.msgpack.encode(log, order="deterministic"), digest_size=7).digest()
+    positioned = msgspec.structs.replace(reward, position=_BEHIND_ATTRIBUTES + int.from_bytes(digest))
+    is_of_its_span = reward.response_id is None and log.span_id
+    rollout = HERE if is_of_its_span else _rollout(log.attributes)
+    address = msgspec.structs.replace(rollout, response_id=reward.response_id)
+    return AddressedReward(origin=log.key, reward=positioned, address=address)
 
 
 def _links(span: Span) -> tuple[SpanKey, ...]:
-    """The spans whose rewards a span gives; what a call or a rollout links to only explains where that came from."""
+    """The spans that a span's rewards are for; what a call or a rollout links to only explains where that came from."""
     if not span.links or role_of(span) == "inference" or _is_rollout(span):
         return ()
     return tuple(dict.fromkeys((link.trace_id, link.span_id) for link in span.links))
@@ -100,23 +101,11 @@ def _is_rollout(span: Span) -> bool:
     return span.parent_span_id is None and not is_reward_span(span) and role_of(span) == "agent"
 
 
-def _address(reward: GivenReward, span: Span, links: tuple[SpanKey, ...]) -> RewardAddress:
-    if role_of(span) == "inference":
-        return HERE
-    if links:
-        return RewardAddress(links=links)
-    rollout = _rollout(span.attributes) if is_reward_span(span) else HERE
-    if reward.response_id is None or is_own_response(span, reward.response_id):
-        return rollout
-    return msgspec.structs.replace(rollout, response_id=reward.response_id)
-
-
 def _rollout(given: Attributes) -> RewardAddress:
     """The rollout that attributes name."""
-    rollout_id = given.get(attributes.ROLLOUT_ID)
+    rollout_id, trace_id = given.get(attributes.ROLLOUT_ID), given.get(attributes.ROLLOUT_TRACE_ID)
     if rollout_id is None or rollout_id == "":
         return HERE
-    trace_id = given.get(attributes.ROLLOUT_TRACE_ID)
     return RewardAddress(
         rollout_id=str(rollout_id),
         trace_id=str(trace_id) if trace_id else None,

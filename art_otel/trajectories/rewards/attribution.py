@@ -6,24 +6,21 @@ A rollout is told of each bad reward that stands in it: one that is no number, o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from art_otel.conventions import BadReward, GivenReward
+import msgspec
+
+from art_otel.conventions import BadReward
 from art_otel.spans import Quarantined, SpanKey
 from art_otel.trajectories.model import Reward, Trajectory
-from art_otel.trajectories.rewards.address import (
-    HERE,
-    AddressedReward,
-    RewardAddress,
-    addressed_rewards,
-    addressed_rewards_of_log,
-)
+from art_otel.trajectories.rewards.address import HERE, AddressedReward, RewardAddress, addressed_rewards
 from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.effective import final_reward
+from art_otel.trajectories.rewards.external import distinct
 from art_otel.trajectories.rewards.records import make_reward
-from art_otel.trajectories.rewards.resolution import Resolution, RewardSpan, Target, Unresolved, resolve_targets
+from art_otel.trajectories.rewards.resolution import Resolution, Target, Unresolved, resolve_targets
 from art_otel.trajectories.rewards.undeliverable import NO_PART, NO_RESPONSE, NO_ROLLOUT
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
@@ -59,20 +56,20 @@ class Attribution:
 def attribute(context: AttributionContext) -> Attribution:
     """Join the rewards of a group's spans and log records, and those that were delivered to it."""
     attribution = Attribution()
-    for giver, reward in _given(context):
-        if isinstance(reward, BadReward):
-            _note_bad(reward, giver, context, attribution)
+    for record in context.records():
+        for given in addressed_rewards(record):
+            if isinstance(given, BadReward):
+                _note_bad(given, record.key, context, attribution)
+                continue
+            if given.address != HERE:
+                attribution.senders.add(given.origin)
+            _settle(given, _resolve_here(given, context), context, attribution)
+    for external in distinct(context.external or ()):
+        if external.origin[0] in context.traces:
             continue
-        if reward.address != HERE:
-            attribution.senders.add(giver.key)
-        _settle(reward.reward, giver, _resolve_here(reward, giver, context), context, attribution)
-    for external in context.incoming:
-        giver = RewardSpan(external.origin)
-        if external.undeliverable is not None:
-            attribution.undeliverable[external.undeliverable] += 1
-        else:
-            targets = resolve_targets(external.reward, external.address, giver, context)
-            _settle(external.reward, giver, targets, context, attribution)
+        came_back = external.undeliverable
+        found = resolve_targets(external, context) if came_back is None else [Unresolved(came_back)]
+        _settle(external, found, context, attribution)
     return attribution
 
 
@@ -83,67 +80,48 @@ def with_rewards(trajectory: Trajectory, *given: Reward) -> Trajectory:
     return replace(trajectory, rewards=rewards, reward=final_reward(rewards))
 
 
-def _given(context: AttributionContext) -> Iterator[tuple[RewardSpan, AddressedReward | BadReward]]:
-    """Every reward of the group with what gives it."""
-    for key, span in context.tree.spans.items():
-        giver = RewardSpan(key, span)
-        yield from ((giver, reward) for reward in addressed_rewards(span))
-        for log in context.logs.get(key, ()):
-            yield from ((giver, reward) for reward in addressed_rewards_of_log(log))
-    for log in context.logs_without_span:
-        yield from ((RewardSpan(log.key), reward) for reward in addressed_rewards_of_log(log))
-
-
-def _resolve_here(given: AddressedReward, giver: RewardSpan, context: AttributionContext) -> list[Resolution]:
-    """The targets of a reward that stands in this group, without those that it is delivered to elsewhere."""
-    reward, address = given
+def _resolve_here(given: AddressedReward, context: AttributionContext) -> list[Resolution]:
+    """The targets of a reward that stands in this group, without those that a copy of it is delivered to."""
+    address = given.address
     if context.external is None or address == HERE:
-        return resolve_targets(reward, address, giver, context)
+        return resolve_targets(given, context)
     if address.links:
-        here = tuple(key for key in address.links if key[0] in context.traces)
-        return resolve_targets(reward, RewardAddress(links=here), giver, context) if here else []
-    copy = context.returned.get((giver.key, reward.position))
+        here = RewardAddress(links=tuple(key for key in address.links if key[0] in context.traces))
+        return resolve_targets(msgspec.structs.replace(given, address=here), context) if here.links else []
+    copy = context.copies.get((given.origin, given.reward.position))
     is_for_here = copy is not None and copy.undeliverable is None
-    (found,) = resolve_targets(reward, address, giver, context, anywhere=is_for_here)
+    (found,) = resolve_targets(given, context, anywhere=is_for_here)
     if is_for_here or not isinstance(found, Unresolved) or found.reason not in (NO_RESPONSE, NO_ROLLOUT):
         return [found]
     return [] if copy is None else [found._replace(reason=copy.undeliverable or found.reason)]
 
 
 def _settle(
-    given: GivenReward,
-    giver: RewardSpan,
-    resolutions: Sequence[Resolution],
-    context: AttributionContext,
-    attribution: Attribution,
+    given: AddressedReward, resolutions: Sequence[Resolution], context: AttributionContext, attribution: Attribution
 ) -> None:
     """Deliver a reward to its targets, and count what it does not reach."""
-    own = context.rollout_of(giver.span)
-    missing: list[str] = []
+    own = context.rollout_of(given.origin)
+    gaps: list[str] = []
     for resolution in resolutions:
         found = resolution
         if isinstance(found, Target):
-            reward = make_reward(given, found, context)
+            reward = make_reward(given.reward, found, context)
             if isinstance(reward, Reward):
-                _deliver(reward, given, giver, found, attribution)
+                target = ("", "") if found.span is None else found.span.key
+                order = (reward.time_ns, given.origin, given.reward.position, target)
+                attribution.by_rollout.setdefault(found.rollout, []).append((order, reward))
                 continue
             found = Unresolved(NO_PART, reward.detail, is_gap=found.rollout is own)
         attribution.undeliverable[found.reason] += 1
         if own is not None and found.is_gap:
-            missing.append(found.detail)
-    if missing:
-        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        _note_bad(BadReward(name=given.name, detail=missing[0] + more), giver, context, attribution)
+            gaps.append(found.detail)
+    if gaps:
+        more = f" (and {len(gaps) - 1} more)" if len(gaps) > 1 else ""
+        _note_bad(BadReward(name=given.reward.name, detail=gaps[0] + more), given.origin, context, attribution)
 
 
-def _deliver(reward: Reward, given: GivenReward, giver: RewardSpan, target: Target, attribution: Attribution) -> None:
-    target_key = ("", "") if target.span is None else target.span.key
-    order = (given.time_ns, giver.key, given.position, target_key)
-    attribution.by_rollout.setdefault(target.rollout, []).append((order, reward))
-
-
-def _note_bad(bad: BadReward, giver: RewardSpan, context: AttributionContext, attribution: Attribution) -> None:
-    trace_id, span_id = giver.key
+def _note_bad(bad: BadReward, origin: SpanKey, context: AttributionContext, attribution: Attribution) -> None:
+    trace_id, span_id = origin
     attribution.bad.append(
         Quarantined(
             reason="bad reward",
@@ -154,6 +132,6 @@ def _note_bad(bad: BadReward, giver: RewardSpan, context: AttributionContext, at
             partial=True,
         )
     )
-    own = context.rollout_of(giver.span)
+    own = context.rollout_of(origin)
     if own is not None:
-        attribution.bad_in.setdefault(own, []).append(giver.key)
+        attribution.bad_in.setdefault(own, []).append(origin)

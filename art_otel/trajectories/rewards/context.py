@@ -3,9 +3,10 @@
 Invariant: it only answers questions. Most groups have few rewards or none, so each index is made when it is first used.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -42,24 +43,27 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     recorded: Mapping[RolloutSpans, RecordedCalls]
     external: Sequence[ExternalReward] | None = None
 
-    def rollout_of(self, span: Span | None) -> RolloutSpans | None:
+    def records(self) -> Iterator[Span | LogRecord]:
+        """Everything that may give a reward."""
+        return chain(self.tree.spans.values(), *self.logs.values(), self.logs_without_span)
+
+    def rollout_of(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout that a span is in."""
-        return None if span is None else self.assignment.of.get(span.key)
+        return self.assignment.of.get(key)
+
+    def call_at(self, key: SpanKey) -> InferenceCall | None:
+        """The call that an inference span describes."""
+        rollout = self.rollout_of(key)
+        return None if rollout is None else self.calls.get((rollout, self.call_of.get(key)))
 
     @cached_property
     def traces(self) -> AbstractSet[str]:
         """The traces of the group."""
-        logs = {log.trace_id for log in self.logs_without_span}
-        return logs | {trace_id for trace_id, _ in self.tree.spans}
+        return {record.trace_id for record in self.records()}
 
     @cached_property
-    def incoming(self) -> Sequence[ExternalReward]:
-        """The rewards that stand in other groups."""
-        return [reward for reward in distinct(self.external or ()) if reward.origin[0] not in self.traces]
-
-    @cached_property
-    def returned(self) -> Mapping[RewardKey, ExternalReward]:
-        """The rewards that stand in this group and were delivered to it or came back."""
+    def copies(self) -> Mapping[RewardKey, ExternalReward]:
+        """The copies of rewards that stand in this group, which were delivered to it or came back."""
         return {reward.key: reward for reward in distinct(self.external or ()) if reward.origin[0] in self.traces}
 
     @cached_property
@@ -68,19 +72,18 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {key: call for recorded in self.recorded.values() for key, call in recorded.call_of.items()}
 
     @cached_property
-    def calls(self) -> Mapping[tuple[RolloutSpans, str], InferenceCall]:
+    def calls(self) -> Mapping[tuple[RolloutSpans, str | None], InferenceCall]:
         """Every call by its rollout and span id."""
         return {(rollout, call.span_id): call for rollout, recorded in self.recorded.items() for call in recorded.calls}
 
     @cached_property
-    def responses(self) -> Mapping[str, Sequence[Span]]:
-        """The spans of the calls that have a response id."""
-        spans: dict[str, list[Span]] = {}
-        for recorded in self.recorded.values():
-            for call in recorded.calls:
-                if call.response_id is not None:
-                    spans.setdefault(call.response_id, []).append(self.tree.spans[call.trace_id, call.span_id])
-        return spans
+    def responses(self) -> Mapping[str, Sequence[SpanKey]]:
+        """The calls that have a response id."""
+        keys: dict[str, list[SpanKey]] = {}
+        for call in self.calls.values():
+            if call.response_id is not None:
+                keys.setdefault(call.response_id, []).append((call.trace_id, call.span_id))
+        return keys
 
     @cached_property
     def parts(self) -> Mapping[SpanKey, EnclosingPart]:

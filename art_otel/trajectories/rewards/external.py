@@ -1,8 +1,8 @@
 """ExternalReward: a reward on its way from the trace where it stands to the one that it is for.
 
 Invariant: it holds all that is needed to join it there by key, so that the spans that give it stay where they are. Who
-delivers rewards gives each to the trace that it is for, also where that is the trace in which it stands; what it cannot
-deliver goes back there with the reason. The spans in which a reward stands decide what it is for before others do.
+delivers rewards gives each to the trace that it is for, also where that is the trace in which it stands; what cannot be
+delivered goes back there with the reason.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,35 +10,23 @@ from typing import TypeAlias
 
 import msgspec
 
-from art_otel.conventions import BadReward, GivenReward
+from art_otel.conventions import BadReward
 from art_otel.spans import LogRecord, Span, SpanKey
-from art_otel.trajectories.rewards.address import (
-    HERE,
-    AddressedReward,
-    RewardAddress,
-    addressed_rewards,
-    addressed_rewards_of_log,
-)
+from art_otel.trajectories.rewards.address import HERE, AddressedReward, RewardAddress, addressed_rewards
 from art_otel.trajectories.rewards.undeliverable import OUTSIDE
 
 RewardKey: TypeAlias = tuple[SpanKey, int]
-"""What a reward is known by over repeated deliveries: the span that gives it, and its position there."""
-
-NO_SPAN_KEY: SpanKey = ("", "")
-"""What gave a reward that stands on no span."""
+"""What a reward is known by over repeated deliveries: the span on which it stands, and its position there."""
 
 
-class ExternalReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reward, the span that gives it, and whom it is for.
+class ExternalReward(AddressedReward, frozen=True, kw_only=True, gc=False):
+    """A copy of a reward.
 
     `trace_id` is the trace that it is delivered to: empty until somebody found it. `undeliverable` says why it goes
     back to the trace where it stands.
     """
 
     trace_id: str = ""
-    origin: SpanKey
-    reward: GivenReward
-    address: RewardAddress
     undeliverable: str | None = None
 
     @property
@@ -48,22 +36,19 @@ class ExternalReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def external_rewards(record: Span | LogRecord) -> Iterator[ExternalReward]:
-    """The rewards of a record that may be for another trace, one for each that its span links to."""
-    if isinstance(record, LogRecord):
-        for given in _good(addressed_rewards_of_log(record)):
-            if not record.span_id:
-                nowhere = OUTSIDE if given.address == HERE else None
-                yield _external(NO_SPAN_KEY, given, given.address, undeliverable=nowhere)
-            elif given.address != HERE:
-                yield _external(record.key, given, given.address)
-        return
-    for given in _good(addressed_rewards(record)):
-        links = given.address.links
+    """Copies of the rewards that may be for another trace than the record's, one for each that its span links to."""
+    for given in addressed_rewards(record):
+        if isinstance(given, BadReward):
+            continue
+        origin, reward, links = given.origin, given.reward, given.address.links
+        if not any(origin):
+            reason = OUTSIDE if given.address == HERE else None
+            yield ExternalReward(origin=origin, reward=reward, address=given.address, undeliverable=reason)
+        elif given.address != HERE and not links:
+            yield ExternalReward(origin=origin, reward=reward, address=given.address)
         for trace_id in dict.fromkeys(trace_id for trace_id, _ in links if trace_id != record.trace_id):
             there = RewardAddress(links=tuple(key for key in links if key[0] == trace_id))
-            yield _external(record.key, given, there, trace_id=trace_id)
-        if not links and given.address != HERE:
-            yield _external(record.key, given, given.address)
+            yield ExternalReward(origin=origin, reward=reward, address=there, trace_id=trace_id)
 
 
 def distinct(rewards: Iterable[ExternalReward]) -> list[ExternalReward]:
@@ -75,23 +60,6 @@ def distinct(rewards: Iterable[ExternalReward]) -> list[ExternalReward]:
     linking = {key for key, linked_trace in copies if linked_trace}  # a store may have lost the links of other copies
     kept = sorted((key, linked_trace) for key, linked_trace in copies if linked_trace or key not in linking)
     return [max(copies[key], key=_richness) for key in kept]
-
-
-def _good(rewards: Iterable[AddressedReward | BadReward]) -> Iterator[AddressedReward]:
-    return (reward for reward in rewards if not isinstance(reward, BadReward))
-
-
-def _external(
-    origin: SpanKey,
-    given: AddressedReward,
-    address: RewardAddress,
-    *,
-    trace_id: str = "",
-    undeliverable: str | None = None,
-) -> ExternalReward:
-    return ExternalReward(
-        trace_id=trace_id, origin=origin, reward=given.reward, address=address, undeliverable=undeliverable
-    )
 
 
 def _richness(reward: ExternalReward) -> tuple[int, bool, int, bytes]:

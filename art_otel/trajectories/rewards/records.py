@@ -38,7 +38,7 @@ def make_reward(given: GivenReward, target: Target, context: AttributionContext)
         token_end=given.token_end,
         comparison=given.comparison,
     )
-    return fit_part(reward, None if span_id is None else context.calls.get((target.rollout, span_id)))
+    return fit_part(reward, context.calls.get((target.rollout, span_id)))
 
 
 def fit_part(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
