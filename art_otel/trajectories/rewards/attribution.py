@@ -31,8 +31,8 @@ _Order: TypeAlias = tuple[int, SpanKey, int, SpanKey]
 class Attribution:
     """Rewards by rollout, and the account of them.
 
-    `bad` names what was no reward, `bad_in` has the spans that gave it by the rollout in which they stand. `senders` are the spans that
-    give a reward for something else than what they stand on. `undeliverable` counts by reason.
+    `bad` names what was no reward, `bad_in` has the spans that gave it by the rollout in which they stand. `senders`
+    are the spans that give a reward for something else than what they stand on. `undeliverable` counts by reason.
     """
 
     by_rollout: dict[RolloutSpans, list[tuple[_Order, Reward]]] = field(
