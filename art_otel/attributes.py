@@ -25,6 +25,7 @@ STEP_INDEX: Final = "art.step.index"
 
 METRIC_PREFIX: Final = "art.metric."
 METADATA_PREFIX: Final = "art.metadata."
+METADATA_JSON_PREFIX: Final = "art.metadata_json."
 ENV_STATE: Final = "art.env_state"
 EXTRA: Final = "art.extra"
 
@@ -37,7 +38,7 @@ REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
 
 REDACTED: Final = "art.redacted"
-REDACTED_TOKENS: Final = "art.redacted.tokens"
+REDACTED_CONTENT: Final = "art.redacted.content"
 
 ROLLOUT_SPAN_PREFIX: Final = "rollout "
 STEP_SPAN_PREFIX: Final = "step "

@@ -1,4 +1,4 @@
-"""The house keeps its shape: who may import whom, how long a file may be, and that ARCHITECTURE.md tells the truth."""
+"""The project keeps its shape: who may import whom, how long a file may be, and that ARCHITECTURE.md tells the truth."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "art_otel"
 
-ROOMS = [
+PACKAGES = [
     "lazy_names",
     "version",
     "errors",
@@ -31,13 +31,15 @@ ROOMS = [
     "cli",
     "testing",
 ]
-"""From the ground up; a budget imports only from budgets before it."""
+"""From the ground up; a package imports only from budgets before it."""
 
 FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
+    "conventions": ["attributes", "caches", "bodies", "dialects"],
+    "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
 }
-"""The folders of a budget, from the ground up as well; what they share stands beside them."""
+"""The folders of a package, from the ground up as well; what they share stands beside them."""
 
 ALLOWED = {
     "opentelemetry.sdk": (
@@ -64,7 +66,7 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     parts = path.relative_to(PACKAGE).parts
     return {"__main__.py": "cli"}.get(parts[0], parts[0].removesuffix(".py"))
 
@@ -83,26 +85,26 @@ def imports(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_imports_only_from_rooms_below_it(path):
-    budget = room_of(path)
-    if budget == "__init__":
+def test_a_package_imports_only_from_rooms_below_it(path):
+    package = package_of(path)
+    if package == "__init__":
         return
     for name in imports(path):
         parts = name.split(".")
-        if parts[0] == "art_otel" and len(parts) > 1 and parts[1] in ROOMS:
-            assert ROOMS.index(parts[1]) <= ROOMS.index(budget), f"{path}: {budget} may not import {name}"
+        if parts[0] == "art_otel" and len(parts) > 1 and parts[1] in PACKAGES:
+            assert PACKAGES.index(parts[1]) <= PACKAGES.index(package), f"{path}: {package} may not import {name}"
         assert not parts[0].startswith("art_otel_"), f"{path}: the core never imports an exporter"
 
 
-@pytest.mark.parametrize("budget", FOLDERS)
-def test_a_folder_of_a_room_imports_only_from_folders_below_it(budget):
-    order = FOLDERS[budget]
+@pytest.mark.parametrize("package", FOLDERS)
+def test_a_folder_of_a_package_imports_only_from_folders_below_it(package):
+    order = FOLDERS[package]
     for folder in order:
-        assert (PACKAGE / budget / folder / "__init__.py").exists()
-        for path in (PACKAGE / budget / folder).rglob("*.py"):
+        assert (PACKAGE / package / folder / "__init__.py").exists()
+        for path in (PACKAGE / package / folder).rglob("*.py"):
             for name in imports(path):
                 parts = name.split(".")
-                if parts[:2] == ["art_otel", budget] and len(parts) > 2 and parts[2] in order:
+                if parts[:2] == ["art_otel", package] and len(parts) > 2 and parts[2] in order:
                     assert order.index(parts[2]) <= order.index(folder), f"{path} may not import {name}"
 
 
@@ -115,13 +117,13 @@ def test_libraries_are_imported_only_where_they_belong(path):
                 assert where.startswith(places), f"{path}: {library} belongs in {places}"
 
 
-@pytest.mark.parametrize("budget", sorted({room_of(path) for path in sources()} - {"__init__"}))
-def test_every_room_is_in_the_design_and_in_the_architecture(budget):
-    assert budget in ROOMS
-    assert re.search(rf"^{budget}(/|\.py) ", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
+@pytest.mark.parametrize("package", sorted({package_of(path) for path in sources()} - {"__init__"}))
+def test_every_package_is_in_the_design_and_in_the_architecture(package):
+    assert package in PACKAGES
+    assert re.search(rf"^{package}(/|\.py) ", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_architecture_names_no_room_that_does_not_exist():
+def test_architecture_names_no_package_that_does_not_exist():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     listing = text.split("```")[3]
     for line in listing.strip().splitlines():

@@ -25,20 +25,20 @@ def padded(sequences: Iterable[Sequence], batch_size: int) -> Iterator[Rows]:
 
 
 def packed(sequences: Iterable[Sequence], batch_size: int, max_tokens: int) -> Iterator[Rows]:
-    """As many sequences a row as fit into `max_tokens`, each into the first row with budget (first fit)."""
+    """As many sequences a row as fit into `max_tokens`, each into the first row with room (first fit)."""
     rows: Rows = []
-    budget: list[int] = []
+    room: list[int] = []
     for sequence in sequences:
         size = len(sequence)
-        place = next((place for place, free in enumerate(budget) if free >= size), None)
+        place = next((place for place, free in enumerate(room) if free >= size), None)
         if place is None and len(rows) == batch_size:
             yield rows
-            rows, budget = [], []
+            rows, room = [], []
         if place is None:
             place = len(rows)
             rows.append([])
-            budget.append(max_tokens)
+            room.append(max_tokens)
         rows[place].append(sequence)
-        budget[place] -= size
+        room[place] -= size
     if rows:
         yield rows

@@ -21,7 +21,7 @@ from art_otel.errors import ArtOtelError, UsageError
 from art_otel.version import __version__
 
 _VERBS: Final = ("run", "autoload", "doctor", "convert", "show", "export", "exporters", "log", "demo")
-"""Each is a module of this budget, which loads only for who wants it."""
+"""Each is a module of this package, which loads only for who wants it."""
 
 _COLLECT_EVERY: Final = 100_000
 """A command loads much and makes few cycles, so looking for cycles as often as Python does is a part of its start."""

@@ -5,23 +5,14 @@ recording contains.
 """
 
 from art_otel.conventions.attributes.known import is_foreign
-from art_otel.conventions.attributes.values import integer, number
+from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import env_state_of, extra_of
 from art_otel.conventions.dialects.genai_events import tells_completion
-from art_otel.conventions.dialects.wrapper_spans import is_method, only_asks
-from art_otel.conventions.recordings import (
-    asked_of,
-    content_of,
-    merge_calls,
-    model_of,
-    same_answer,
-    same_call,
-    same_model,
-    same_tool_calls,
-)
+from art_otel.conventions.dialects.wrapper_spans import is_method, only_asks, repeats_response
+from art_otel.conventions.recordings import asked_of, merge_calls
 from art_otel.conventions.rewards import (
     EVALUATION,
     BadReward,
@@ -45,7 +36,6 @@ __all__ = [
     "agent_name",
     "asked_of",
     "capture_switch",
-    "content_of",
     "env_state_of",
     "evaluation_attributes",
     "extra_of",
@@ -56,20 +46,17 @@ __all__ = [
     "is_foreign",
     "is_method",
     "is_own_response",
+    "json_value",
     "may_be_call",
     "may_tell_role",
     "merge_calls",
-    "model_of",
     "number",
     "only_asks",
     "parse_call",
+    "repeats_response",
     "rewards_of",
     "rewards_of_log",
     "role_of",
-    "same_answer",
-    "same_call",
-    "same_model",
-    "same_tool_calls",
     "tells_completion",
     "tool_facts",
 ]

@@ -75,5 +75,5 @@ def in_order(damages: Iterable[Quarantined]) -> list[Quarantined]:
 
 
 def list_quarantined(known: list[Quarantined], more: Iterable[Quarantined]) -> None:
-    """Keep further damages by name, as far as there is budget."""
+    """Keep further damages by name, as far as there is room."""
     known.extend(islice(more, max(0, MAX_LISTED - len(known))))

@@ -2,7 +2,7 @@
 
 Invariant: ids are lower-case hex of the right length and not all zero, text is valid UTF-8, numbers are finite,
 times are nanoseconds since the Unix epoch, and a span never ends before it starts. Whatever reads spans
-(`art_otel.sources`, the live processor) holds this before it makes one, so no later budget checks again.
+(`art_otel.sources`, the live processor) holds this before it makes one, so no later package checks again.
 """
 
 from collections.abc import Mapping

@@ -36,7 +36,7 @@ def append_row(path: Path, row: Mapping[str, Value]) -> None:
         end = _mended_end(path, descriptor)
         if os.write(descriptor, line) != len(line):
             os.ftruncate(descriptor, end)
-            raise OSError(errno.ENOSPC, "no budget for a row", str(path))
+            raise OSError(errno.ENOSPC, "no room for a row", str(path))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Assembly: the spans of one group become trajectories. The story of this budget.
+"""Assembly: the spans of one group become trajectories. The story of this package.
 
 Invariant: the outcome depends on the set of spans only, not on their order, their files or repeated delivery.
 
@@ -13,18 +13,12 @@ import msgspec
 from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
-from art_otel.trajectories.accounting.completeness import Evidence, Losses, find_incomplete, find_losses, is_blind
-from art_otel.trajectories.accounting.stats import (
-    Account,
-    count_idle,
-    count_rewards,
-    count_spans,
-    set_aside_logs,
-)
+from art_otel.trajectories.accounting.completeness import Evidence, find_incomplete, is_without_content
+from art_otel.trajectories.accounting.losses import Losses, find_losses
+from art_otel.trajectories.accounting.stats import Account, count_idle, count_rewards, count_spans, set_aside_logs
 from art_otel.trajectories.calls.log_correlation import join_logs, logs_without_span
 from art_otel.trajectories.calls.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_calls
-from art_otel.trajectories.limits import MAX_OF_NAME
 from art_otel.trajectories.lineage.turns import build_lineage
 from art_otel.trajectories.model import Trajectory
 from art_otel.trajectories.rewards.attribution import Attribution, attribute
@@ -32,7 +26,7 @@ from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.effective import final_reward
 from art_otel.trajectories.rewards.external import ExternalReward
 from art_otel.trajectories.rollouts.assignment import declared_id, find_rollouts, is_named_rollout
-from art_otel.trajectories.rollouts.attributes import describe
+from art_otel.trajectories.rollouts.attributes import read_rollout_attributes
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
 _BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})
@@ -118,23 +112,20 @@ def _trajectory(
     losses: Losses,
     tree: SpanTree,
 ) -> Trajectory:
-    about = describe(rollout.root)
+    about = read_rollout_attributes(rollout.root)
     rewards = attribution.of(rollout)
     lineage = build_lineage(with_versions(recorded.calls, about.policy_version))
     calls = lineage.calls
-    lost, damaged_values = losses.of(rollout.spans)
-    parent = rollout.parent_rollout_id
-    is_too_long = parent is not None and len(parent) > MAX_OF_NAME
+    lost_spans, lost_values = losses.of(rollout.spans)
     evidence = Evidence(
         root=rollout.root,
         spans=rollout.spans,
-        calls=calls,
+        lineage=lineage,
         call_of=recorded.call_of,
         unresolved=recorded.unresolved,
-        lost=lost,
-        damaged_values=damaged_values,
+        lost_spans=lost_spans,
+        lost_values=lost_values,
         bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
-        cut=about.cut + is_too_long,
     )
     first = rollout.root or min(rollout.spans, key=tree.order)
     return Trajectory(
@@ -146,7 +137,7 @@ def _trajectory(
         split=about.split,
         training_step=about.training_step,
         policy_version=first_and_last(calls, about.policy_version),
-        parent_rollout_id=None if is_too_long else parent,
+        parent_rollout_id=rollout.parent_rollout_id,
         status=about.status,
         error=about.error,
         started_at=about.started_at,
@@ -183,5 +174,5 @@ def _count_trajectories(account: Account, trajectories: Iterable[Trajectory], tr
         account.calls_completed += len(completed)
         account.calls_failed += len(trajectory.calls) - len(completed)
         for call in completed:
-            if is_blind(call):
+            if is_without_content(call):
                 account.blind_scopes[tree.spans[call.trace_id, call.span_id].scope.name] += 1

@@ -1,4 +1,4 @@
-"""Budget: the bytes that are left for what is said once and repeated by many calls or rewards.
+"""Budget: the bytes that are left for what is said once and repeated by many calls.
 
 Invariant: a rollout's own budget is all that decides what it repeats, so that it is the same whatever is assembled with
 it; only what its calls hold in memory counts for all together, of which there is budget for more than any sound tree has.
@@ -14,14 +14,8 @@ MAX_REPEATED: Final = 64 << 20
 MAX_REWARD_BYTES: Final = 64 << 20
 """Bytes that the rewards of one span may be, once for each of several spans that it links to."""
 
-MAX_HELD: Final = 256 << 20
-"""Bytes that what the calls of a tree repeat may take while it is assembled: references, of which prompts are made."""
-
-REFERENCE: Final = 8
-"""Bytes."""
-
-MAX_OF_NAME: Final = 1024
-"""Characters of a name that one span or process gives to any number of rollouts."""
+MAX_CONTINUED_MESSAGES: Final = 16 << 20
+"""Messages of a rollout's prompts that were put together by response id: a chain of 4,000 calls has as many."""
 
 _SHORT: Final = 64
 
@@ -45,12 +39,3 @@ class Budget(msgspec.Struct, eq=False):
     def take_text(self, text: str) -> bool:
         """As `take`, of a text; one that is short needs no budget, as the span that repeats it takes more."""
         return len(text) <= _SHORT or self.take(len(text))
-
-
-class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of one rollout: for its prompts, for what its steps say, for names. `held` is that of its tree."""
-
-    prompts: Budget
-    steps: Budget
-    names: Budget
-    held: Budget

@@ -3,12 +3,11 @@
 import subprocess
 import sys
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
-from art_otel.store import Prompt, rebuild_prompts
-from art_otel.testing import SpanBuilder, trajectories
-from art_otel.trajectories import SpanGroup, build_trajectories
+from art_otel.testing import SpanBuilder, lineages, trajectories
+from art_otel.trajectories import SpanGroup, build_trajectories, rebuild_prompts
 
 ASK = Message(role="user", content="ask")
 LOOK = Message(role="assistant", reasoning="hm", tool_calls=(ToolCall(id="c", name="look", arguments='{"a": 1}'),))
@@ -55,13 +54,38 @@ def test_equal_calls_build_equal_spans():
 @given(trajectories())
 @settings(deadline=None)
 def test_calls_say_what_their_turns_say(trajectory):
-    prompts = rebuild_prompts(trajectory.turns)
-    for position, call in enumerate(trajectory.calls):
-        assert prompts[position] == Prompt(call.input_messages, call.prompt_token_ids)
+    rebuilt = rebuild_prompts(trajectory.prompts, trajectory.turns)
+    for position, (call, prompt) in enumerate(zip(trajectory.calls, rebuilt, strict=True)):
+        assert prompt == (call.input_messages, call.prompt_token_ids)
         turns = [turn for turn in trajectory.turns if turn.call == position]
-        sampled = [(turn.message, turn.token_ids, turn.logprobs) for turn in turns if turn.choice is not None]
+        sampled = [(turn.message, turn.token_ids, turn.logprobs) for turn in turns]
         assert sampled == [(choice.message, choice.token_ids, choice.logprobs) for choice in call.choices or ()]
         assert all(turn.logprobs is None or len(turn.logprobs) == len(turn.token_ids) for turn in turns)
+
+
+HAPPENS_TO_AGENTS = {
+    "edits": lambda one: any(prompt.edits for prompt in one.prompts),
+    "tokenized anew": lambda one: any(prompt.drifted_at is not None for prompt in one.prompts),
+    "written anew": lambda one: any(prompt.respelled_at is not None for prompt in one.prompts),
+    "a part of a path kept": lambda one: any(
+        prompt.kept_tokens and prompt.token_parent is None for prompt in one.prompts
+    ),
+    "trained": lambda one: any(turn.untrained is None for turn in one.turns),
+    "failed": lambda one: any(turn.untrained == "failed" for turn in one.turns),
+    "doubtful": lambda one: any(turn.untrained == "content doubtful" for turn in one.turns),
+}
+
+
+def test_lineages_hold_what_happens_to_agents():
+    happened: set[str] = set()
+
+    @given(lineages())
+    @settings(deadline=None, max_examples=400, derandomize=True, database=None, phases=[Phase.generate])
+    def draw(lineage):
+        happened.update(name for name, holds in HAPPENS_TO_AGENTS.items() if holds(lineage))
+
+    draw()
+    assert happened == set(HAPPENS_TO_AGENTS)
 
 
 def test_without_hypothesis_the_import_says_what_to_install():

@@ -2,7 +2,7 @@
 
 Invariant: the narrowing functions never raise and never guess: what is not the promised thing is None. Numbers and
 booleans are also accepted as text, because some stores (ClickHouse's `map<string, string>`) keep no types. `decode`
-and `sound` raise ParseError, so that their caller can say which attribute was bad.
+and `json_safe` raise ParseError, so that their caller can say which attribute was bad.
 """
 
 import base64
@@ -133,6 +133,17 @@ def json_safe(value: Value, depth: int = MAX_DEPTH) -> Value:
     return [json_safe(inner, depth - 1) for inner in items(value) or ()]
 
 
+def json_value(value: Value) -> Value:
+    """The value of a JSON text; text that is no JSON, and what is no text, as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        decoded, _ = decode(value)
+    except ParseError:
+        return value
+    return decoded
+
+
 def write_json(value: Value) -> str:
-    """A value as compact JSON with sorted names: equal values give equal text. Raises ParseError as `sound` does."""
+    """A value as compact JSON with sorted names: equal values give equal text. Raises ParseError as `json_safe` does."""
     return msgspec.json.encode(json_safe(value), order="deterministic").decode()

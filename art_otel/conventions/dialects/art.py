@@ -133,8 +133,8 @@ def read_env_state(reader: AttributeReader) -> dict[str, Value]:
 
 
 def read_extra(reader: AttributeReader) -> dict[str, Value]:
-    """As `extra_of`, and what a call says of its redaction: how many parts, and whether its tokens went with them."""
-    redacted = [name for name in (names.REDACTED, names.REDACTED_TOKENS) if name in reader.attributes]
+    """As `extra_of`, and what a call says of its redaction: how many parts, and whether of its content."""
+    redacted = [name for name in (names.REDACTED, names.REDACTED_CONTENT) if name in reader.attributes]
     return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in redacted}}
 
 

@@ -72,7 +72,7 @@ class Rollout:
         return About(
             name=name,
             metadata=self._metadata,
-            attributes={**known, **scalars.metadata(self._metadata, attributes.METADATA_PREFIX)},
+            attributes={**known, **scalars.metadata(self._metadata)},
         )
 
 

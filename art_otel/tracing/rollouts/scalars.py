@@ -10,8 +10,10 @@ import operator
 from collections.abc import Mapping
 from contextlib import suppress
 from numbers import Integral, Real
+from types import NoneType
 from typing import Any, TypeAlias, cast
 
+from art_otel import attributes
 from art_otel.tracing.guest import AS_GUEST, say_once
 
 Scalar: TypeAlias = str | bool | int | float
@@ -60,18 +62,21 @@ def is_mapping(given: object, what: str) -> bool:
     return False
 
 
-def metadata(given: Mapping[str, object], prefix: str) -> dict[str, Scalar]:
-    """Attributes of metadata. Null is absent, lists and objects become JSON text, anything else its text."""
+def metadata(given: Mapping[str, object]) -> dict[str, Scalar]:
+    """Attributes of metadata. Null, lists and objects are JSON text under a name that says so; anything else is text."""
     written: dict[str, Scalar] = {}
     for name, value in given.items():
-        if value is not None:
-            with AS_GUEST:
-                written[f"{prefix}{name}"] = scalar(value, name)
+        with AS_GUEST:
+            text = _json(value)
+            if text is None:
+                written[f"{attributes.METADATA_PREFIX}{name}"] = scalar(value, name)
+            else:
+                written[f"{attributes.METADATA_JSON_PREFIX}{name}"] = text
     return written
 
 
 def scalar(value: object, name: str) -> Scalar:
-    """The value where an attribute can hold it, else a text of it."""
+    """The value where an attribute can hold it, else its text."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -81,16 +86,13 @@ def scalar(value: object, name: str) -> Scalar:
         return as_text(value) if number is None else number
     if isinstance(value, Real) and (number := finite(value)) is not None:
         return number
-    text = _json(value)
-    if text is not None:
-        return text
     say_once("metadata %r is no JSON value and is kept as text: it is %s", name, _kind(value))
     return as_text(value)
 
 
 def _json(value: object) -> str | None:
-    """The JSON text of a list or object; None where it holds itself, is too deep, or has keys that JSON has not."""
-    if not isinstance(value, (dict, list, tuple)):
+    """The JSON text of null, a list or an object; None where it holds itself, is too deep, or has keys that JSON has not."""
+    if not isinstance(value, (dict, list, tuple, NoneType)):
         return None
     with suppress(Exception):
         return json.dumps(value, ensure_ascii=False, default=as_text)

@@ -1,7 +1,7 @@
-"""RolloutSpan: what a rollout's own span says about it.
+"""RolloutAttributes: what a rollout's own span says about it.
 
 Invariant: a setting comes from the span, else from its resource (an app may set the split or group once for the whole
-process); what is not said is None. Whatever the span carries that no convention claims is kept as metadata.
+process); what is not said is None. Whatever the span carries that no convention knows is kept as metadata, as given.
 """
 
 from base64 import b64encode
@@ -11,12 +11,11 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, number
+from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, json_value, number
 from art_otel.spans import Span, Value
-from art_otel.trajectories.limits import MAX_OF_NAME
 from art_otel.trajectories.model import Status
 
-_CLAIMED: Final = frozenset(
+_KNOWN: Final = frozenset(
     {
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
@@ -40,13 +39,12 @@ _CLAIMED: Final = frozenset(
         attributes.REWARD_TOKEN_END,
     }
 )
-_CLAIMED_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
-_SETTINGS: Final = (attributes.ROLLOUT_NAME, attributes.GROUP_ID, attributes.SPLIT, attributes.POLICY_VERSION)
+_KNOWN_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
 class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a Trajectory that its own span decides. `cut` counts settings that are too long."""
+    """The fields of a Trajectory that its own span decides."""
 
     name: str | None = None
     group_id: str | None = None
@@ -61,10 +59,9 @@ class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Mapping[str, float] = {}
     metadata: Mapping[str, Value] = {}
     logs: tuple[str, ...] = ()
-    cut: int = 0
 
 
-def describe(root: Span | None) -> RolloutAttributes:
+def read_rollout_attributes(root: Span | None) -> RolloutAttributes:
     """Read the rollout's own span; without it nothing is known and the rollout counts as unfinished."""
     if root is None:
         return RolloutAttributes()
@@ -83,7 +80,6 @@ def describe(root: Span | None) -> RolloutAttributes:
         metrics=_metrics(root),
         metadata=_metadata(root),
         logs=_logs(root),
-        cut=_cut(root),
     )
 
 
@@ -93,25 +89,9 @@ def attempt_of(root: Span) -> int | None:
 
 
 def _setting(root: Span, name: str) -> Value:
+    """The attribute of the span, else of its resource."""
     value = root.attributes.get(name)
-    return _of_process(root, name) if value is None else value
-
-
-def _of_process(root: Span, name: str) -> Value:
-    value = root.resource.attributes.get(name)
-    return None if _is_long(value) else value
-
-
-def _is_long(value: Value) -> bool:
-    """Whether it is no name: a long text, or what is no scalar."""
-    return len(value) > MAX_OF_NAME if isinstance(value, str) else not isinstance(value, int | float | None)
-
-
-def _cut(root: Span) -> int:
-    """How many settings of its process are too long to be those of every rollout."""
-    told = root.resource.attributes
-    known = [told[name] for name in _SETTINGS if name in told and root.attributes.get(name) is None]
-    return sum(map(_is_long, known))
+    return root.resource.attributes.get(name) if value is None else value
 
 
 def _text(root: Span, name: str) -> str | None:
@@ -137,23 +117,28 @@ def _metrics(root: Span) -> dict[str, float]:
 
 
 def _metadata(root: Span) -> dict[str, Value]:
-    kept = {
-        name: b64encode(value).decode() if isinstance(value, bytes) else value
-        for name, value in root.attributes.items()
-        if value is not None and not _is_claimed(name, value)
-    }
-    return {name.removeprefix(attributes.METADATA_PREFIX): kept[name] for name in sorted(kept)}
+    metadata: dict[str, Value] = {}
+    for name in sorted(root.attributes):
+        value = root.attributes[name]
+        if value is None or _is_known(name, value):
+            continue
+        if name.startswith(attributes.METADATA_JSON_PREFIX):
+            metadata[name.removeprefix(attributes.METADATA_JSON_PREFIX)] = json_value(value)
+        else:
+            kept = b64encode(value).decode() if isinstance(value, bytes) else value
+            metadata.setdefault(name.removeprefix(attributes.METADATA_PREFIX), kept)
+    return metadata
 
 
-def _is_claimed(name: str, value: Value) -> bool:
+def _is_known(name: str, value: Value) -> bool:
     """Whether the attribute is read elsewhere. A metric or count that is no number is not, so it stays visible."""
-    if name in _CLAIMED:
+    if name in _KNOWN:
         return True
     if name.startswith(attributes.METRIC_PREFIX):
         return number(value) is not None
     if name in _WHOLE_NUMBERS:
         return integer(value) is not None
-    return name.startswith(_CLAIMED_PREFIXES) or is_foreign(name)
+    return name.startswith(_KNOWN_PREFIXES) or is_foreign(name)
 
 
 def _logs(root: Span) -> tuple[str, ...]:
