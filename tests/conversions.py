@@ -18,8 +18,9 @@ def convert_files(out: Path, *sources, **options) -> tuple[list[Trajectory], Con
 
 
 def check_sums(report: ConversionReport) -> None:
-    """Law 6: every span is counted once, every call too, and every incomplete trajectory says why."""
+    """Law 6: every span, reward and call is counted once, and every incomplete trajectory says why."""
     spans, logs, calls, found = report.spans, report.logs, report.calls, report.trajectories
+    assert report.rewards.given == report.rewards.delivered + sum(report.rewards.undeliverable.values())
     assert spans.read == spans.used + sum(spans.ignored.values()) + spans.duplicate + sum(spans.quarantined.values())
     assert logs.read == logs.joined + logs.duplicate + logs.without_span + sum(logs.quarantined.values())
     assert calls.total == calls.completed + calls.failed

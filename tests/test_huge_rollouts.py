@@ -30,7 +30,7 @@ def test_a_huge_rollout_costs_itself_only(tmp_path, limits):
     assert "--max-rollout-bytes" in named.detail
 
 
-def test_kin_traces_count_together(tmp_path):
+def test_linked_traces_count_together(tmp_path):
     known = {"art.rollout.id": "wide"}
     spans = [make_span(1, name="rollout", trace=1, attributes=known)]
     spans += [chat_span(2, None, ["q"], "a", trace=trace, attributes=known) for trace in range(2, 60)]
@@ -63,7 +63,9 @@ def test_rollouts_that_are_judged_together_are_limited_each_by_itself(tmp_path, 
     assert {one.rollout_id: one.reward for one in known} == {f"r{trace}": trace / 10 for trace in range(1, 13)}
     assert found == known
     assert apart.spans == report.spans
-    assert report.spans.ignored == {"no LLM call in its trace": 1, "reward without its rollout": 1}
+    assert report.spans.ignored == {"no LLM call in its trace": 1}
+    assert report.rewards.undeliverable == {"linked span not in the sources": 1}
+    assert apart.rewards == report.rewards
 
 
 def test_rollouts_are_limited_over_all_their_traces(tmp_path):
@@ -118,9 +120,17 @@ def llm_judge(count):
     ],
     ids=["by id", "judge that is a rollout", "torn"],
 )
-def test_kin_that_are_more_than_graded_stay_together(tmp_path, spans):
+def test_whoever_is_judged_is_limited_by_itself(tmp_path, spans):
     dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
     known, report = convert_files(tmp_path / "whole", dump)
     found, limited = convert_files(tmp_path / "limited", dump, limits=Limits(max_rollout_spans=25))
     assert found == known
-    assert limited.spans == report.spans
+    assert (limited.spans, limited.rewards) == (report.spans, report.rewards)
+
+
+def test_a_reward_of_a_rollout_beyond_the_limits_is_undeliverable(tmp_path):
+    spans = [*rollout(1, 2), *rollout(2, 60), *(reward_span(trace, 900, 1.0, trace) for trace in (1, 2))]
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
+    (trajectory,), report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=50))
+    assert trajectory.reward == 1.0
+    assert (report.rewards.delivered, report.rewards.undeliverable) == (1, {"rollout over a limit": 1})

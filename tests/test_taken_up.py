@@ -21,7 +21,7 @@ from art_otel.engines.scratch import Scratch, identity_of, open_scratch
 from art_otel.engines.workers import Workers
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Limits, find_inputs
-from art_otel.trajectories import Account
+from art_otel.trajectories import AssemblyStats
 from tests.benchmarks.dumps import write_conversations
 from tests.conversions import convert_files
 
@@ -163,7 +163,7 @@ def test_a_checkpoint_without_any_use_is_removed(tmp_path):
 
 def test_nothing_is_left_of_a_conversion_that_ends_before_its_checkpoint(tmp_path):
     with suppress(KeyboardInterrupt), open_scratch(tmp_path / "out", b"a conversion") as scratch:
-        scratch.keep("run-00000.account", Account())
+        scratch.keep("run-00000.account", AssemblyStats())
         raise KeyboardInterrupt
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -18,6 +18,7 @@ from art_otel.conventions.rewards import (
     BadReward,
     GivenReward,
     evaluation_attributes,
+    is_own_response,
     rewards_of,
     rewards_of_log,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "is_cancellation",
     "is_foreign",
     "is_method",
+    "is_own_response",
     "json_value",
     "may_be_call",
     "may_tell_role",

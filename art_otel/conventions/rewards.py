@@ -16,6 +16,7 @@ from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.attributes.unflatten import unflatten
 from art_otel.conventions.dialects.genai import RESPONSE_ID, event_name
+from art_otel.conventions.roles import role_of
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
 RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
@@ -30,17 +31,22 @@ _LABEL: Final = "gen_ai.evaluation.score.label"
 _EXPLANATION: Final = "gen_ai.evaluation.explanation"
 _PART: Final = (names.REWARD_CHOICE, names.REWARD_TOKEN_START, names.REWARD_TOKEN_END)
 _RL_SCORE: Final = "rl.reward.score"
+_HAVING_RESPONSES: Final = ("agent", "embeddings", "retrieval")
 _AGENTLIGHTNING_SPANS: Final = frozenset({"agentlightning.annotation", "agentlightning.reward"})
 _AGENTOPS_OUTPUTS: Final = ("agentops.task.output", "agentops.entity.output")
 _GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, *_AGENTOPS_OUTPUTS})
 """Attributes without one of which only events and Agent Lightning's own spans give a reward."""
+
+_BEHIND_EVENTS: Final = 1 << 20
+"""The position of a span's first reward in attributes: the same however many of its events were delivered."""
 
 
 class GivenReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reward as it was given. `response_id` names the response it judges, where the giver named one.
 
     `choice`, `token_start` and `token_end` say which part of a call it judges, `comparison` that it was judged beside
-    another, as in `Reward`.
+    another, as in `Reward`. `position` orders the rewards of one span and tells them apart: its events as they stand,
+    then its attributes, then its log records.
     """
 
     name: str
@@ -54,6 +60,7 @@ class GivenReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_start: int | None = None
     token_end: int | None = None
     comparison: str | None = None
+    position: int = 0
 
 
 class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -65,24 +72,37 @@ class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def rewards_of(span: Span) -> list[GivenReward | BadReward]:
     """The rewards on a span: of events, our attribute, `rl.reward.score`, Agent Lightning's (its primary first)."""
-    if not span.events and span.name not in _AGENTLIGHTNING_SPANS and span.attributes.keys().isdisjoint(_GIVING):
+    has_others = span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_GIVING)
+    if not span.events and not has_others:
         return []
+    events = [_evaluation(event.attributes, event.time_ns) for event in span.events if event.name == EVALUATION]
+    others = _of_attributes(span) if has_others else []
+    positioned = [*enumerate(events), *enumerate(others, _BEHIND_EVENTS)]
+    if not span.name.startswith(names.REWARD_SPAN_PREFIX):
+        return [_with(reward, position=position) for position, reward in positioned]
+    return [_with(reward, position=position, source="reward_span") for position, reward in positioned]
+
+
+def _with(reward: GivenReward | BadReward, **fields: object) -> GivenReward | BadReward:
+    return reward if isinstance(reward, BadReward) else msgspec.structs.replace(reward, **fields)
+
+
+def _of_attributes(span: Span) -> list[GivenReward | BadReward]:
+    """The rewards in a span's own attributes. Those of a reward span may name a response beside them."""
     time_ns = span.start_ns if span.end_ns is None else span.end_ns
     on_reward_span = span.name.startswith(names.REWARD_SPAN_PREFIX)
-    given = [
-        _evaluation(event.attributes, event.time_ns, "reward_span" if on_reward_span else "evaluation")
-        for event in span.events
-        if event.name == EVALUATION
-    ]
+    reader = AttributeReader(span.attributes)
+    response_id = reader.text(RESPONSE_ID) if on_reward_span else None
+    given: list[GivenReward | BadReward] = []
     if _SCORE in span.attributes or (on_reward_span and _LABEL in span.attributes):
-        given.append(_evaluation(span.attributes, time_ns, "reward_span" if on_reward_span else "evaluation"))
+        given.append(_evaluation(span.attributes, time_ns))
     if names.REWARD in span.attributes:
         name = span.name.removeprefix(names.REWARD_SPAN_PREFIX) if on_reward_span else REWARD
-        source: RewardSource = "reward_span" if on_reward_span else "attribute"
-        given.append(_of_part(span.attributes, _reward(name or REWARD, span.attributes[names.REWARD], time_ns, source)))
+        ours = _reward(name or REWARD, span.attributes[names.REWARD], time_ns, "attribute", response_id=response_id)
+        given.append(_of_part(span.attributes, ours))
     if _RL_SCORE in span.attributes:
-        name = AttributeReader(span.attributes).text("rl.reward.name") or REWARD
-        given.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl"))
+        name = reader.text("rl.reward.name") or REWARD
+        given.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl", response_id=response_id))
     if span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_AGENTOPS_OUTPUTS):
         given.extend(_agentlightning(span, time_ns))
     return given
@@ -119,16 +139,21 @@ def rewards_of_log(log: LogRecord) -> list[GivenReward | BadReward]:
     """The reward that a log record gives, if it is an evaluation result."""
     if event_name(log) != EVALUATION:
         return []
-    return [_evaluation({**(values.mapping(log.body) or {}), **log.attributes}, log.time_ns, "evaluation")]
+    return [_evaluation({**(values.mapping(log.body) or {}), **log.attributes}, log.time_ns)]
 
 
-def _evaluation(attributes: Attributes, time_ns: int, source: RewardSource) -> GivenReward | BadReward:
+def is_own_response(span: Span, response_id: str) -> bool:
+    """Whether a span that is no LLM call has the response itself, as that of an agent or of a stored response may."""
+    return span.attributes.get(RESPONSE_ID) == response_id and role_of(span) in _HAVING_RESPONSES
+
+
+def _evaluation(attributes: Attributes, time_ns: int) -> GivenReward | BadReward:
     reader = AttributeReader(attributes)
     given = _reward(
         reader.text(_EVALUATION_NAME) or "evaluation",
         attributes.get(_SCORE),
         time_ns,
-        source,
+        "evaluation",
         label=reader.text(_LABEL),
         explanation=reader.text(_EXPLANATION),
         response_id=reader.text(RESPONSE_ID),

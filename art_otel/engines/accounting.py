@@ -13,19 +13,20 @@ from art_otel.store import (
     FileReport,
     LogCounts,
     QuarantineEntry,
+    RewardCounts,
     SpanCounts,
     TrajectoryCounts,
 )
-from art_otel.trajectories import Account
+from art_otel.trajectories import AssemblyStats
 
 
-def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
+def describe_conversion(counts: Counts, account: AssemblyStats) -> ConversionReport:
     """Put together what reading and assembling counted."""
     read = counts.spans + sum(counts.quarantined.values())
     nameless = sum(file.logs_without_span for file in counts.files)
     quarantined = counts.quarantined + account.quarantined
     damages = [*counts.damages]
-    list_quarantined(damages, in_order(account.damages))
+    list_quarantined(damages, in_order(account.quarantine))
     return ConversionReport(
         spans=SpanCounts(
             read=read,
@@ -41,11 +42,16 @@ def describe_conversion(counts: Counts, account: Account) -> ConversionReport:
             without_span=account.logs_without_span + nameless,
             quarantined=_sorted(counts.quarantined_logs + account.quarantined_logs),
         ),
+        rewards=RewardCounts(
+            given=account.rewards_delivered + account.rewards_undeliverable.total(),
+            delivered=account.rewards_delivered,
+            undeliverable=_sorted(account.rewards_undeliverable),
+        ),
         calls=CallCounts(
             total=account.calls_completed + account.calls_failed,
             completed=account.calls_completed,
             failed=account.calls_failed,
-            without_content=sum(account.blind_scopes.values()),
+            without_content=sum(account.calls_without_content.values()),
         ),
         trajectories=TrajectoryCounts(
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)

@@ -23,8 +23,9 @@ from art_otel.engines.condense import Condenser, Echo, Expander
 from art_otel.engines.origin import Origin, OriginFinder
 from art_otel.sources import Limits
 from art_otel.spans import LogRecord, Quarantined, Span
+from art_otel.trajectories import ExternalReward
 
-Record: TypeAlias = Span | LogRecord | Quarantined
+Record: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
 
 
 class Stored(msgspec.Struct, frozen=True, tag=True):
@@ -50,29 +51,29 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be assembled into the file `run`, one of `runs`.
 
     `own` holds the bucket's traces, of which those in `moved` were taken to another bucket; `guests` holds traces that
-    came from others. `kin` leads a trace to the one that stands for all that are kin to it, `rollouts` to the one that
-    stands for those that share a rollout id with it.
+    came from others, and rewards. `representatives` leads a trace to the one that stands for those that share a rollout
+    id with it.
     """
 
     own: Content
     guests: Content
     moved: Sequence[str]
-    kin: Mapping[str, str]
-    rollouts: Mapping[str, str]
+    representatives: Mapping[str, str]
     rollout_spans: Sequence[str]
     limits: Limits
     run: Path
     runs: int = 1
 
 
-BUCKET_VERSION: Final = 5
+BUCKET_VERSION: Final = 6
 """Goes up with every change to what stands in a bucket, so that nobody takes up one that reads otherwise."""
 
 _HEADER: Final = struct.Struct("<cIIQI")
 _SPAN: Final = b"s"
 LOG: Final = b"l"
 DAMAGE: Final = b"d"
-_KINDS: Final[dict[bytes, type[Record]]] = {_SPAN: Span, LOG: LogRecord, DAMAGE: Quarantined}
+REWARD: Final = b"r"
+_KINDS: Final[dict[bytes, type[Record]]] = {_SPAN: Span, LOG: LogRecord, DAMAGE: Quarantined, REWARD: ExternalReward}
 _MARKS: Final = {kind: mark for mark, kind in _KINDS.items()}
 _DECODERS: Final = {mark: msgspec.msgpack.Decoder(kind) for mark, kind in _KINDS.items()}
 ORIGIN: Final = b"o"

@@ -1,31 +1,26 @@
 """Groups: the records of a bucket that are assembled together, read so that memory holds few of them at once.
 
-Invariant: every record of a bucket is in one group or set aside, and kin are in one group, or judged where they are. A
-rollout beyond the limits is set aside whole, before its records fill the memory; what is kin to it is kept. Memory
-holds the records of about `AT_ONCE` bytes, or of one rollout, but for kin that are more to each other than judges and
-judged: those are in memory together, whatever they weigh.
+Invariant: every record of a bucket is in one group or set aside, and linked traces are in one group. A rollout beyond
+the limits is set aside whole, before its records fill the memory. Memory holds the records of about `AT_ONCE` bytes,
+or of one rollout.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from art_otel.engines.buckets import Bucket, Held, Record, read_bucket, size_of
-from art_otel.engines.judging import Judging, find_judging
 from art_otel.engines.weights import Weight, weigh_traces
-from art_otel.sources import Limits, advice, option_of
+from art_otel.sources import advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.deduplicate import is_same
-from art_otel.trajectories import Account, SpanGroup
-
-if TYPE_CHECKING:
-    from art_otel.trajectories.rewards.attribution import RewardKey
+from art_otel.trajectories import AssemblyStats, ExternalReward, SpanGroup
+from art_otel.trajectories.rewards.external import distinct
+from art_otel.trajectories.rewards.undeliverable import OVER_A_LIMIT
 
 AT_ONCE: Final = 64 << 20
 """Bytes of records when nothing of them is condensed."""
@@ -37,28 +32,19 @@ _LEAST_ENTRY: Final = 60
 class _Rollout(NamedTuple):
     """The traces that share a rollout id, under the one that stands for them; or one trace, with all that is in it."""
 
-    head: str
+    representative: str
     traces: Sequence[str]
     weight: Weight
 
 
-def groups_of(bucket: Bucket, account: Account) -> Iterator[SpanGroup]:
+def groups_of(bucket: Bucket, account: AssemblyStats) -> Iterator[SpanGroup]:
     """The groups. Each is to be assembled before the next is asked for. What is set aside is counted."""
     if _is_small(bucket):
-        yield from (group for _, group in _by_head(_records(bucket), bucket.kin))
+        yield from _grouped(_records(bucket), bucket.representatives)
         return
-    kin: dict[str, list[_Rollout]] = defaultdict(list)
-    for rollout in _within_limits(bucket, account):
-        kin[bucket.kin.get(rollout.head, rollout.head)].append(rollout)
-    together: list[Sequence[_Rollout]] = []
-    for rollouts in kin.values():
-        judging = _judging(rollouts, bucket) if _is_too_much(_weight(rollouts), bucket.limits) else None
-        if judging is None:
-            together.append(rollouts)
-        else:
-            yield from _one_by_one(rollouts, judging, bucket)
-    for some in _at_once(together):
-        yield from (group for _, group in _by_head(_shared(_records(bucket, _traces(some))), bucket.kin))
+    for rollouts in _at_once(_within_limits(bucket, account)):
+        traces = {trace_id for rollout in rollouts for trace_id in rollout.traces}
+        yield from _grouped(_shared(_records(bucket, traces)), bucket.representatives)
 
 
 def _is_small(bucket: Bucket) -> bool:
@@ -69,56 +55,43 @@ def _is_small(bucket: Bucket) -> bool:
     return size_of(contents) <= min(AT_ONCE, limits.max_rollout_bytes) and most_records <= limits.max_rollout_spans
 
 
-def _within_limits(bucket: Bucket, account: Account) -> Iterator[_Rollout]:
+def _within_limits(bucket: Bucket, account: AssemblyStats) -> Iterator[_Rollout]:
     most = bucket.limits.max_rollout_spans
     left = frozenset(bucket.moved)
     weights = {trace_id: weight for trace_id, weight in weigh_traces(bucket.own, most).items() if trace_id not in left}
-    weights.update(weigh_traces(bucket.guests, most))
+    for trace_id, weight in weigh_traces(bucket.guests, most).items():
+        weights[trace_id] = weights.get(trace_id, Weight()) + weight
     rollouts: dict[str, list[str]] = defaultdict(list)
     for trace_id in weights:
-        rollouts[bucket.rollouts.get(trace_id, trace_id)].append(trace_id)
-    for head, traces in sorted(rollouts.items()):
+        rollouts[bucket.representatives.get(trace_id, trace_id)].append(trace_id)
+    for representative, traces in sorted(rollouts.items()):
         weight = reduce(add, map(weights.__getitem__, traces))
-        if _is_huge(weight, bucket.limits):
-            _set_aside(head, weight, account)
+        if weight.different > most or weight.bytes > bucket.limits.max_rollout_bytes:
+            _set_aside(representative, weight, account)
+            rewards = (record for record in _records(bucket, {*traces}) if isinstance(record, ExternalReward))
+            account.rewards_undeliverable[OVER_A_LIMIT] += sum(
+                max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in traces
+            )
         else:
-            yield _Rollout(head, traces, weight)
+            yield _Rollout(representative, traces, weight)
 
 
-def _is_huge(weight: Weight, limits: Limits) -> bool:
-    return weight.different > limits.max_rollout_spans or weight.bytes > limits.max_rollout_bytes
-
-
-def _is_too_much(weight: Weight, limits: Limits) -> bool:
-    """Whether it is too much to be assembled together, if that can be had otherwise."""
-    return weight.bytes > AT_ONCE or _is_huge(weight, limits)
-
-
-def _set_aside(trace_id: str, weight: Weight, account: Account) -> None:
+def _set_aside(trace_id: str, weight: Weight, account: AssemblyStats) -> None:
     limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
     detail = f"{weight.spans:,} spans, {weight.bytes:,} bytes are more than a rollout may have; {limits}"
-    account.set_aside(trace_id, spans=weight.spans, logs=weight.logs, detail=detail)
+    account.quarantine_trace(trace_id, spans=weight.spans, logs=weight.logs, detail=detail)
 
 
-def _weight(rollouts: Iterable[_Rollout]) -> Weight:
-    return reduce(add, (rollout.weight for rollout in rollouts))
-
-
-def _traces(rollouts: Iterable[_Rollout]) -> AbstractSet[str]:
-    return {trace_id for rollout in rollouts for trace_id in rollout.traces}
-
-
-def _at_once(several: Iterable[Sequence[_Rollout]]) -> Iterator[list[_Rollout]]:
-    """As many as memory is meant to hold, and then the next; what stands together stays so."""
+def _at_once(rollouts: Iterable[_Rollout]) -> Iterator[list[_Rollout]]:
+    """As many rollouts as memory is meant to hold, and then the next."""
     some: list[_Rollout] = []
     size = 0
-    for rollouts in several:
-        added = _weight(rollouts).bytes
-        if some and size + added > AT_ONCE:
+    for rollout in rollouts:
+        if some and size + rollout.weight.bytes > AT_ONCE:
             yield some
             some, size = [], 0
-        some.extend(rollouts)
-        size += added
+        some.append(rollout)
+        size += rollout.weight.bytes
     if some:
         yield some
 
@@ -132,49 +105,37 @@ def _records(bucket: Bucket, traces: AbstractSet[str | None] | None = None) -> I
     yield from read_bucket(bucket.guests, traces)
 
 
-def _by_head(records: Iterable[Record], heads: Mapping[str, str]) -> Iterator[tuple[str, SpanGroup]]:
-    """The records of each group, with the trace that stands for it, in the order of these."""
-    spans: dict[str, list[Span]] = {}
-    logs: dict[str, list[LogRecord]] = {}
-    damages: dict[str, list[Quarantined]] = {}
+def _grouped(records: Iterable[Record], representatives: Mapping[str, str]) -> Iterator[SpanGroup]:
+    """The records of each group, in the order of the traces that stand for them."""
+    groups: dict[str, _Records] = defaultdict(_Records)
     for record in records:
         trace_id = str(record.trace_id)
-        head = heads.get(trace_id, trace_id) if heads else trace_id
+        groups[representatives.get(trace_id, trace_id)].add(record)
+    for representative in sorted(groups):
+        yield groups.pop(representative).group()
+
+
+class _Records:
+    """The records of one group by their kinds."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.logs: list[LogRecord] = []
+        self.damages: list[Quarantined] = []
+        self.rewards: list[ExternalReward] = []
+
+    def add(self, record: Record) -> None:
         if isinstance(record, Span):
-            spans.setdefault(head, []).append(record)
+            self.spans.append(record)
         elif isinstance(record, LogRecord):
-            logs.setdefault(head, []).append(record)
+            self.logs.append(record)
+        elif isinstance(record, Quarantined):
+            self.damages.append(record)
         else:
-            damages.setdefault(head, []).append(record)
-    for head in sorted(spans.keys() | logs.keys() | damages.keys()):
-        yield head, SpanGroup(spans=spans.pop(head, ()), logs=logs.pop(head, ()), damages=damages.pop(head, ()))
+            self.rewards.append(record)
 
-
-def _judging(rollouts: Sequence[_Rollout], bucket: Bucket) -> Judging | None:
-    heads = _heads(rollouts)
-
-    def groups(some: AbstractSet[str]) -> Iterator[tuple[str, SpanGroup]]:
-        for few in _at_once([rollout] for rollout in rollouts if rollout.head in some):
-            yield from _by_head(_shared(_records(bucket, _traces(few))), heads)
-
-    return find_judging(partial(_records, bucket, frozenset(heads)), groups, heads, bucket.rollout_spans)
-
-
-def _one_by_one(rollouts: Sequence[_Rollout], judging: Judging, bucket: Bucket) -> Iterator[SpanGroup]:
-    """Kin that are together too much: each rollout with the spans that judge it, then those in which these stand.
-
-    By then it is known which of their rewards were heard.
-    """
-    heads = _heads(rollouts)
-    heard: set[RewardKey] = set()
-    for last in (False, True):
-        for some in _at_once([rollout] for rollout in rollouts if (rollout.head in judging.rollouts) is last):
-            for head, group in _by_head(_shared(_records(bucket, _traces(some))), heads):
-                yield msgspec.structs.replace(group, judges=judging.judges.get(head, ()), heard=heard)
-
-
-def _heads(rollouts: Iterable[_Rollout]) -> Mapping[str, str]:
-    return {trace_id: rollout.head for rollout in rollouts for trace_id in rollout.traces}
+    def group(self) -> SpanGroup:
+        return SpanGroup(spans=self.spans, logs=self.logs, quarantine=self.damages, external_rewards=self.rewards)
 
 
 def _shared(records: Iterable[Record]) -> Iterator[Record]:

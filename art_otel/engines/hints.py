@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from art_otel.conventions import capture_switch
-from art_otel.trajectories import Account
-from art_otel.trajectories.accounting.stats import NO_TARGET
+from art_otel.trajectories import AssemblyStats
+from art_otel.trajectories.rewards.undeliverable import ADVICE
 
 _NAMED = 3
 
 
-def find_hints(spans: int, logs: int, quarantined: int, account: Account) -> list[str]:
+def find_hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> list[str]:
     """Explain an empty or contentless result in sentences; empty when there is nothing to explain.
 
     `spans` were read, of which so many were quarantined.
@@ -18,7 +18,7 @@ def find_hints(spans: int, logs: int, quarantined: int, account: Account) -> lis
     return list(_hints(spans, logs, quarantined, account))
 
 
-def _hints(spans: int, logs: int, quarantined: int, account: Account) -> Iterator[str]:
+def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> Iterator[str]:
     calls = account.calls_completed + account.calls_failed
     found = _count(spans, "span")
     if spans == 0:
@@ -31,24 +31,27 @@ def _hints(spans: int, logs: int, quarantined: int, account: Account) -> Iterato
             f"{found}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"
             f" {_names(account.outside_roots)}."
         )
-    elif account.trajectories == 0 and sum(account.blind_scopes.values()) == 0:
+    elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
         yield (
-            f"{found}, no LLM call: made by {_names(account.idle_scopes) or 'nobody'}. LLM calls are spans made by an"
+            f"{found}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}. LLM calls are spans made by an"
             " instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
         )
     elif calls == 0:
         yield f"{found}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
-    for scope, count in sorted(account.blind_scopes.items()):
+    for scope, count in sorted(account.calls_without_content.items()):
         yield (
             f"{count} of {calls} LLM calls without messages, made by {scope or 'an unnamed scope'}: if content capture"
             f" was off, set {capture_switch(scope)} in the traced app."
         )
-    unheard = account.ignored[NO_TARGET]
-    if unheard:
-        rewards = _count(unheard, "reward")
-        yield f"{rewards} for spans or responses that are not in the sources: convert both together."
-    if account.logs_without_span and account.blind_scopes:
+    for reason, count in _commonest(account.rewards_undeliverable):
+        yield f"{_count(count, 'reward')} undeliverable, {reason}: {ADVICE[reason]}."
+    if account.logs_without_span and account.calls_without_content:
         yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
+
+
+def _commonest(counts: Counter[str]) -> list[tuple[str, int]]:
+    """The commonest reason, if there is any; of equals the first by name, whatever the order of counting."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1]
 
 
 def _count(number: int, noun: str) -> str:

@@ -31,7 +31,7 @@ from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
 from art_otel.sources.files.own_output import WHAT_READS_IT, is_ours
 from art_otel.store import SCHEMA_VERSION, check_conversion_folder, merge_runs
-from art_otel.trajectories import Account
+from art_otel.trajectories import AssemblyStats
 from art_otel.version import __version__
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def convert(conversion: Conversion) -> "ConversionReport":
         from art_otel.engines.accounting import describe_conversion  # noqa: PLC0415 # loads while the workers work
         from art_otel.store import write_report  # noqa: PLC0415 # as above
 
-        account = Account()
+        account = AssemblyStats()
         merge_runs(_made(tasks, accounts, account), conversion.out, encode=workers.run_last)
         report = describe_conversion(joined.counts, account)
         write_report(report, conversion.out)
@@ -172,7 +172,7 @@ def _partition(share: _Share, on_bytes: Callable[[int], None] = advance, *, in_m
 class _Assembled(msgspec.Struct, frozen=True, kw_only=True):
     """What phase two made of one bucket."""
 
-    account: Account
+    account: AssemblyStats
     run: FileChecksum
 
 
@@ -196,7 +196,7 @@ def _is_as_kept(bucket: Bucket) -> bool:
     return all(piece.checksum.matches(Path(piece.path)) for piece in _stored(bucket))
 
 
-def _assemble(bucket: Bucket) -> Account:
+def _assemble(bucket: Bucket) -> AssemblyStats:
     """Phase two of one bucket, unless a conversion that was killed had done it. Nobody needs its records then."""
     stored, done = _stored(bucket), _kept_of(bucket)
     account = assemble_bucket(bucket) if done is None else done.account
@@ -208,7 +208,7 @@ def _assemble(bucket: Bucket) -> Account:
     return account
 
 
-def _made(tasks: Iterable[Bucket], accounts: Iterable[Account], whole: Account) -> Iterator[Path]:
+def _made(tasks: Iterable[Bucket], accounts: Iterable[AssemblyStats], whole: AssemblyStats) -> Iterator[Path]:
     """The run of each bucket when it is made. What it counted is added to the whole."""
     for task, account in zip(tasks, accounts, strict=True):
         whole.add(account)
@@ -217,19 +217,18 @@ def _made(tasks: Iterable[Bucket], accounts: Iterable[Account], whole: Account) 
 
 def _buckets(joined: Joined, conversion: Conversion, scratch: Scratch) -> list[Bucket]:
     """The largest first, so that the workers are done at about one time."""
-    parts = zip(joined.own, joined.guests, joined.moved, joined.kin, joined.rollouts, strict=True)
+    parts = zip(joined.own, joined.guests, joined.moved, joined.representatives, strict=True)
     buckets = [
         Bucket(
             own=own,
             guests=guests,
             moved=moved,
-            kin=kin,
-            rollouts=rollouts,
+            representatives=representatives,
             rollout_spans=tuple(conversion.rollout_spans),
             limits=conversion.limits,
             run=scratch.folder / f"run-{number:05d}",
             runs=len(joined.own),
         )
-        for number, (own, guests, moved, kin, rollouts) in enumerate(parts)
+        for number, (own, guests, moved, representatives) in enumerate(parts)
     ]
     return sorted(buckets, key=lambda bucket: size_of((*bucket.own, *bucket.guests)), reverse=True)

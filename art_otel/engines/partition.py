@@ -1,21 +1,28 @@
 """Partition: phase one. Records of the inputs are divided into buckets that can be assembled one by one.
 
-Invariant: traces that are kin end in one bucket. Every record is in exactly one bucket, or counted here because it
-belongs to no trace. `partition_spans` takes and returns plain values, so that any engine can run it in any process;
-`join_partitions` then puts together what several processes found.
+Invariant: linked traces end in one bucket. Every record is in exactly one bucket, or counted here because it belongs
+to no trace; what is copied is an ExternalReward, to the bucket of the trace that it is for. `partition_spans` takes and
+returns plain values, so that any engine can run it in any process; `join_partitions` then puts together what several
+processes read.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from art_otel.engines.buckets import Buckets, Content, Held, Record, Stored, bucket_of, read_bucket
+from art_otel.engines.buckets import Buckets, Content, Held, Stored, bucket_of, read_bucket
+from art_otel.engines.reward_delivery import deliver
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Format, Input, Limits, ReadAhead, read_file
+from art_otel.sources.format import Record as SourceRecord
 from art_otel.spans import Quarantined, Span, list_quarantined
-from art_otel.trajectories import TraceGroups
+from art_otel.trajectories import ExternalReward, TraceGroups, external_rewards
+
+_R = TypeVar("_R", Span, ExternalReward)
 
 BUCKET_BYTES = 16 * 2**20
 """About how many input bytes go into one bucket."""
@@ -63,25 +70,27 @@ class Counts(msgspec.Struct, kw_only=True):
 
 
 class Partition(msgspec.Struct, kw_only=True):
-    """What one process found: its buckets, who is kin, its counts."""
+    """What one process read: its buckets, the traces of rollout ids, its counts.
+
+    `rewards` are those of which it takes all traces to know where they go.
+    """
 
     contents: list[Content]
+    rewards: Content = ()
     trace_groups: TraceGroups = msgspec.field(default_factory=TraceGroups)
     counts: Counts = msgspec.field(default_factory=Counts)
 
 
 class Joined(msgspec.Struct, kw_only=True):
-    """What all of phase one found: for each bucket its own content, what came from others, and the traces that left.
+    """What all of phase one read: for each bucket its own content, what came from others, and the traces that left.
 
-    `kin` leads each trace of a bucket that has kin with a smaller id to the smallest, `rollouts` to the smallest of
-    those that share a rollout id.
+    `representatives` leads each trace of a bucket that is linked to one with a smaller id to the smallest.
     """
 
     own: list[Content]
     guests: list[Content]
     moved: list[list[str]]
-    kin: list[dict[str, str]]
-    rollouts: list[dict[str, str]]
+    representatives: list[dict[str, str]]
     counts: Counts
 
     @property
@@ -113,7 +122,7 @@ def partition_spans(
     `in_memory` lets what needs little memory stay there; else everything is written to files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    buckets = Buckets(folder, count, MEMORY_BUDGET if in_memory else 0)
+    buckets = Buckets(folder, count + 1, MEMORY_BUDGET if in_memory else 0)
     found = Partition(contents=[])
     with ReadAhead([source.stored for source in inputs if source.stored]) as ahead:
         for source in inputs:
@@ -126,70 +135,83 @@ def partition_spans(
                 account.error = str(error)
     if not in_memory or buckets.spilled:
         buckets.flush()
-    found.contents = [buckets.content(bucket) for bucket in range(count)]
+    *found.contents, found.rewards = (buckets.content(bucket) for bucket in range(count + 1))
     return found
 
 
-def _take(records: Iterable[Record], buckets: Buckets, found: Partition) -> None:
-    counts, see, add = found.counts, found.trace_groups.see, buckets.add
+def _take(records: Iterable[SourceRecord], buckets: Buckets, found: Partition) -> None:
+    counts, see, add, count = found.counts, found.trace_groups.add, buckets.add, buckets.count - 1
     last, bucket = "", -1  # records of a trace mostly stand together
     for record in records:
-        if isinstance(record, Span):
-            counts.spans += 1
-            see(record)
-        elif isinstance(record, Quarantined):
+        if isinstance(record, Quarantined):
             counts.take(record)
             if record.trace_id is None:
                 continue
         else:
-            counts.logs += 1
+            for reward in external_rewards(record):
+                add(bucket_of(reward.trace_id, count) if reward.trace_id else count, reward)
+            if isinstance(record, Span):
+                counts.spans += 1
+                see(record)
+            elif record.span_id:
+                counts.logs += 1
+            else:  # it is of no span, as its file's account says
+                continue
         if record.trace_id != last:
             last = str(record.trace_id)
-            bucket = bucket_of(last, buckets.count)
+            bucket = bucket_of(last, count)
         add(bucket, record)
 
 
 def join_partitions(partitions: Iterable[Partition], folder: Path) -> Joined:
-    """Put together the partitions of consecutive inputs; traces of one kin move to one bucket."""
+    """Put together the partitions of consecutive inputs; linked traces move to one bucket, rewards to what they judge."""
     trace_groups = TraceGroups()
     counts = Counts()
     contents: list[list[Content]] = []
+    rewards: list[Content] = []
     for partition in partitions:
-        trace_groups.add(partition.trace_groups)
+        trace_groups.merge(partition.trace_groups)
         counts.add(partition.counts)
         contents.append(partition.contents)
+        rewards.append(partition.rewards)
     own = [tuple(piece for content in bucket for piece in content) for bucket in zip(*contents, strict=True)]
-    if trace_groups.seeks_responses:
-        trace_groups.find_responses(record for record in _all(own) if isinstance(record, Span))
     moved: list[list[str]] = [[] for _ in own]
-    kin: list[dict[str, str]] = [{} for _ in own]
-    rollouts: list[dict[str, str]] = [{} for _ in own]
-    for trace_id in trace_groups.with_kin():
-        head = trace_groups.head(trace_id)
-        home, bucket = bucket_of(head, len(own)), bucket_of(trace_id, len(own))
-        kin[home][trace_id] = head
-        rollouts[home][trace_id] = trace_groups.rollout_head(trace_id)
+    representatives: list[dict[str, str]] = [{} for _ in own]
+    for trace_id in trace_groups.linked():
+        representative = trace_groups.representative(trace_id)
+        home, bucket = bucket_of(representative, len(own)), bucket_of(trace_id, len(own))
+        representatives[home][trace_id] = representative
         if bucket != home:
             moved[bucket].append(trace_id)
-    guests = _move(own, moved, trace_groups, folder)
-    return Joined(own=own, guests=guests, moved=moved, kin=kin, rollouts=rollouts, counts=counts)
+    delivered = deliver(lambda: _all(rewards, ExternalReward), lambda: _all(own, Span), trace_groups)
+    guests = _move(own, moved, delivered, trace_groups, folder)
+    return Joined(own=own, guests=guests, moved=moved, representatives=representatives, counts=counts)
 
 
-def _all(contents: Iterable[Content]) -> Iterator[Record]:
+def _all(contents: Iterable[Content], kind: type[_R]) -> Iterator[_R]:
     for content in contents:
-        yield from read_bucket(content)
+        yield from (record for record in read_bucket(content) if isinstance(record, kind))
 
 
-def _move(own: Sequence[Content], moved: Sequence[list[str]], trace_groups: TraceGroups, folder: Path) -> list[Content]:
-    """Copy the records of moved traces into buckets of their own beside their kin's."""
+def _move(
+    own: Sequence[Content],
+    moved: Sequence[list[str]],
+    rewards: Iterable[ExternalReward],
+    trace_groups: TraceGroups,
+    folder: Path,
+) -> list[Content]:
+    """Copy the records of moved traces, and the rewards, into buckets of their own beside those they belong to."""
     below = folder / "moved"
     below.mkdir(parents=True)
     guests = Buckets(below, len(own), MEMORY_BUDGET)
-    for content, leaving in zip(own, map(frozenset, moved), strict=True):
-        for record in read_bucket(content) if leaving else ():
-            trace_id = str(record.trace_id)
-            if trace_id in leaving:
-                guests.add(bucket_of(trace_groups.head(trace_id), len(own)), record)
+    leaving = (
+        record
+        for content, traces in zip(own, map(frozenset, moved), strict=True)
+        for record in (read_bucket(content) if traces else ())
+        if str(record.trace_id) in traces
+    )
+    for record in chain(leaving, rewards):
+        guests.add(bucket_of(trace_groups.representative(str(record.trace_id)), len(own)), record)
     if any(isinstance(piece, Stored) for content in own for piece in content):
         guests.flush()
     return [guests.content(bucket) for bucket in range(len(own))]

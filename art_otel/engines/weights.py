@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from art_otel.engines.buckets import BEHIND_ORIGIN, DAMAGE, LOG, ORIGIN, Content, entries
+from art_otel.engines.buckets import BEHIND_ORIGIN, DAMAGE, LOG, ORIGIN, REWARD, Content, entries
 from art_otel.spans import Quarantined
+from art_otel.trajectories import ExternalReward
 
 
 class Weight(msgspec.Struct, kw_only=True):
@@ -44,7 +45,11 @@ class _Identified(msgspec.Struct, array_like=True):
 
 
 _IDENTIFIED: Final = msgspec.msgpack.Decoder(_Identified)
-_DAMAGE_DECODER: Final = msgspec.msgpack.Decoder(Quarantined)
+_WEIGHTLESS: Final = {
+    DAMAGE: msgspec.msgpack.Decoder(Quarantined),
+    REWARD: msgspec.msgpack.Decoder(ExternalReward),
+}
+"""Damages and external rewards, which make no rollout too large."""
 
 
 class _Seen(msgspec.Struct, kw_only=True):
@@ -56,9 +61,9 @@ class _Seen(msgspec.Struct, kw_only=True):
 
 
 def weigh_traces(content: Content, most: int) -> dict[str, Weight]:
-    """How much there is of each trace (damages weigh nothing), found with memory for the ids of `most` spans of each.
+    """How much there is of each trace, found with memory for the ids of `most` spans of each.
 
-    What is beyond so many counts as different.
+    Damages and rewards from elsewhere weigh nothing. Spans beyond so many count as different.
     """
     weights: dict[str, Weight] = defaultdict(Weight)
     seen: dict[str, _Seen] = defaultdict(_Seen)
@@ -67,8 +72,8 @@ def weigh_traces(content: Content, most: int) -> dict[str, Weight]:
         if mark == ORIGIN:
             origin = hash(encoded), size
             continue
-        if mark == DAMAGE:
-            _ = weights[str(_DAMAGE_DECODER.decode(encoded).trace_id)]
+        if mark in _WEIGHTLESS:
+            _ = weights[str(_WEIGHTLESS[mark].decode(encoded).trace_id)]
             continue
         ids = _IDENTIFIED.decode(encoded)
         weight, known = weights[ids.trace_id], seen[ids.trace_id]

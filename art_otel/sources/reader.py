@@ -99,7 +99,7 @@ def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Re
         elif isinstance(last, Quarantined):
             account.partly_damaged += last.partial
             account.damaged += not last.partial
-        else:
+        elif last.span_id:  # those without are in the account
             account.log_records += 1
         yield last
     yield from _end(stream, last, reading)

@@ -79,7 +79,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False)
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """A log record (OTel event) that says which span it belongs to.
+    """A log record (OTel event), and the span that it belongs to: both ids are empty for an event that names none.
 
     `time_ns` is the event's time, else the time it was observed. `body` is its structured or text body.
     """

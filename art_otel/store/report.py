@@ -1,7 +1,8 @@
 """ConversionReport: the honest account of a conversion, written as `_report.json`.
 
-Invariant: spans read = used + ignored (by reason) + duplicate + quarantined (by reason), and calls = completed +
-failed. Every number is a count of what really happened; nothing is estimated.
+Invariant: spans read = used + ignored (by reason) + duplicate + quarantined (by reason), calls = completed + failed, and
+rewards given = delivered + undeliverable (by reason). Every number is a count of what really happened; nothing is
+estimated.
 """
 
 import os
@@ -37,6 +38,15 @@ class LogCounts:
     duplicate: int = 0
     without_span: int = 0
     quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardCounts:
+    """What became of the rewards, each counted once for each thing that it is for."""
+
+    given: int = 0
+    delivered: int = 0
+    undeliverable: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +105,7 @@ class ConversionReport:
 
     spans: SpanCounts = field(default_factory=SpanCounts)
     logs: LogCounts = field(default_factory=LogCounts)
+    rewards: RewardCounts = field(default_factory=RewardCounts)
     calls: CallCounts = field(default_factory=CallCounts)
     trajectories: TrajectoryCounts = field(default_factory=TrajectoryCounts)
     files: Sequence[FileReport] = ()

@@ -9,7 +9,7 @@ from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from art_otel.trajectories.accounting.completeness import EXPLANATIONS, explain
-    from art_otel.trajectories.accounting.stats import Account
+    from art_otel.trajectories.accounting.stats import AssemblyStats
     from art_otel.trajectories.build import Assembly, SpanGroup, build_trajectories
     from art_otel.trajectories.calls.policy_versions import first_and_last_known, version_of, versions_in
     from art_otel.trajectories.model import (
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         Untrained,
     )
     from art_otel.trajectories.rewards.effective import aggregate, effective_rewards, final_reward, primary_rewards
-    from art_otel.trajectories.rollouts.trace_groups import TraceGroups, judged_by
+    from art_otel.trajectories.rewards.external import ExternalReward, external_rewards
+    from art_otel.trajectories.rollouts.trace_groups import TraceGroups
     from art_otel.trajectories.views.history import (
         History,
         HistoryMessage,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "accounting.completeness": ("EXPLANATIONS", "explain"),
-    "accounting.stats": ("Account",),
+    "accounting.stats": ("AssemblyStats",),
     "build": ("Assembly", "SpanGroup", "build_trajectories"),
     "calls.policy_versions": ("first_and_last_known", "version_of", "versions_in"),
     "model": (
@@ -56,7 +57,8 @@ _MODULES = {
         "Untrained",
     ),
     "rewards.effective": ("aggregate", "effective_rewards", "final_reward", "primary_rewards"),
-    "rollouts.trace_groups": ("TraceGroups", "judged_by"),
+    "rewards.external": ("ExternalReward", "external_rewards"),
+    "rollouts.trace_groups": ("TraceGroups",),
     "views.history": ("History", "HistoryMessage", "histories", "main_history", "text_only_histories"),
     "views.plain_json": ("trajectory_json",),
     "views.prompts": ("RebuiltPrompt", "rebuild_prompts"),
@@ -66,10 +68,11 @@ _MODULES = {
 
 __all__ = [
     "EXPLANATIONS",
-    "Account",
     "Assembly",
+    "AssemblyStats",
     "CompletionSpan",
     "Edit",
+    "ExternalReward",
     "History",
     "HistoryMessage",
     "PolicyVersions",
@@ -90,10 +93,10 @@ __all__ = [
     "build_trajectories",
     "effective_rewards",
     "explain",
+    "external_rewards",
     "final_reward",
     "first_and_last_known",
     "histories",
-    "judged_by",
     "main_history",
     "message_json",
     "primary_rewards",

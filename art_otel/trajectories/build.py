@@ -1,116 +1,126 @@
-"""Assembly: the spans of one group become trajectories. The story of this package.
+"""Build: how a group of records becomes trajectories. The story of this package.
 
-Invariant: the outcome depends on the set of spans only, not on their order, their files or repeated delivery.
+A group is what belongs together: one trace, or the traces that share a rollout id, and the rewards that other traces
+give to them. It goes one way, and nothing comes back:
 
-A group is everything that may belong together: traces joined by a rollout id or by a reward that links to another.
+    build_tree       spans                 -> each span once, below its parent, on one clock
+    role_of          span                  -> is it an LLM call, an agent, a tool?
+    correlate_logs   log records           -> those of each span
+    find_rollouts    tree                  -> which rollout each span belongs to
+    record_calls     a rollout's spans     -> each LLM call once, whoever recorded it, with its whole prompt
+    attribute        rewards               -> what each reward judges
+    build_lineage    a rollout's calls     -> what each prompt continues: prompts and turns (see `model`)
+    find_incomplete  all of that           -> what is known to be missing
+
+Invariant: the outcome depends on the set of records only, not on their order, their files or repeated delivery; and
+every record is counted in `AssemblyStats`.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, rewards_of, role_of
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
-from art_otel.trajectories.accounting.completeness import Evidence, find_incomplete, is_without_content
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
+from art_otel.trajectories.accounting.completeness import Evidence, find_incomplete
+from art_otel.trajectories.accounting.count import count_group, count_idle_spans
 from art_otel.trajectories.accounting.losses import Losses, find_losses
-from art_otel.trajectories.accounting.stats import Account, count_idle, count_logs, count_spans, set_aside_logs
+from art_otel.trajectories.accounting.stats import AssemblyStats
 from art_otel.trajectories.calls.log_correlation import correlate_logs
 from art_otel.trajectories.calls.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_calls
+from art_otel.trajectories.calls.tool_executions import find_tool_executions
 from art_otel.trajectories.lineage.turns import build_lineage
-from art_otel.trajectories.model import Reward, Trajectory
-from art_otel.trajectories.rewards.attribution import AttributionContext, RewardKey, find_rewards, lead_judges
+from art_otel.trajectories.model import Trajectory
+from art_otel.trajectories.rewards.attribution import Attribution, attribute
+from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.effective import final_reward
+from art_otel.trajectories.rewards.external import ExternalReward
 from art_otel.trajectories.rollouts.assignment import declared_id, find_rollouts, is_named_rollout
 from art_otel.trajectories.rollouts.attributes import read_rollout_attributes
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
-_BYSTANDERS: Final[frozenset[Role]] = frozenset({"agent", "tool", "other"})
-
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans, log records and damages that may belong together, in any order.
+    """Records that belong together, in any order and any number of times.
 
-    Where not all kin fit into one group, `judges` are spans of other groups whose rewards are for this one, and `heard`
-    the rewards that reached a rollout of some group so far, which this one adds to.
+    `quarantine` is what the sources could not read of these traces. `external_rewards` are rewards from other traces,
+    and those that came back (see `rewards.external`); None where nobody delivers rewards between groups.
     """
 
     spans: Sequence[Span] = ()
     logs: Sequence[LogRecord] = ()
-    damages: Sequence[Quarantined] = ()
-    judges: Sequence[Span] = ()
-    heard: set[RewardKey] = msgspec.field(default_factory=set[RewardKey])
+    quarantine: Sequence[Quarantined] = ()
+    external_rewards: Sequence[ExternalReward] | None = None
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Trajectories in the order of their rollout ids, and where every span went."""
+    """Trajectories in the order of their rollout ids, and where every record went."""
 
     trajectories: tuple[Trajectory, ...]
-    account: Account = msgspec.field(default_factory=Account)
+    stats: AssemblyStats
 
 
-def build_trajectories(group: SpanGroup, rollout_spans: Sequence[str] = (), account: Account | None = None) -> Assembly:
-    """Assemble a group. `rollout_spans` are globs of span names that count as rollouts (`--rollout-span`).
+def build_trajectories(
+    group: SpanGroup, rollout_spans: Sequence[str] = (), stats: AssemblyStats | None = None
+) -> Assembly:
+    """Build the trajectories of a group. `rollout_spans` are globs of span names that count as rollouts.
 
-    Where everything went is added to `account`, to a new one when there is none.
+    Where every record went is added to `stats`; to new ones when there are none.
     """
-    account = Account() if account is None else account
+    stats = AssemblyStats() if stats is None else stats
     if _is_idle(group, rollout_spans):
-        count_idle(account, group.spans)
-        return Assembly(trajectories=(), account=account)
-    return Assembly(trajectories=_assemble(group, rollout_spans, account), account=account)
+        count_idle_spans(stats, group.spans)
+        return Assembly(trajectories=(), stats=stats)
+    tree = build_tree(group.spans)
+    roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
+    logs = correlate_logs(group.logs, tree, roles)
+    assignment = find_rollouts(tree, roles, rollout_spans)
+    recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans)
+    attribution = attribute(
+        AttributionContext(
+            tree=tree,
+            assignment=assignment,
+            roles=roles,
+            logs=logs.of_spans,
+            logs_without_span=logs.others,
+            recorded=recorded,
+            external=group.external_rewards,
+        )
+    )
+    losses = find_losses((*group.quarantine, *tree.cyclic))
+    trajectories = tuple(
+        _build_trajectory(rollout, recorded[rollout], attribution, losses, tree, roles)
+        for rollout in assignment.rollouts
+    )
+    count_group(stats, group.logs, group.quarantine, tree, roles, logs, assignment, attribution, trajectories)
+    return Assembly(trajectories=trajectories, stats=stats)
 
 
 def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
     """Whether nothing in the group can become a trajectory or tell of one, as in most traces of an application."""
-    if group.logs or group.damages:
+    if group.logs or group.quarantine or group.external_rewards:
         return False
-    return all(map(_is_bystander, group.spans)) and not any(
-        is_named_rollout(span, rollout_spans) for span in group.spans
-    )
+    return all(_is_bystander(span) and not is_named_rollout(span, rollout_spans) for span in group.spans)
 
 
 def _is_bystander(span: Span) -> bool:
     """Whether the span is no call, belongs to no rollout by its id, and gives no reward."""
-    return declared_id(span) is None and role_of(span) in _BYSTANDERS and not rewards_of(span)
+    return declared_id(span) is None and role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
 
 
-def _assemble(group: SpanGroup, rollout_spans: Sequence[str], account: Account) -> tuple[Trajectory, ...]:
-    tree = build_tree(group.spans)
-    roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
-    correlated = correlate_logs(group.logs, tree, roles)
-    logs = correlated.of_spans
-    count_logs(account, correlated)
-    set_aside_logs(account, group.logs, tree, group.damages)
-    assignment = find_rollouts(tree, roles, rollout_spans)
-    recorded = record_calls(assignment.rollouts, tree, roles, logs)
-    scene = AttributionContext(
-        tree=tree, assignment=assignment, roles=roles, logs=logs, recorded=recorded, heard=group.heard
-    )
-    rewards = find_rewards(scene)
-    group.heard.update(lead_judges(group.judges, scene, rewards))
-    losses = find_losses((*group.damages, *tree.cyclic, *rewards.bad))
-    trajectories = tuple(
-        _trajectory(rollout, recorded[rollout], rewards.given_to(rollout), losses, tree)
-        for rollout in assignment.rollouts
-    )
-    count_spans(account, tree, roles, assignment.of, group.damages, rewards)
-    _count_trajectories(account, trajectories, tree)
-    return trajectories
-
-
-def _trajectory(
+def _build_trajectory(
     rollout: RolloutSpans,
     recorded: RecordedCalls,
-    rewards: tuple[Reward, ...],
+    attribution: Attribution,
     losses: Losses,
     tree: SpanTree,
+    roles: Mapping[SpanKey, Role],
 ) -> Trajectory:
     about = read_rollout_attributes(rollout.root)
+    rewards = attribution.of(rollout)
     lineage = build_lineage(with_versions(recorded.calls, about.policy_version))
-    calls = lineage.calls
     lost_spans, lost_values = losses.of(rollout.spans)
     evidence = Evidence(
         root=rollout.root,
@@ -120,6 +130,7 @@ def _trajectory(
         unresolved=recorded.unresolved,
         lost_spans=lost_spans,
         lost_values=lost_values,
+        bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
     )
     first = rollout.root or min(rollout.spans, key=tree.order)
     return Trajectory(
@@ -130,7 +141,7 @@ def _trajectory(
         attempt=about.attempt,
         split=about.split,
         training_step=about.training_step,
-        policy_version=first_and_last(calls, about.policy_version),
+        policy_version=first_and_last(lineage.calls, about.policy_version),
         parent_rollout_id=rollout.parent_rollout_id,
         status=about.status,
         error=about.error,
@@ -142,31 +153,18 @@ def _trajectory(
         metrics=about.metrics,
         metadata=about.metadata,
         logs=about.logs,
-        tools=_tools(calls),
-        calls=calls,
+        tools=_tool_definitions(lineage.calls),
+        calls=lineage.calls,
         prompts=lineage.prompts,
         turns=lineage.turns,
+        tool_calls=find_tool_executions((span for span in rollout.spans if roles[span.key] == "tool"), lineage, tree),
     )
 
 
-def _tools(calls: Iterable[InferenceCall]) -> tuple[object, ...]:
+def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:
     """Every tool definition of any call, in the order of first use."""
-    seen: dict[bytes, object] = {}
+    definitions: dict[bytes, Value] = {}
     for call in calls:
         for tool in call.tools or ():
-            seen.setdefault(msgspec.json.encode(tool, order="deterministic"), tool)
-    return tuple(seen.values())
-
-
-def _count_trajectories(account: Account, trajectories: Iterable[Trajectory], tree: SpanTree) -> None:
-    for trajectory in trajectories:
-        account.trajectories += 1
-        account.complete += trajectory.complete
-        if trajectory.incomplete_reasons:
-            account.incomplete.update(trajectory.incomplete_reasons.keys())
-        completed = [call for call in trajectory.calls if not call.failed]
-        account.calls_completed += len(completed)
-        account.calls_failed += len(trajectory.calls) - len(completed)
-        for call in completed:
-            if is_without_content(call):
-                account.blind_scopes[tree.spans[call.trace_id, call.span_id].scope.name] += 1
+            definitions.setdefault(msgspec.json.encode(tool, order="deterministic"), tool)
+    return tuple(definitions.values())

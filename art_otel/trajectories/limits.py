@@ -1,27 +1,13 @@
-"""Limits: how much one rollout may hold, and the budgets that are charged for it.
+"""Limits: the one table of what a rollout may hold. What is beyond a limit is left out, counted and named.
 
-Invariant: a limit is a rollout's own, so that it is the same whatever is assembled with it.
+Invariant: a limit is a rollout's or a span's own, so that it is the same whatever is assembled with it. How large a
+rollout may be as a whole is a setting of the conversion (`--max-rollout-spans`, `--max-rollout-bytes`).
 """
 
 from typing import Final
 
-import msgspec
-
-MAX_REPEATED: Final = 64 << 20
-"""Bytes that one kind of repeated text may take in a rollout."""
-
 MAX_CONTINUED_MESSAGES: Final = 16 << 20
 """Messages of a rollout's prompts that were put together by response id: a chain of 4,000 calls has as many."""
 
-
-class Budget(msgspec.Struct, eq=False):
-    """`left` counts bytes."""
-
-    left: int
-
-    def take(self, size: int) -> bool:
-        """Whether there is budget for as many bytes, which then is taken."""
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
+MAX_REWARD_BYTES: Final = 64 << 20
+"""Bytes that the rewards of one span may be, once for each of several spans that it links to."""

@@ -18,6 +18,7 @@ from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport
 from art_otel.trajectories import EXPLANATIONS
 from art_otel.trajectories.accounting import stats as account
+from art_otel.trajectories.rewards.undeliverable import ADVICE
 from tests.docs.pages import DOCS, text_of
 
 ATTRIBUTES = text_of("docs/spec/attributes.md")
@@ -66,12 +67,16 @@ def test_the_names_that_conventions_own_are_the_codes():
 
 
 def test_the_reasons_of_damage_are_the_codes():
-    assert first_column(section(REPORT, "## QuarantineEntry")) == list(get_args(QuarantineReason))
+    assert first_column(section(REPORT, "## Quarantined")) == list(get_args(QuarantineReason))
 
 
 def test_the_reasons_for_ignoring_are_the_codes():
     reasons = {value for name, value in vars(account).items() if name.isupper()}
     assert set(first_column(section(REPORT, "## Ignored"))) == reasons
+
+
+def test_the_reasons_for_rewards_without_a_target_are_the_codes():
+    assert first_column(section(REPORT, "## Undeliverable")) == list(ADVICE)
 
 
 def test_the_reasons_for_incompleteness_are_the_codes():

@@ -126,10 +126,11 @@ def test_log_records(tmp_path):
     old = log(eventName=None, timeUnixNano=None, observedTimeUnixNano="7", body=body, **named)
     mixed = {**traces(span()), **logs(log(), old, log(eventName=""), {"timeUnixNano": "1"}, log(spanId="0" * 16))}
     records, account = read_bytes(tmp_path, lines(mixed))
-    first, second, third = logs_of(records)
+    first, second, third, spanless = logs_of(records)
     assert (first.event_name, first.time_ns, first.body) == ("e", 5, None)
     assert (second.event_name, second.time_ns, second.body) == ("by attribute", 7, {"role": "user"})
     assert third.event_name == ""
+    assert (spanless.event_name, spanless.key) == ("e", ("", ""))
     assert (account.spans, account.log_records, account.logs_without_span) == (1, 3, 2)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from art_otel.spans import LogRecord, Quarantined
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import Account, SpanGroup, build_trajectories
+from art_otel.trajectories import AssemblyStats, SpanGroup, build_trajectories
 from art_otel.trajectories.build import _assemble, _is_idle
 from tests.trajectories.groups import groups, idle_groups
 
@@ -14,8 +14,8 @@ GLOBS = st.sampled_from([(), ("GET*",), ("episode *",)])
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def the_long_way(group: SpanGroup, globs=()) -> tuple[tuple, Account]:
-    account = Account()
+def the_long_way(group: SpanGroup, globs=()) -> tuple[tuple, AssemblyStats]:
+    account = AssemblyStats()
     return _assemble(group, globs, account), account
 
 
@@ -23,7 +23,7 @@ def the_long_way(group: SpanGroup, globs=()) -> tuple[tuple, Account]:
 @given(groups(), GLOBS)
 def test_both_ways_give_the_same(group, globs):
     assembly = build_trajectories(group, globs)
-    assert (assembly.trajectories, assembly.account) == the_long_way(group, globs)
+    assert (assembly.trajectories, assembly.stats) == the_long_way(group, globs)
 
 
 @MANY
@@ -31,8 +31,8 @@ def test_both_ways_give_the_same(group, globs):
 def test_idle_groups_are_counted_as_the_long_way_counts_them(group, globs):
     assert _is_idle(group, globs)
     assembly = build_trajectories(group, globs)
-    assert (assembly.trajectories, assembly.account) == the_long_way(group, globs)
-    counted = assembly.account
+    assert (assembly.trajectories, assembly.stats) == the_long_way(group, globs)
+    counted = assembly.stats
     assert len(group.spans) == counted.duplicate + counted.ignored.total() + counted.quarantined.total()
     assert 0 not in counted.ignored.values()
 
@@ -40,7 +40,7 @@ def test_idle_groups_are_counted_as_the_long_way_counts_them(group, globs):
 @MANY
 @given(st.lists(groups(), max_size=3))
 def test_one_account_for_several_groups_is_the_sum_of_theirs(several):
-    passed, added = Account(), Account()
+    passed, added = AssemblyStats(), AssemblyStats()
     for group in several:
         assert build_trajectories(group, (), passed).account is passed
         added.add(build_trajectories(group).account)
@@ -61,7 +61,7 @@ NAMED = {"trace_id": ROOT.trace_id, "span_id": ROOT.span_id}
         (SpanGroup(spans=[ROOT, BUILDER.reward(ROOT, 1.0)]), ()),
         (SpanGroup(spans=[ROOT, BUILDER.span("embed", attributes={"gen_ai.operation.name": "embeddings"})]), ()),
         (SpanGroup(spans=[ROOT], logs=[LogRecord(**NAMED, event_name="x", time_ns=1)]), ()),
-        (SpanGroup(spans=[ROOT], damages=[Quarantined(**NAMED, reason="bad field", path="x", partial=True)]), ()),
+        (SpanGroup(spans=[ROOT], quarantine=[Quarantined(**NAMED, reason="bad field", path="x", partial=True)]), ()),
     ],
 )
 def test_whatever_tells_of_more_goes_the_long_way(group, globs):
@@ -71,6 +71,6 @@ def test_whatever_tells_of_more_goes_the_long_way(group, globs):
 def test_an_idle_group_is_told_by_the_scopes_that_made_it():
     assembly = build_trajectories(SpanGroup(spans=[ROOT, ROOT, BUILDER.span("query", parent=ROOT)]))
     assert assembly.trajectories == ()
-    assert assembly.account.ignored == {"no LLM call in its trace": 2}
-    assert assembly.account.idle_scopes == {"": 2}
-    assert assembly.account.duplicate == 1
+    assert assembly.stats.ignored == {"no LLM call in its trace": 2}
+    assert assembly.stats.spans_without_calls == {"": 2}
+    assert assembly.stats.duplicate == 1

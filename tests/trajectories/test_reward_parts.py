@@ -7,7 +7,7 @@ from art_otel.calls import Choice, Message, TokenIds
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import Reward, SpanGroup, build_trajectories, rollout_traces
 from art_otel.trajectories.rewards.attribution import with_rewards
-from art_otel.trajectories.rewards.parts import fit_part
+from art_otel.trajectories.rewards.records import fit_part
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.reward_spans import evaluation, link_to, rollout
@@ -31,7 +31,7 @@ def judged_part(*, target: str = "call", choices=(), **part):
     given = msgspec.structs.replace(given, events=(event,))
     assembly = build_trajectories(SpanGroup(spans=[root, first, call, given]))
     (trajectory,) = assembly.trajectories
-    return trajectory, assembly.account
+    return trajectory, assembly.stats
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,13 @@ def test_a_choice_and_a_range_of_its_tokens(part, expected):
     assert (reward.value, reward.step, reward.target) == (0.5, 0, trajectory.calls[0].span_id)
     assert (trajectory.reward, trajectory.complete) == (None, True)
     (trace,) = rollout_traces(trajectory)
-    known = {"choice": expected[0], "token_start": expected[1], "token_end": expected[2]}
-    assert trace.reward_data["rewards"] == [
-        {"name": "reward", "value": 0.5, "step": 0} | {key: value for key, value in known.items() if value is not None}
-    ]
+    keys = {
+        (1, None, None): "choice 1/reward",
+        (None, 0, 3): "choice 0 tokens 0-3/reward",
+        (0, 1, 2): "choice 0 tokens 1-2/reward",
+        (1, 0, 1): "choice 1 tokens 0-1/reward",
+    }
+    assert trace.reward_data == {keys[expected]: 0.5}
 
 
 def test_a_choice_is_named_by_its_index_and_kept_by_its_place():
@@ -84,7 +87,7 @@ def test_a_choice_is_named_by_its_index_and_kept_by_its_place():
 def test_a_part_that_there_is_not_is_quarantined_and_rewards_nothing_else(part, said):
     trajectory, account = judged_part(**part)
     assert (trajectory.rewards, trajectory.reward) == ((), None)
-    assert trajectory.incomplete_reasons == {"value quarantined": 1}
+    assert trajectory.incomplete_reasons == {"bad reward": 1}
     (damage,) = account.damages
     assert (damage.reason, account.quarantined) == ("bad reward", {"bad reward": 1})
     assert said in damage.detail
@@ -113,7 +116,7 @@ def test_where_the_completion_is_unknown_any_part_of_it_is_kept(tmp_path):
     assert report.spans.quarantined == {}
 
 
-def test_corrections_of_several_parts_are_all_kept_in_the_order_of_time(tmp_path):
+def test_corrections_of_several_parts_are_all_kept_in_the_order_of_time_and_of_events(tmp_path):
     call = chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "r1"})
     given = [(3, 0.1, 30), (1, 0.2, 10), (2, 0.3, 20)]
     late = [
@@ -131,7 +134,7 @@ def test_corrections_of_several_parts_are_all_kept_in_the_order_of_time(tmp_path
     for order in (late, late[::-1]):
         (trajectory,), _ = convert_spans(tmp_path, rollout(), call, *order)
         assert [(reward.value, reward.choice) for reward in trajectory.rewards] == [
-            (value, choice) for value in (0.2, 0.3, 0.1) for choice in (None, 0)
+            (value, choice) for value in (0.2, 0.3, 0.1) for choice in (0, None)
         ]
 
 

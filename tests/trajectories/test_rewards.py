@@ -5,8 +5,6 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from art_otel.batches import discounted, step_wise
-from art_otel.batches.credit import shared_steps
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, TraceGroups, build_trajectories
 from tests.conversions import convert_files, convert_spans
@@ -144,15 +142,24 @@ def test_other_peoples_rewards_are_read(tmp_path):
     assert trajectory.reward == 0.75
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "NaN", "good", [1.0]])
-def test_what_is_no_number_is_quarantined_and_never_a_reward(tmp_path, value):
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (float("nan"), "value quarantined"),
+        (float("inf"), "value quarantined"),
+        ("NaN", "bad reward"),
+        ("good", "bad reward"),
+        ([1.0], "bad reward"),
+    ],
+)
+def test_what_is_no_number_is_quarantined_and_never_a_reward(tmp_path, value, reason):
     (trajectory,), report = convert_spans(
         tmp_path, rollout(attributes={"art.reward": value}), chat_span(2, 1, ["a"], "b")
     )
     assert trajectory.reward is None
     assert trajectory.rewards == ()
     assert sum(report.spans.quarantined.values()) == 1
-    assert trajectory.incomplete_reasons == {"value quarantined": 1}
+    assert trajectory.incomplete_reasons == {reason: 1}
     assert "art.reward" in report.quarantine[0].path or "reward" in report.quarantine[0].path
 
 
@@ -163,12 +170,13 @@ def test_a_reward_delivered_three_times_is_one(tmp_path):
     assert report.spans.duplicate == 6
 
 
-def test_a_reward_for_nothing_known_is_ignored_and_counted(tmp_path):
+def test_a_reward_for_nothing_known_is_undeliverable_and_counted(tmp_path):
     late = make_span(9, trace=5, name="reward late", links=link_to(1, trace=77), attributes={"art.reward": 3.0})
     trajectories, report = convert_spans(tmp_path, late)
     assert trajectories == []
-    assert report.spans.ignored == {"reward without its rollout": 1}
-    assert any("1 reward for spans" in hint for hint in report.hints)
+    assert report.spans.used == 1
+    assert report.rewards.undeliverable == {"linked span not in the sources": 1}
+    assert any("1 reward undeliverable, linked span not in the sources: convert" in hint for hint in report.hints)
 
 
 def test_a_response_id_reaches_over_traces_and_files(tmp_path):
@@ -188,7 +196,7 @@ def test_a_response_id_that_several_traces_have_leads_nowhere(tmp_path):
     grade = make_span(9, trace=50, name="grade", events=[evaluation("ok", 1.0, **{"gen_ai.response.id": "resp1"})])
     trajectories, report = convert_spans(tmp_path, *calls, grade)
     assert [trajectory.rewards for trajectory in trajectories] == [(), ()]
-    assert report.spans.ignored == {"reward without its rollout": 1}
+    assert report.rewards.undeliverable == {"response of several calls": 1}
 
 
 def test_a_linked_reward_need_not_be_named_one(tmp_path):
@@ -240,7 +248,7 @@ def test_rewards_and_ids_in_a_trace_of_thirty_thousand_levels():
     (trajectory,) = assembly.trajectories
     assert len(trajectory.rewards) == 30_000
     assert {(reward.step, reward.target) for reward in trajectory.rewards} == {(None, None)}
-    assert assembly.account.used == 31_001
+    assert assembly.stats.used == 31_001
 
 
 def test_a_step_of_another_rollout_is_not_that_of_a_span_moved_out_by_its_id(tmp_path):
@@ -288,17 +296,18 @@ def test_a_rollout_named_by_its_span_is_rewarded_by_its_trace_s(tmp_path):
     ]
 
 
-def test_the_id_of_a_trace_that_is_not_there_unites_no_others():
+def test_rewards_link_no_traces():
     trace_groups = TraceGroups()
-    builders = [SpanBuilder(trace=trace) for trace in (1, 2)]
-    for builder in builders:
-        trace_groups.see(
-            builder.span("reward x", attributes={"art.rollout.id": f"{9:032x}-{7:016x}", "art.reward": 1.0})
-        )
-    trace_groups.see(SpanBuilder(trace=3).span("reward x", attributes={"art.rollout.id": "task-1", "art.reward": 1.0}))
-    trace_groups.see(SpanBuilder(trace=4).span("reward x", attributes={"art.rollout.id": "task-2", "art.reward": 1.0}))
-    heads = {trace: trace_groups.head(f"{trace:032x}") for trace in (1, 2, 3, 4, 9)}
-    assert heads == {1: heads[1], 2: heads[1], 9: heads[1], 3: f"{3:032x}", 4: f"{4:032x}"}
+    for trace, rollout_id in ((2, "task"), (1, "task"), (4, "other")):
+        trace_groups.add(SpanBuilder(trace=trace).rollout(rollout_id))
+    judge = SpanBuilder(trace=3)
+    trace_groups.add(judge.span("reward x", attributes={"art.rollout.id": "task", "art.reward": 1.0}))
+    trace_groups.add(judge.reward(SpanBuilder(trace=4).rollout("other"), 1.0))
+    heads = [trace_groups.representative(f"{trace:032x}") for trace in (1, 2, 3, 4)]
+    assert heads == [f"{trace:032x}" for trace in (1, 1, 3, 4)]
+    assert trace_groups.linked() == [f"{2:032x}"]
+    ids = ("task", f"{9:032x}-{7:016x}", "nobody's")
+    assert [trace_groups.trace_of(rollout_id) for rollout_id in ids] == [f"{2:032x}", f"{9:032x}", None]
 
 
 def test_a_reward_names_the_attempt_that_it_judges(tmp_path):
@@ -308,12 +317,13 @@ def test_a_reward_names_the_attempt_that_it_judges(tmp_path):
 
     late = [attempt(each, "reward x", 20 + each, **{"art.reward": each / 4}) for each in (3, 1, 2)]
     late.append(attempt(7, "reward x", 40, **{"art.reward": 7.0}))
-    found, _ = convert_spans(tmp_path, *map(attempt, (1, 2, 3)), *late)
+    found, report = convert_spans(tmp_path, *map(attempt, (1, 2, 3)), *late)
     assert [(one.attempt, [reward.value for reward in one.rewards]) for one in found] == [
         (1, [0.25]),
         (2, [0.5]),
-        (3, [0.75, 7.0]),
+        (3, [0.75]),
     ]
+    assert report.rewards.undeliverable == {"rollout not in the sources": 1}
 
 
 def named(response_id, value=-5.0, **more):
@@ -325,8 +335,9 @@ def test_a_reward_of_a_response_that_its_rollout_does_not_have_is_no_reward_of_t
     spans = [rollout(attributes={"art.reward": 0.9}), chat_span(2, 1, ["a"], "b"), named("typo")]
     (trajectory,), report = convert_spans(tmp_path, *spans)
     assert (trajectory.reward, len(trajectory.rewards)) == (0.9, 1)
-    assert trajectory.incomplete_reasons == {"value quarantined": 1}
+    assert trajectory.incomplete_reasons == {"bad reward": 1}
     assert report.spans.quarantined == {"bad reward": 1}
+    assert (report.rewards.given, report.rewards.undeliverable) == (2, {"response not in the sources": 1})
     assert "names response 'typo', which 0 calls have" in report.quarantine[0].detail
 
 
@@ -351,7 +362,7 @@ def test_a_judge_that_is_a_rollout_itself_does_not_keep_what_it_gives_to_others(
     given = make_span(30, 1, name="reward reward", links=link_to(1, trace=7), attributes={"art.reward": 1.0})
     (trajectory,), report = convert_spans(tmp_path, *judge, given)
     assert (trajectory.reward, trajectory.complete) == (None, True)
-    assert report.spans.ignored == {"reward without its rollout": 1}
+    assert report.rewards.undeliverable == {"linked span not in the sources": 1}
 
 
 def test_a_step_that_is_named_by_its_index_has_no_target(tmp_path):
@@ -364,18 +375,6 @@ def test_a_step_that_is_named_by_its_index_has_no_target(tmp_path):
         0.5: (0, f"{2:016x}"),
         1.0: (0, None),
     }
-    assert not shared_steps(trajectory)
-
-
-def test_two_steps_of_one_index_are_found_by_their_rewards(tmp_path):
-    agents = [
-        make_span(at, 1, name="step 0", attributes={"art.step.index": 0, "art.reward": value})
-        for at, value in ((2, 1.0), (3, -1.0))
-    ]
-    spans = [rollout(), *agents, chat_span(4, 2, ["a"], "b"), chat_span(5, 3, ["c"], "d")]
-    (trajectory,), _ = convert_spans(tmp_path, *spans)
-    assert step_wise().rewards(trajectory) == (None, None)
-    assert shared_steps(trajectory) == {0}
 
 
 def test_a_reward_of_a_tool_in_a_step_says_so(tmp_path):
@@ -385,5 +384,3 @@ def test_a_reward_of_a_tool_in_a_step_says_so(tmp_path):
     (trajectory,), _ = convert_spans(tmp_path, *spans)
     kinds = {reward.value: (reward.step, reward.target[-1], reward.target_kind) for reward in trajectory.rewards}
     assert kinds == {0.1: (0, "4", "tool"), 1.0: (0, "2", None)}
-    assert step_wise().rewards(trajectory) == (1.0,)
-    assert discounted(1.0).rewards(trajectory) == (1.0,)

@@ -8,13 +8,14 @@ from art_otel import rollout_traces
 from art_otel.calls import Message, TokenIds
 from art_otel.conventions.bodies.tokens import encode_ids
 from art_otel.trajectories import Trajectory
-from tests.batches.rollouts import call
 from tests.conversions import RECORDINGS, convert_files, convert_spans
 from tests.dumps import attribute, chat_span, make_span
+from tests.trajectories.calls import asked
 
 
-def evaluation(name: str, value: float):
-    known = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value}
+def evaluation(name: str, value: float | None = None):
+    score = {"gen_ai.evaluation.score.label": "yes"} if value is None else {"gen_ai.evaluation.score.value": value}
+    known = {"gen_ai.evaluation.name": name, **score}
     attributes = [{"key": key, "value": attribute(value)} for key, value in known.items()]
     return {"timeUnixNano": "5", "name": "gen_ai.evaluation.result", "attributes": attributes}
 
@@ -33,13 +34,34 @@ def test_a_trace_has_the_prompt_the_response_and_raw_rewards(tmp_path):
     assert first.policy_response["choices"] == [
         {"index": 0, "message": {"role": "assistant", "content": "b"}, "finish_reason": "stop"}
     ]
-    assert first.reward_data == {
-        "rewards": [{"name": "progress", "value": 0.1, "step": 0}, {"name": "style", "value": 1 / 3, "step": 0}]
-    }
+    assert first.reward_data == {"style": 1 / 3, "step/progress": 0.1, "rollout/reward": 1.0}
     assert (first.env_state, first.extra) == ({"left": 3}, {"note": "n"})
     assert [message["content"] for message in second.prompt["messages"]] == ["a", "b", "c"]
-    assert (second.reward_data, second.env_state, second.extra) == (None, None, None)
+    assert (second.reward_data, second.env_state, second.extra) == ({"rollout/reward": 1.0}, None, None)
     assert json.loads(json.dumps(first.policy_response)) == first.policy_response
+
+
+def test_a_call_has_the_rewards_of_its_step_but_not_those_of_other_calls_agents_and_tools_in_it(tmp_path):
+    scored = {"openinference.span.kind": "TOOL", "art.reward": 0.5}
+    spans = [
+        make_span(1, name="rollout x", attributes={"art.rollout.id": "r"}),
+        make_span(2, 1, attributes={"art.step.index": 0}, events=[evaluation("progress", 0.1)]),
+        chat_span(3, 2, ["a"], "b", events=[evaluation("style", 0.2), evaluation("style", 0.3)]),
+        chat_span(4, 2, ["a", "b", "c"], "d", events=[evaluation("style", 0.4), evaluation("good")]),
+        make_span(5, 2, name="tool", attributes=scored),
+    ]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    assert [trace.reward_data for trace in rollout_traces(trajectory)] == [
+        {"style": 0.3, "step/progress": 0.1},
+        {"style": 0.4, "step/progress": 0.1},
+    ]
+
+
+def test_nobody_knows_in_which_of_two_steps_of_one_index_a_call_was(tmp_path):
+    steps = [make_span(at, 1, attributes={"art.step.index": 0, "art.reward": at / 4}) for at in (2, 3)]
+    spans = [make_span(1, name="rollout x"), *steps, chat_span(4, 2, ["a"], "b"), chat_span(5, 3, ["c"], "d")]
+    (trajectory,), _ = convert_spans(tmp_path, *spans)
+    assert [trace.reward_data for trace in rollout_traces(trajectory)] == [None, None]
 
 
 def test_token_ids_tools_and_tool_calls_are_in_the_trace(tmp_path):
@@ -76,8 +98,8 @@ def test_a_prompt_of_tokens_alone_is_in_the_trace(tmp_path):
 
 @pytest.mark.parametrize("text", ['[{"type": "image", "url": "u"}]', "no JSON"])
 def test_content_that_is_more_than_text_is_in_the_trace(text):
-    asked, said = Message(role="user", content="see", parts=text), Message(role="assistant", content="yes")
-    trajectory = Trajectory(rollout_id="r", trace_id="a", calls=(call(0, (asked,), said),))
+    question = Message(role="user", content="see", parts=text)
+    trajectory = Trajectory(rollout_id="r", trace_id="a", calls=(asked(1, [question], None, [], error_type="E"),))
     (trace,) = rollout_traces(trajectory)
     parts = json.loads(text) if text.startswith("[") else text
     assert trace.prompt["messages"] == [{"role": "user", "content": "see", "parts": parts}]

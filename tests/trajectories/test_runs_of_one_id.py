@@ -60,23 +60,21 @@ def test_a_reward_goes_to_the_run_of_the_trace_that_it_names(judged):
     assert report.spans.used == report.spans.read
 
 
-def test_a_reward_that_names_none_of_several_runs_is_bad(tmp_path):
+def test_a_reward_that_names_none_of_several_runs_is_undeliverable(tmp_path):
     found, report = convert_spans(tmp_path, *run(1), *run(2, 2_000), judge(3))
     assert rewards(found) == {1: [], 2: []}
     assert all(one.complete for one in found)
-    assert report.spans.quarantined == {"bad reward": 1}
-    (damage,) = report.quarantine
-    assert damage.detail == (
-        "names rollout 'r', of which there are several runs, and not which: give target=trajectory, or"
-        " art.rollout.trace_id or art.rollout.attempt"
-    )
+    assert report.rewards.undeliverable == {"several runs of the rollout id": 1}
+    (hint,) = report.hints
+    assert hint.startswith("1 reward undeliverable, several runs of the rollout id: give target=trajectory, or art.")
 
 
 @pytest.mark.parametrize("numbers", [(1, 2), (None, 1)])
-def test_it_is_bad_for_numbered_attempts_too(tmp_path, numbers):
+def test_it_is_undeliverable_for_numbered_attempts_too(tmp_path, numbers):
     told = [{} if number is None else {"art.rollout.attempt": number} for number in numbers]
     found, report = convert_spans(tmp_path, *run(1, **told[0]), *run(2, 2_000, **told[1]), judge(3))
-    assert (rewards(found), report.spans.quarantined) == ({1: [], 2: []}, {"bad reward": 1})
+    assert rewards(found) == {1: [], 2: []}
+    assert report.rewards.undeliverable == {"several runs of the rollout id": 1}
 
 
 def test_a_reward_given_while_one_of_several_runs_ran_is_of_that_one(tmp_path):
@@ -90,9 +88,9 @@ def test_a_reward_of_a_run_that_is_not_in_the_sources_is_of_no_other(tmp_path):
     for others in ([*run(1)], runs):
         found, report = convert_spans(tmp_path, *others, judge(3, **named(3)))
         assert set(map(tuple, rewards(found).values())) == {()}
-        assert report.spans.ignored == {"reward without its rollout": 1}
+        assert report.rewards.undeliverable == {"rollout not in the sources": 1}
     found, report = convert_spans(tmp_path, *runs, *run(3), judge(3, **named(3)))
-    assert (rewards(found), report.spans.ignored) == ({1: [], 2: [], 3: [3.0]}, {})
+    assert (rewards(found), report.rewards.undeliverable) == ({1: [], 2: [], 3: [3.0]}, {})
 
 
 def test_a_run_whose_own_span_is_lost_has_its_reward(tmp_path):
@@ -140,7 +138,8 @@ def test_runs_with_the_same_attempt_are_not_told_apart_by_it(tmp_path):
     attempt = {"art.rollout.attempt": 1}
     runs = [*run(1, **attempt), *run(2, **attempt), *run(3, 5_000, **{"art.rollout.attempt": 2})]
     found, report = convert_spans(tmp_path, *runs, judge(3, **attempt), judge(4, 91, **attempt, **named(2)))
-    assert (rewards(found), report.spans.quarantined) == ({1: [], 2: [4.0], 3: []}, {"bad reward": 1})
+    assert rewards(found) == {1: [], 2: [4.0], 3: []}
+    assert report.rewards.undeliverable == {"several runs of the rollout id": 1}
 
 
 def test_a_reward_that_leads_to_its_call_needs_no_run(tmp_path):
@@ -149,4 +148,5 @@ def test_a_reward_that_leads_to_its_call_needs_no_run(tmp_path):
     given = [judge(3, 90, links=link_to(2, 2)), by_response, judge(5, 92, links=link_to(77, 2))]
     found, report = convert_spans(tmp_path, *run(1), *run(2), *given)
     assert rewards(found) == {1: [4.0], 2: [3.0]}
-    assert (report.spans.ignored, report.spans.quarantined) == ({"reward without its rollout": 1}, {})
+    assert report.rewards.undeliverable == {"linked span not in the sources": 1}
+    assert (report.spans.ignored, report.spans.quarantined) == ({}, {})

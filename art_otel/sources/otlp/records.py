@@ -136,18 +136,28 @@ class Records(ABC):
         return (span, *partial_damages(losses, batch.place, "span", span.key)) if losses else (span,)
 
     def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
-        """One log record; nothing (and a count in the account) when it belongs to no span."""
+        """One log record. One that belongs to no span is in the account, and given only if it may be an event."""
         losses = Losses()
         try:
             trace_id = self._id(message.trace_id, _TRACE_DIGITS, "traceId")
             span_id = self._id(message.span_id, _SPAN_DIGITS, "spanId")
             if trace_id is None or span_id is None:
                 self.reading.account.logs_without_span += 1
-                return ()
+                return self._event_without_span(message)
             record = self._log_record(message, trace_id, span_id, losses)
         except Refused as problem:
             return (problem.damage(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
         return (record, *partial_damages(losses, batch.place, "log", record.key)) if losses else (record,)
+
+    def _event_without_span(self, message: otlp.LogRecord) -> tuple[LogRecord, ...]:
+        """The record without ids: an event may name what it is about in another way, as evaluations name responses."""
+        if not message.event_name and not message.attributes:
+            return ()
+        try:
+            record = self._log_record(message, "", "", Losses())
+        except Refused:
+            return ()
+        return (record,) if record.event_name else ()
 
     def known_ids(self, trace_id: object, span_id: object) -> Ids:
         """The ids that a record has, each None where it is absent or bad."""

@@ -28,7 +28,7 @@ def assemble(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> "Trajector
     records = list(read_lines_of(_texts(rollout_id, lines), reading))
     group = SpanGroup(
         spans=[record for record in records if isinstance(record, Span)],
-        damages=[record for record in records if isinstance(record, Quarantined)],
+        quarantine=[record for record in records if isinstance(record, Quarantined)],
     )
     trajectories = build_trajectories(group).trajectories
     return next((trajectory for trajectory in trajectories if trajectory.rollout_id == rollout_id), None)

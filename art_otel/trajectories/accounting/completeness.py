@@ -32,6 +32,7 @@ UNKNOWN_HISTORY: Final = "unknown history"
 SPANS_MISSING: Final = "spans missing"
 SPAN_QUARANTINED: Final = "span quarantined"
 VALUE_QUARANTINED: Final = "value quarantined"
+BAD_REWARD: Final = "bad reward"
 
 EXPLANATIONS: Final[Mapping[str, str]] = {
     MISSING_ROOT: "the rollout's own span is not in the sources",
@@ -49,6 +50,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
     SPAN_QUARANTINED: "quarantined spans of its traces",
     VALUE_QUARANTINED: "quarantined values in its spans",
+    BAD_REWARD: "rewards in it that are no number, or judge what it does not have",
 }
 """What each reason counts, in words for people."""
 
@@ -62,7 +64,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one rollout: its own span, its spans and its lineage.
 
     `call_of` leads from each inference span to the span id of its call, `unresolved` counts calls that continue a
-    response nobody recorded, `lost_spans` and `lost_values` what quarantine took.
+    response nobody recorded, `lost_spans`, `lost_values` and `bad_rewards` what
+    quarantine took.
     """
 
     root: Span | None
@@ -72,6 +75,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     unresolved: int
     lost_spans: int
     lost_values: int
+    bad_rewards: int
 
 
 def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
@@ -92,6 +96,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         SPANS_MISSING: missing_spans(root, spans),
         SPAN_QUARANTINED: evidence.lost_spans,
         VALUE_QUARANTINED: evidence.lost_values,
+        BAD_REWARD: evidence.bad_rewards,
     }
     return {reason: counts[reason] for reason in EXPLANATIONS if counts[reason]}
 

@@ -1,41 +1,22 @@
-"""Account: where every span and log record of a group went.
+"""AssemblyStats: where every span, log record, reward and call of the assembled groups went.
 
-Invariant: each delivered span is counted once, as used, ignored (by reason), duplicate or quarantined; law 6 is the sum
-of these counts. A span of which only a value was set aside is counted as quarantined although the rest of it serves. So
-are log records, in counts of their own.
+Invariant: stats of groups add up, in whatever order. The sums of law 6 are those of these counts: spans are used,
+ignored (by reason), duplicate or quarantined (by reason), and rewards are delivered or undeliverable (by reason).
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Final
 
-import msgspec
-
-from art_otel.conventions import Role
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, list_in_order
-from art_otel.spans.deduplicate import deduplicate
-from art_otel.spans.quarantine import Kind
-from art_otel.spans.tree import take_out_cycles
-from art_otel.trajectories.calls.log_correlation import CorrelatedLogs
-from art_otel.trajectories.rewards.attribution import FoundRewards
-from art_otel.trajectories.rollouts.index import RolloutSpans
-
-EMBEDDINGS: Final = "embeddings"
-RETRIEVAL: Final = "response retrieval"
-NO_TARGET: Final = "reward without its rollout"
-NO_CALL: Final = "no LLM call in its trace"
-OUTSIDE: Final = "outside every rollout"
-STARTED: Final = "start of a span that ended"
+from art_otel.spans import Quarantined, list_in_order
 
 
 @dataclass(kw_only=True, slots=True)
-class Account:
-    """Counts of spans, log records, calls and trajectories.
+class AssemblyStats:
+    """Counts of spans, log records, rewards, calls and trajectories.
 
-    `damages` lists what assembly itself set aside. `blind_scopes` counts calls without any message by instrumentation
-    scope, `idle_scopes` the spans of traces without an LLM call, `outside_roots` root spans of traces with LLM calls
-    that are no rollout, by name.
+    `quarantine` lists what assembly itself quarantined. By instrumentation scope, `calls_without_content` counts calls
+    without any message, `spans_without_calls` the spans of traces without an LLM call. `outside_roots` counts the root
+    spans of traces with LLM calls that are no rollout, by name.
     """
 
     used: int = 0
@@ -43,152 +24,34 @@ class Account:
     ignored: Counter[str] = field(default_factory=Counter[str])
     quarantined: Counter[str] = field(default_factory=Counter[str])
     quarantined_logs: Counter[str] = field(default_factory=Counter[str])
-    damages: list[Quarantined] = field(default_factory=list[Quarantined])
+    quarantine: list[Quarantined] = field(default_factory=list[Quarantined])
     logs_joined: int = 0
     logs_duplicate: int = 0
     logs_without_span: int = 0
+    rewards_delivered: int = 0
+    rewards_undeliverable: Counter[str] = field(default_factory=Counter[str])
     calls_completed: int = 0
     calls_failed: int = 0
-    blind_scopes: Counter[str] = field(default_factory=Counter[str])
-    idle_scopes: Counter[str] = field(default_factory=Counter[str])
+    calls_without_content: Counter[str] = field(default_factory=Counter[str])
+    spans_without_calls: Counter[str] = field(default_factory=Counter[str])
     outside_roots: Counter[str] = field(default_factory=Counter[str])
     trajectories: int = 0
     complete: int = 0
     incomplete: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, other: "Account") -> None:
+    def add(self, other: "AssemblyStats") -> None:
         """Add another group's counts to these."""
         for count in fields(self):
-            if count.name == "damages":
+            if count.name == "quarantine":
                 continue
             total = getattr(self, count.name)
             total += getattr(other, count.name)
             setattr(self, count.name, total)
-        list_in_order(self.damages, other.damages)
+        list_in_order(self.quarantine, other.quarantine)
 
-    def set_aside(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
-        """Count a trace that is beyond a limit; all its records are quarantined, those of its kin on their own."""
-        damage = Quarantined(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
-        self.quarantined[damage.reason] += spans
-        self.quarantined_logs[damage.reason] += logs
-        list_in_order(self.damages, (damage,))
-
-
-def count_spans(
-    account: Account,
-    tree: SpanTree,
-    roles: Mapping[SpanKey, Role],
-    placed: Mapping[SpanKey, RolloutSpans | None],
-    damages: Iterable[Quarantined],
-    rewards: FoundRewards,
-) -> None:
-    """Count every delivery once.
-
-    `damages` came from the source: a span it kept without a value is quarantined as often as it came damaged.
-    """
-    damaged = _partly_damaged(damages, "span")
-    bad = {(damage.trace_id, damage.span_id): damage for damage in (*rewards.bad, *tree.cyclic)}
-    traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
-    for key, deliveries in tree.deliveries.items():
-        if key in damaged:
-            reasons = damaged[key]
-            set_aside = min(deliveries, len(reasons))
-            account.quarantined[min(reasons)] += set_aside
-            deliveries -= set_aside  # noqa: PLW2901 # what is left of them
-            if not deliveries:
-                continue
-        if deliveries > 1:
-            _count_repeated(account, deliveries - 1, tree.start_only.get(key, 0))
-        if key in bad:
-            account.quarantined[bad[key].reason] += 1
-            continue
-        reason = _ignored_because(key, roles[key], placed[key], traces_with_calls, rewards)
-        if reason is None:
-            account.used += 1
-        else:
-            _count_ignored(account, tree.spans[key], reason)
-    list_in_order(account.damages, (*tree.cyclic, *rewards.bad))
-
-
-def count_logs(account: Account, logs: CorrelatedLogs) -> None:
-    """Count where the log records of a group went."""
-    account.logs_joined += logs.joined
-    account.logs_duplicate += logs.duplicate
-    account.logs_without_span += logs.without_span
-
-
-def set_aside_logs(account: Account, logs: Iterable[LogRecord], tree: SpanTree, damages: Iterable[Quarantined]) -> None:
-    """Count log records that lost a value as quarantined, not as what `count_logs` counted them.
-
-    A damage names the span of its record only: of a span's records as many are set aside as there are damages.
-    """
-    damaged = _partly_damaged(damages, "log")
-    delivered: dict[SpanKey, list[bytes]] = {}
-    for log in logs if damaged else ():
-        if log.key in damaged:
-            delivered.setdefault(log.key, []).append(msgspec.msgpack.encode(log, order="deterministic"))
-    for key, encoded in delivered.items():
-        set_aside = min(len(encoded), len(damaged[key]))
-        repeated = min(len(encoded) - len(set(encoded)), set_aside)
-        account.quarantined_logs[min(damaged[key])] += set_aside
-        account.logs_duplicate -= repeated
-        if key in tree.spans:
-            account.logs_joined -= set_aside - repeated
-        else:
-            account.logs_without_span -= set_aside - repeated
-
-
-def _partly_damaged(damages: Iterable[Quarantined], kind: Kind) -> dict[tuple[str | None, str | None], list[str]]:
-    """The reasons why values of kept records of a kind were set aside, by the records' spans."""
-    damaged: dict[tuple[str | None, str | None], list[str]] = {}
-    for damage in damages:
-        if damage.partial and damage.kind == kind:
-            damaged.setdefault((damage.trace_id, damage.span_id), []).append(damage.reason)
-    return damaged
-
-
-def _count_ignored(account: Account, span: Span, reason: str) -> None:
-    account.ignored[reason] += 1
-    if reason == NO_CALL:
-        account.idle_scopes[span.scope.name] += 1
-    if reason == OUTSIDE and span.parent_span_id is None:
-        account.outside_roots[span.name] += 1
-
-
-def count_idle(account: Account, spans: Sequence[Span]) -> None:
-    """Count spans of which none can become part of a trajectory, each delivery once: as `count_spans` does, at once.
-
-    They are spans of whole traces that hold no call, no rollout and no reward, so that no tree has to be grown.
-    """
-    unique = deduplicate(spans)
-    _count_repeated(account, len(spans) - len(unique.deliveries), sum(unique.start_only.values()))
-    cyclic = take_out_cycles(unique.spans)
-    if unique.spans:
-        account.ignored[NO_CALL] += len(unique.spans)
-    for span in unique.spans.values():
-        account.idle_scopes[span.scope.name] += 1
-    for damage in cyclic:
-        account.quarantined[damage.reason] += 1
-    list_in_order(account.damages, cyclic)
-
-
-def _count_repeated(account: Account, repeated: int, begun: int) -> None:
-    """Deliveries besides the one that serves: records of starts as far as there were, else duplicates."""
-    started = min(repeated, begun)
-    if started:
-        account.ignored[STARTED] += started
-    account.duplicate += repeated - started
-
-
-def _ignored_because(
-    key: SpanKey, role: Role, rollout: RolloutSpans | None, traces_with_calls: Collection[str], rewards: FoundRewards
-) -> str | None:
-    if role == "embeddings":
-        return EMBEDDINGS
-    if role == "retrieval":
-        return RETRIEVAL
-    if key in rewards.unheard and key not in rewards.heard:
-        return NO_TARGET
-    if rollout is not None or key in rewards.heard:
-        return None
-    return OUTSIDE if key[0] in traces_with_calls else NO_CALL
+    def quarantine_trace(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
+        """Count a trace that is beyond a limit; all its records are quarantined."""
+        entry = Quarantined(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
+        self.quarantined[entry.reason] += spans
+        self.quarantined_logs[entry.reason] += logs
+        list_in_order(self.quarantine, (entry,))

@@ -5,7 +5,7 @@ call below that span that was running: OpenLLMetry writes the completion of a st
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,12 +15,16 @@ from art_otel.spans.clock_skew import IntervalIndex
 
 
 class CorrelatedLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """The log records of each span, and how many reached one, came again, or name a span that is not here."""
+    """The log records of each span, and the `others`, whose span is not here. `duplicate` counts equal ones."""
 
     of_spans: Mapping[SpanKey, list[LogRecord]] = {}
-    joined: int = 0
+    others: Sequence[LogRecord] = ()
     duplicate: int = 0
-    without_span: int = 0
+
+    @property
+    def joined(self) -> int:
+        """How many records reached a span."""
+        return sum(map(len, self.of_spans.values()))
 
 
 def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> CorrelatedLogs:
@@ -34,20 +38,19 @@ def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[Spa
     if not unique:
         return CorrelatedLogs()
     of_spans: dict[SpanKey, list[LogRecord]] = defaultdict(list)
+    others: list[LogRecord] = []
     calls_below: dict[SpanKey, IntervalIndex[SpanKey]] = {}
     for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):
         key = log.key
         if key not in tree.spans:
+            others.append(log)
             continue
         if roles[key] != "inference" and tells_completion(log):
             if key not in calls_below:
                 calls_below[key] = _calls_below(key, tree, roles)
             key = calls_below[key].only_at(log.time_ns) or key
         of_spans[key].append(log)
-    joined = sum(map(len, of_spans.values()))
-    return CorrelatedLogs(
-        of_spans=dict(of_spans), joined=joined, duplicate=duplicate, without_span=len(unique) - joined
-    )
+    return CorrelatedLogs(of_spans=dict(of_spans), others=others, duplicate=duplicate)
 
 
 def _calls_below(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> IntervalIndex[SpanKey]:

@@ -27,12 +27,12 @@ _MARKS: Final = frozenset({attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, at
 class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """The rollouts of a tree, and for each span the one it belongs to (None: none).
 
-    Of the spans that carry a rollout's id only a reward may be in none: it is of one of several runs and does not tell
-    which, or of one that is not in the tree.
+    `by_id` finds the runs of a rollout id.
     """
 
     rollouts: tuple[RolloutSpans, ...]
     of: Mapping[SpanKey, RolloutSpans | None]
+    by_id: Mapping[str, RolloutIndex]
 
 
 def find_rollouts(
@@ -45,21 +45,16 @@ def find_rollouts(
     if finder.guessed:
         finder.settle_guesses()
     finder.place_all()
-    finder.place_linked()
-    found = (rollout for rollout in finder.rollouts if rollout.spans)
-    return RolloutAssignment(rollouts=tuple(sorted(found, key=lambda rollout: rollout.order)), of=finder.placed)
+    rollouts = sorted((rollout for rollout in finder.rollouts if rollout.spans), key=lambda rollout: rollout.order)
+    by_id = finder.by_id
+    resolved = {guess: by_id[rollout_id] for guess, rollout_id in finder.meant.items() if rollout_id in by_id}
+    return RolloutAssignment(rollouts=tuple(rollouts), of=finder.placed, by_id=by_id | resolved)
 
 
 def declared_id(span: Span) -> str | None:
-    """The rollout id that a span carries."""
+    """The rollout id by which a span says where it belongs; a reward span says with it whom its rewards are for."""
     value = span.attributes.get(attributes.ROLLOUT_ID)
-    return None if value is None or value == "" else str(value)
-
-
-def named_trace(span: Span) -> str | None:
-    """The trace of the rollout that a reward is for, as its span names it."""
-    value = span.attributes.get(attributes.ROLLOUT_TRACE_ID)
-    return None if value is None or value == "" else str(value)
+    return None if value is None or value == "" or is_reward_span(span) else str(value)
 
 
 def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
@@ -67,14 +62,14 @@ def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
     return any(fnmatchcase(span.name, glob) for glob in rollout_spans)
 
 
-def is_marked_root(span: Span) -> bool:
-    """Whether the span is a rollout's own, whatever stands around it. Its rewards judge that rollout."""
-    return span.parent_span_id is None and declared_id(span) is not None and _is_marked(span)
-
-
 def is_reward_span(span: Span) -> bool:
     """Whether the span was made to give a reward to what it links to."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)
+
+
+def is_marked(span: Span) -> bool:
+    """Whether a span that carries a rollout id is the rollout's own, whatever stands around it."""
+    return f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX) or not _MARKS.isdisjoint(span.attributes)
 
 
 class _Finder:
@@ -124,7 +119,7 @@ class _Finder:
                 tops.setdefault(rollout_id, []).append(key)
         roots: dict[SpanKey, str] = {}
         for rollout_id, keys in tops.items():
-            marked = [key for key in keys if _is_marked(self.tree.spans[key])]
+            marked = [key for key in keys if is_marked(self.tree.spans[key])]
             unmarked = islice((key for key in keys if self._may_be_root(key)), 1)
             roots.update((key, rollout_id) for key in marked or list(unmarked) or self._lone_call(keys))
         return roots
@@ -148,15 +143,13 @@ class _Finder:
 
     def _may_be_root(self, key: SpanKey) -> bool:
         """An unmarked span with the id is the rollout's own where the id begins, unless it may be a part of one."""
-        span = self.tree.spans[key]
-        part_of_one = attributes.STEP_INDEX in span.attributes or is_reward_span(span)
-        return key not in self.tree.orphans and not part_of_one and self.roles[key] in {"other", "agent"}
+        is_step = attributes.STEP_INDEX in self.tree.spans[key].attributes
+        return key not in self.tree.orphans and not is_step and self.roles[key] in {"other", "agent"}
 
-    def _lone_call(self, keys: Iterable[SpanKey]) -> list[SpanKey]:
+    def _lone_call(self, keys: Sequence[SpanKey]) -> Sequence[SpanKey]:
         """A call where the id begins and nothing else does is its own rollout, as one without an id is."""
-        begins = [key for key in keys if not is_reward_span(self.tree.spans[key])]
-        is_lone = len(begins) == 1 and self.roles[begins[0]] == "inference" and begins[0] not in self.tree.orphans
-        return begins if is_lone else []
+        is_lone = len(keys) == 1 and self.roles[keys[0]] == "inference" and keys[0] not in self.tree.orphans
+        return keys if is_lone else ()
 
     def _matching(self) -> Iterator[SpanKey]:
         for key, span in self.tree.spans.items():
@@ -243,37 +236,24 @@ class _Finder:
         lone_call = self.roles[key] == "inference" and self.tree.spans[key].parent_span_id is None
         return self._of_orphan(key) if lone_call else None
 
-    def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
+    def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans:
         runs = self.by_id.get(rollout_id)
         if runs is not None:
             return self._run_of(key, runs)
-        # A rollout without an id is known by its trace's, and a reward may come before its spans.
-        rollout = self.open(rollout_id, rollout_id if is_reward_span(self.tree.spans[key]) else key[0])
+        rollout = self.open(rollout_id, key[0])
         rollout.parent_rollout_id = None if outer is None else outer.rollout_id
         return rollout
 
-    def _run_of(self, key: SpanKey, runs: RolloutIndex) -> RolloutSpans | None:
-        """Of the runs of an id the one that a span is of: by trace, attempt and time, else the last.
-
-        A reward that names a trace is of a run of that trace; None where there is none. None, too, for one that nothing
-        leads to one of several: of the last it would be by chance.
-        """
-        span = self.tree.spans[key]
-        judges = is_reward_span(span)
-        trace_id = named_trace(span) if judges else None
-        if trace_id is None and len(runs.all) == 1:
+    def _run_of(self, key: SpanKey, runs: RolloutIndex) -> RolloutSpans:
+        """Of the runs of an id the one that a span is of: by trace, attempt and time, else the last."""
+        if len(runs.all) == 1:
             return runs.all[0]
-        in_trace = runs.of_trace(trace_id or span.trace_id)
-        if trace_id is not None and in_trace is None:
-            return runs.rootless
-        runs = in_trace or runs
-        attempt = integer(span.attributes.get(attributes.ROLLOUT_ATTEMPT))
+        runs = runs.of_trace(key[0]) or runs
+        attempt = integer(self.tree.spans[key].attributes.get(attributes.ROLLOUT_ATTEMPT))
         meant = runs if attempt is None else runs.of_attempt(attempt)
         if meant is None:  # an attempt that none of them is
             return runs.around(key) or runs.all[-1]
-        if len(meant.all) == 1:
-            return meant.all[0]
-        return meant.around(key) or (None if judges and in_trace is None else meant.all[-1])
+        return meant.all[0] if len(meant.all) == 1 else meant.around(key) or meant.all[-1]
 
     def _of_orphan(self, key: SpanKey) -> RolloutSpans | None:
         """An orphan belongs to its trace's rollout; of several to the one that was running, if just one was."""
@@ -287,24 +267,8 @@ class _Finder:
         lost = None if known is None else known.rootless
         return lost or self.open(trace_id, trace_id)
 
-    def place_linked(self) -> None:
-        """Put a span that is in no rollout and links to one (a reward given from elsewhere) into that one."""
-        for key, span in self.tree.spans.items():
-            if not span.links or self.placed[key] is not None or not is_reward_span(span):
-                continue
-            linked = (self.placed.get((link.trace_id, link.span_id)) for link in span.links)
-            rollout = next((found for found in linked if found is not None), None)
-            if rollout is not None:
-                self.placed[key] = rollout
-                rollout.spans.append(span)
-                rollout.keys.append(key)
-
 
 def _is_guess(span: Span) -> bool:
     """Whether the span is a root whose id its process made up, not knowing what its parent belongs to."""
     told = span.attributes.get(attributes.ROLLOUT_GUESSED)
     return told is not None and str(told).lower() == "true"  # some stores make it a text
-
-
-def _is_marked(span: Span) -> bool:
-    return f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX) or not _MARKS.isdisjoint(span.attributes)

@@ -63,9 +63,13 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
 
     def around(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout that was running when the span started, if just one was."""
+        return self.running_at(self.tree.starts[key])
+
+    def running_at(self, time_ns: int) -> RolloutSpans | None:
+        """The rollout that was running at a time, if just one was."""
         if self._running is None:
             self._running = IntervalIndex(self._times())
-        return self._running.only_at(self.tree.starts[key])
+        return self._running.only_at(time_ns)
 
     def _by(self, trait: Callable[[Span], _K]) -> "dict[_K, RolloutIndex]":
         found: dict[_K, RolloutIndex] = {}

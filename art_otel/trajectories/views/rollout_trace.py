@@ -5,12 +5,13 @@ the record (None) and never invented. The five fields are those of tinker-cookbo
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from art_otel.calls import Choice, InferenceCall, Message
-from art_otel.trajectories.model import Reward, Trajectory
+from art_otel.trajectories.model import Trajectory
+from art_otel.trajectories.views.reward_data import RewardComponents
 
 JsonObject: TypeAlias = Mapping[str, Any]
 
@@ -19,29 +20,30 @@ JsonObject: TypeAlias = Mapping[str, Any]
 class RolloutTrace:
     """One call.
 
-    `reward_data` holds the rewards of the call and of its step; `env_state` and `extra` come from the span attributes
-    `art.env_state…` and `art.extra…`.
+    `reward_data` maps names to raw numbers, see `views.reward_data`; `env_state` and `extra` come from the span
+    attributes `art.env_state…` and `art.extra…`.
     """
 
     span_id: str
     prompt: JsonObject | None = None
     policy_response: JsonObject | None = None
-    reward_data: JsonObject | None = None
+    reward_data: Mapping[str, float] | None = None
     env_state: JsonObject | None = None
     extra: JsonObject | None = None
 
 
 def rollout_traces(trajectory: Trajectory) -> tuple[RolloutTrace, ...]:
     """One RolloutTrace a call, in the order of the calls."""
-    return tuple(_trace(call, trajectory.rewards) for call in trajectory.calls)
+    components = RewardComponents(trajectory)
+    return tuple(_trace(call, components.of(call)) for call in trajectory.calls)
 
 
-def _trace(call: InferenceCall, rewards: Sequence[Reward]) -> RolloutTrace:
+def _trace(call: InferenceCall, reward_data: Mapping[str, float]) -> RolloutTrace:
     return RolloutTrace(
         span_id=call.span_id,
         prompt=_prompt(call),
         policy_response=_policy_response(call),
-        reward_data=_reward_data(call, rewards),
+        reward_data=reward_data or None,
         env_state=call.env_state or None,
         extra=call.extra or None,
     )
@@ -81,31 +83,6 @@ def _choice(choice: Choice) -> JsonObject:
         token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
         logprobs=None if choice.logprobs is None else choice.logprobs.tolist(),
     )
-
-
-def _reward_data(call: InferenceCall, rewards: Sequence[Reward]) -> JsonObject | None:
-    mine = [
-        reward
-        for reward in rewards
-        if reward.target == call.span_id or (reward.step is not None and reward.step == call.step)
-    ]
-    if not mine:
-        return None
-    return {
-        "rewards": [
-            _known(
-                name=reward.name,
-                value=reward.value,
-                step=reward.step,
-                label=reward.label,
-                choice=reward.choice,
-                token_start=reward.token_start,
-                token_end=reward.token_end,
-                comparison=reward.comparison,
-            )
-            for reward in mine
-        ]
-    }
 
 
 def _message(message: Message) -> JsonObject:

@@ -164,7 +164,7 @@ def test_a_step_has_the_reward_of_its_call_and_its_last_call_that_of_the_step():
     assert [step["reward"] for step in record["steps"]] == [0.1, 0.7]
     assert (record["total_reward"], record["final_reward"]) == (2.0, 2.0 - (0.1 + 0.7))
     # Raw floats, as they were given.
-    assert record["steps"][0]["trace"]["reward_data"]["rewards"][1]["value"] == 0.1
+    assert record["steps"][0]["trace"]["reward_data"]["reward"] == 0.1
 
 
 def test_rewards_that_nobody_gave_are_null():

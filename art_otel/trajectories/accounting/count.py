@@ -1,0 +1,173 @@
+"""Count: every record of a group goes into the stats once.
+
+Invariant: each delivered span is used, ignored (by reason), duplicate or quarantined. A span of which only a value was
+quarantined is counted as that although the rest of it serves; so are log records, in counts of their own. A span that
+gives a reward for something elsewhere is used, wherever it stands.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from art_otel.conventions import Role
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, list_in_order
+from art_otel.spans.deduplicate import deduplicate
+from art_otel.spans.quarantine import Kind
+from art_otel.spans.tree import take_out_cycles
+from art_otel.trajectories.accounting.completeness import is_without_content
+from art_otel.trajectories.accounting.stats import AssemblyStats
+from art_otel.trajectories.calls.log_correlation import CorrelatedLogs
+from art_otel.trajectories.model import Trajectory
+from art_otel.trajectories.rewards.attribution import Attribution
+from art_otel.trajectories.rollouts.assignment import RolloutAssignment
+
+EMBEDDINGS: Final = "embeddings"
+RETRIEVAL: Final = "response retrieval"
+NO_CALL: Final = "no LLM call in its trace"
+OUTSIDE: Final = "outside every rollout"
+STARTED: Final = "start of a span that ended"
+
+
+def count_group(  # noqa: PLR0913 # one of each thing that assembly made
+    stats: AssemblyStats,
+    log_records: Iterable[LogRecord],
+    quarantine: Sequence[Quarantined],
+    tree: SpanTree,
+    roles: Mapping[SpanKey, Role],
+    logs: CorrelatedLogs,
+    assignment: RolloutAssignment,
+    attribution: Attribution,
+    trajectories: Iterable[Trajectory],
+) -> None:
+    """Count a group that was assembled. `quarantine` came from the sources."""
+    _count_logs(stats, logs)
+    _count_logs_without_a_value(stats, log_records, tree, quarantine)
+    _count_spans(stats, tree, roles, assignment, quarantine, attribution)
+    stats.rewards_delivered += attribution.delivered
+    stats.rewards_undeliverable += attribution.undeliverable
+    _count_trajectories(stats, trajectories, tree)
+
+
+def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
+    """Count spans of whole traces that hold no call, no rollout and no reward, without building their tree."""
+    unique = deduplicate(spans)
+    _count_repeated(stats, len(spans) - len(unique.deliveries), sum(unique.start_only.values()))
+    cyclic = take_out_cycles(unique.spans)
+    if unique.spans:
+        stats.ignored[NO_CALL] += len(unique.spans)
+    for span in unique.spans.values():
+        stats.spans_without_calls[span.scope.name] += 1
+    for entry in cyclic:
+        stats.quarantined[entry.reason] += 1
+    list_in_order(stats.quarantine, cyclic)
+
+
+def _count_logs(stats: AssemblyStats, logs: CorrelatedLogs) -> None:
+    stats.logs_joined += logs.joined
+    stats.logs_duplicate += logs.duplicate
+    stats.logs_without_span += len(logs.others)
+
+
+def _count_logs_without_a_value(
+    stats: AssemblyStats, logs: Iterable[LogRecord], tree: SpanTree, quarantine: Iterable[Quarantined]
+) -> None:
+    """Count log records that lost a value as quarantined, and not as what else they are.
+
+    An entry names the span of its record only: of a span's records as many are quarantined as there are entries.
+    """
+    reasons = _lost_values(quarantine, "log")
+    deliveries: dict[SpanKey, list[bytes]] = {}
+    for log in logs if reasons else ():
+        if log.key in reasons:
+            deliveries.setdefault(log.key, []).append(msgspec.msgpack.encode(log, order="deterministic"))
+    for key, encoded in deliveries.items():
+        quarantined = min(len(encoded), len(reasons[key]))
+        repeated = min(len(encoded) - len(set(encoded)), quarantined)
+        stats.quarantined_logs[min(reasons[key])] += quarantined
+        stats.logs_duplicate -= repeated
+        if key in tree.spans:
+            stats.logs_joined -= quarantined - repeated
+        else:
+            stats.logs_without_span -= quarantined - repeated
+
+
+def _count_spans(
+    stats: AssemblyStats,
+    tree: SpanTree,
+    roles: Mapping[SpanKey, Role],
+    assignment: RolloutAssignment,
+    quarantine: Iterable[Quarantined],
+    attribution: Attribution,
+) -> None:
+    lost_values = _lost_values(quarantine, "span")
+    bad = {(entry.trace_id, entry.span_id): entry.reason for entry in (*attribution.bad, *tree.cyclic)}
+    traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
+    for key, count in tree.deliveries.items():
+        deliveries = count
+        if key in lost_values:
+            quarantined = min(count, len(lost_values[key]))
+            stats.quarantined[min(lost_values[key])] += quarantined
+            deliveries -= quarantined
+            if not deliveries:
+                continue
+        if deliveries > 1:
+            _count_repeated(stats, deliveries - 1, tree.start_only.get(key, 0))
+        if key in bad:
+            stats.quarantined[bad[key]] += 1
+            continue
+        is_used = assignment.of[key] is not None or key in attribution.senders
+        reason = _ignored_because(key, roles[key], traces_with_calls, is_used=is_used)
+        if reason is None:
+            stats.used += 1
+        else:
+            _count_ignored(stats, tree.spans[key], reason)
+    list_in_order(stats.quarantine, (*tree.cyclic, *attribution.bad))
+
+
+def _lost_values(quarantine: Iterable[Quarantined], kind: Kind) -> dict[tuple[str | None, str | None], list[str]]:
+    """The reasons why values of kept records of a kind were quarantined, by the records' spans."""
+    reasons: dict[tuple[str | None, str | None], list[str]] = {}
+    for entry in quarantine:
+        if entry.partial and entry.kind == kind:
+            reasons.setdefault((entry.trace_id, entry.span_id), []).append(entry.reason)
+    return reasons
+
+
+def _count_repeated(stats: AssemblyStats, repeated: int, start_only: int) -> None:
+    """Deliveries besides the one that serves: records of starts as far as there were, else duplicates."""
+    starts = min(repeated, start_only)
+    if starts:
+        stats.ignored[STARTED] += starts
+    stats.duplicate += repeated - starts
+
+
+def _ignored_because(key: SpanKey, role: Role, traces_with_calls: Collection[str], *, is_used: bool) -> str | None:
+    if role == "embeddings":
+        return EMBEDDINGS
+    if role == "retrieval":
+        return RETRIEVAL
+    if is_used:
+        return None
+    return OUTSIDE if key[0] in traces_with_calls else NO_CALL
+
+
+def _count_ignored(stats: AssemblyStats, span: Span, reason: str) -> None:
+    stats.ignored[reason] += 1
+    if reason == NO_CALL:
+        stats.spans_without_calls[span.scope.name] += 1
+    if reason == OUTSIDE and span.parent_span_id is None:
+        stats.outside_roots[span.name] += 1
+
+
+def _count_trajectories(stats: AssemblyStats, trajectories: Iterable[Trajectory], tree: SpanTree) -> None:
+    for trajectory in trajectories:
+        stats.trajectories += 1
+        stats.complete += trajectory.complete
+        stats.incomplete.update(trajectory.incomplete_reasons.keys())
+        completed = [call for call in trajectory.calls if not call.failed]
+        stats.calls_completed += len(completed)
+        stats.calls_failed += len(trajectory.calls) - len(completed)
+        for call in completed:
+            if is_without_content(call):
+                stats.calls_without_content[tree.spans[call.trace_id, call.span_id].scope.name] += 1
