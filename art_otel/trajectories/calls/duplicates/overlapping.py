@@ -93,7 +93,7 @@ def _end(cluster: Cluster) -> int:
 
 def _last_end(cluster: Cluster) -> int:
     """When the last recording ended."""
-    return max(_end(cluster), *(one.end for one in cluster.recordings if one.end is not None))
+    return max((one.end for one in cluster.recordings if one.end is not None), default=_end(cluster))
 
 
 def _heard_later(cluster: Cluster) -> int | None:
