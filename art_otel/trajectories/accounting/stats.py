@@ -67,7 +67,7 @@ class Account:
         list_in_order(self.damages, other.damages)
 
     def set_aside(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
-        """Count a trace that is beyond a limit; all its records are quarantined, those of its kin on their own."""
+        """Count a rollout that is beyond a limit, by the trace that stands for it; all its records are quarantined."""
         damage = Quarantined(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
         self.quarantined[damage.reason] += spans
         self.quarantined_logs[damage.reason] += logs
