@@ -164,7 +164,7 @@ def _take(records: Iterable[SourceRecord], buckets: Buckets, found: Partition) -
 
 
 def join_partitions(partitions: Iterable[Partition], folder: Path) -> Joined:
-    """Put together the partitions of consecutive inputs; linked traces move to one bucket, rewards to what they judge."""
+    """Put together the partitions of consecutive inputs; linked traces meet in one bucket, rewards are delivered."""
     trace_groups = TraceGroups()
     counts = Counts()
     contents: list[list[Content]] = []
