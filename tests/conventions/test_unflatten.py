@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions.attributes.names import MAX_NAME, AttributeNames, names_of
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.attributes.unflatten import flat_list
+from art_otel.conventions.attributes.unflatten import flat_list, unflatten
 from art_otel.conventions.caches.repeated_prompts import OTHER, RepeatedPrompts, length_of
 from art_otel.conventions.dialects import openllmetry
 from tests.conventions.builders import call
