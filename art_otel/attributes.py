@@ -38,6 +38,7 @@ REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
 
 REDACTED: Final = "art.redacted"
+REDACTED_CONTENT: Final = "art.redacted.content"
 REDACTED_TOKENS: Final = "art.redacted.tokens"
 
 ROLLOUT_SPAN_PREFIX: Final = "rollout "

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall
+from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames, names_of
-from art_otel.conventions.bodies.echo import sampled_facts
 from art_otel.conventions.bodies.failure import failure_of
 from art_otel.conventions.bodies.finish import BROKEN, completed_reason, is_response
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
@@ -59,7 +59,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
             known = found if known is NOTHING else merge_facts(known, found)
     operation_name = known.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
-        known = sampled_facts(_with_prompts_apart(known))
+        known = _without_echo(_with_prompts_apart(known))
     reasons = genai.finish_reasons(span)
     error_type, error = failure_of(span)
     broke = _broke(known.choices, reasons)
@@ -97,6 +97,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         stream=known.stream,
         dropped_attributes=span.dropped_attributes_count + dropped,
         cut=known.cut,
+        scrubbed=says_more and art.is_scrubbed(recorded.reader()),
         env_state=art.read_env_state(recorded.reader()) if says_more else {},
         extra=art.read_extra(recorded.reader()) if says_more else {},
     )
@@ -121,6 +122,11 @@ def _with_prompts_apart(facts: CallFacts) -> CallFacts:
         return facts
     prompts = {"prompt": [message.content for message in messages]}
     return msgspec.structs.replace(facts, input_messages=None, parameters={**prompts, **facts.parameters})
+
+
+def _without_echo(facts: CallFacts) -> CallFacts:
+    """The facts without choices where the prompt was to be echoed: each may begin with it, as text and as tokens."""
+    return msgspec.structs.replace(facts, choices=None) if values.flag(facts.parameters.get("echo")) else facts
 
 
 def _broke(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:

@@ -5,8 +5,7 @@ of the server. Chat Completions, Completions and Responses are told apart by the
 too. A body of another shape gives no facts.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -14,7 +13,6 @@ from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.bodies.echo import is_echo, leaves_prompt_out, sampled_tokens
 from art_otel.conventions.bodies.finish import finish_reason, response_finish_reason
 from art_otel.conventions.bodies.message import Draft, messages_of
 from art_otel.conventions.bodies.messages import coalesce, with_instructions
@@ -24,9 +22,6 @@ from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.facts import CallFacts
 from art_otel.errors import ParseError
 from art_otel.spans import Value
-
-TokensOf: TypeAlias = Callable[[dict[str, Value]], tuple[Value, Value]]
-"""Finds the ids and the logprobs in a choice of OpenAI's JSON."""
 
 _NO_PARAMETERS: Final = frozenset(
     {"model", "messages", "input", "instructions", "prompt", "system", "tools", "functions", "stream"}
@@ -80,15 +75,10 @@ def _names_tools(body: dict[str, Value]) -> bool:
     return body.get("tools") is not None or body.get("functions") is not None
 
 
-def read_response(
-    reader: AttributeReader, name: str, body: dict[str, Value], request: dict[str, Value] | None = None
-) -> CallFacts | None:
-    """What a response body, found in attribute `name`, tells; None when it has no completion.
-
-    Of the request that it answers it has to be known whether it has its prompt echoed.
-    """
+def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
+    """Read the response body that attribute `name` holds; None when it has no completion."""
     try:
-        choices = _choices(reader, name, body, request or {})
+        choices = _choices(reader, name, body)
     except ParseError:
         reader.mark_invalid(name)
         choices = None
@@ -106,16 +96,14 @@ def read_response(
     )
 
 
-def read_choices(
-    reader: AttributeReader, name: str, value: Value, tokens_of: TokensOf = choice_tokens
-) -> tuple[Choice, ...]:
+def read_choices(reader: AttributeReader, name: str, value: Value) -> tuple[Choice, ...]:
     """The choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
     entries = values.items(value) or [None]
     if len(entries) > MAX_CHOICES:
         raise ParseError("", f"has more than {MAX_CHOICES} choices")
     recorded = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
     telling = [(position, fields) for position, fields in recorded if fields is None or _says(fields)]
-    found = [_choice(reader, name, position, fields, tokens_of) for position, fields in telling or recorded[:1]]
+    found = [_choice(reader, name, position, fields) for position, fields in telling or recorded[:1]]
     if len({choice.index for choice in found}) < len(found):
         found = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(found)]
     return tuple(sorted(found, key=lambda choice: choice.index))
@@ -198,12 +186,9 @@ def _prompt_ids(prompt: Value) -> TokenIds | None:
         return None
 
 
-def _choices(
-    reader: AttributeReader, name: str, body: dict[str, Value], request: dict[str, Value]
-) -> tuple[Choice, ...] | None:
+def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
-        listed = _with_ids(body["choices"], body.get("response_token_ids"))
-        return read_choices(reader, name, listed, _tokens_after(body, request) if is_echo(request) else choice_tokens)
+        return read_choices(reader, name, _with_ids(body["choices"], body.get("response_token_ids")))
     if "output" in body:
         output = coalesce(
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
@@ -225,29 +210,13 @@ def _with_ids(choices: Value, ids: Value) -> Value:
     return [{"token_ids": found, **choice} for choice, found in zip(known, beside, strict=True)]
 
 
-def _tokens_after(body: dict[str, Value], request: dict[str, Value]) -> TokensOf:
-    """How the tokens of a choice are found that begins with the prompt, as those of Chat do not."""
-    asked = _prompt_ids(request.get("prompt"))
-
-    def tokens_of(choice: dict[str, Value]) -> tuple[Value, Value]:
-        if "text" not in choice:
-            return choice_tokens(choice)
-        told = values.items(choice.get("prompt_token_ids")) or values.items(body.get("prompt_token_ids"))
-        before = told or (None if asked is None else asked.tolist())
-        return sampled_tokens(choice, before, is_left_out=leaves_prompt_out(request))
-
-    return tokens_of
-
-
-def _choice(
-    reader: AttributeReader, name: str, position: int, fields: dict[str, Value] | None, tokens_of: TokensOf
-) -> Choice:
+def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str, Value] | None) -> Choice:
     if fields is None:
         raise ParseError("", "is no list of choices")
     recorded = fields.get("message")
     recorded = {"content": fields.get("text")} if recorded is None else recorded
     index = values.integer(fields.get("index"))
-    ids, logprobs = read_tokens(reader, name, *tokens_of(fields))
+    ids, logprobs = read_tokens(reader, name, *choice_tokens(fields))
     return Choice(
         index=position if index is None or index < 0 else index,
         message=messages_of(recorded, role="assistant")[-1],

@@ -107,14 +107,10 @@ def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
         tokens, found = [entry.get("token") for entry in entries], [entry.get("logprob") for entry in entries]
     else:
         tokens, found = values.items(logprobs.get("tokens")), values.items(logprobs.get("token_logprobs"))
-    ids = told_ids(choice)
-    return (_spelled_out(tokens) if ids is None else ids), found
-
-
-def told_ids(choice: dict[str, Value]) -> Value:
-    """The list of ids in a choice of OpenAI's JSON, None where at most its tokens spell them."""
     ids = choice.get("token_ids")
-    return (values.mapping(choice.get("provider_specific_fields")) or {}).get("token_ids") if ids is None else ids
+    if ids is None:
+        ids = (values.mapping(choice.get("provider_specific_fields")) or {}).get("token_ids")
+    return (_spelled_out(tokens) if ids is None else ids), found
 
 
 def _spelled_out(tokens: list[Value] | None) -> list[int] | None:

@@ -14,7 +14,6 @@ from art_otel.conventions.attributes import values
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
-
 _DEFINITIONS: Final = msgspec.json.Decoder(tuple[dict[str, Value], ...])
 
 

@@ -13,7 +13,6 @@ from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.echo import certain_tokens, is_echo, leaves_prompt_out
 from art_otel.conventions.bodies.messages import coalesce
 from art_otel.conventions.bodies.openai_body import read_choices, read_parameters, read_response, read_tools, read_usage
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
@@ -61,9 +60,6 @@ def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
     version = attributes.get(names.POLICY_VERSION)
     prompt = _decoded(reader, names.PROMPT_TOKENS, decode_prompt_ids)
     choices = _with_tokens(reader, _choices(reader, ended) if names.RESPONSE_CHOICES in attributes else {})
-    if choices and is_echo(asked.parameters) and not _is_chat(reader):
-        is_left_out = leaves_prompt_out(asked.parameters)
-        choices = tuple(certain_tokens(choice, prompt, is_left_out=is_left_out) for choice in choices)
     return msgspec.structs.replace(
         asked,
         conventions=(CONVENTION,),
@@ -123,7 +119,7 @@ def extra_of(span: Span) -> dict[str, Value]:
 
 
 def says_more(present: AttributeNames) -> bool:
-    """Whether a call has anything for `read_env_state` and `read_extra`."""
+    """Whether a call has anything for `read_env_state`, `read_extra` and `is_scrubbed`."""
     return bool(present.starting((names.ENV_STATE, names.EXTRA, names.REDACTED)))
 
 
@@ -133,9 +129,14 @@ def read_env_state(reader: AttributeReader) -> dict[str, Value]:
 
 
 def read_extra(reader: AttributeReader) -> dict[str, Value]:
-    """As `extra_of`, and what a call says of its redaction: how many parts, and whether its tokens went with them."""
-    redacted = [name for name in (names.REDACTED, names.REDACTED_TOKENS) if name in reader.attributes]
+    """As `extra_of`, and what a call says of its redaction: how many parts, and whether of its content."""
+    redacted = [name for name in (names.REDACTED, names.REDACTED_CONTENT) if name in reader.attributes]
     return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in redacted}}
+
+
+def is_scrubbed(reader: AttributeReader) -> bool:
+    """Whether something was taken out of what the model read or wrote."""
+    return reader.flag(names.REDACTED_CONTENT) is True
 
 
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:
@@ -164,12 +165,6 @@ def _choices(reader: AttributeReader, ended: dict[str, Value]) -> dict[int, Choi
         reader.mark_invalid(name)
         return {}
     return {choice.index: choice for choice in found}
-
-
-def _is_chat(reader: AttributeReader) -> bool:
-    """Whether `art.response.choices` are those of Chat Completions."""
-    entries = values.items(reader.structured(names.RESPONSE_CHOICES)) or ()
-    return any("message" in entry for entry in map(values.mapping, entries) if entry)
 
 
 def _with_tokens(reader: AttributeReader, choices: dict[int, Choice]) -> tuple[Choice, ...] | None:

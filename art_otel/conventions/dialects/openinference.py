@@ -58,7 +58,7 @@ def read_raw(recorded: Recording, _known: CallFacts) -> CallFacts | None:
     request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
     response = values.mapping(reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE)))
     asked = None if request is None else read_request(reader, INPUT_VALUE, request)
-    answered = None if response is None else read_response(reader, OUTPUT_VALUE, response, request)
+    answered = None if response is None else read_response(reader, OUTPUT_VALUE, response)
     if asked is None and answered is None and not reader.cut:
         return None
     facts = merge_facts(asked or CallFacts(), answered or CallFacts())
