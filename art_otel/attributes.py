@@ -39,7 +39,6 @@ REQUEST_MESSAGES: Final = "art.request.messages"
 
 REDACTED: Final = "art.redacted"
 REDACTED_CONTENT: Final = "art.redacted.content"
-REDACTED_TOKENS: Final = "art.redacted.tokens"
 
 ROLLOUT_SPAN_PREFIX: Final = "rollout "
 STEP_SPAN_PREFIX: Final = "step "

@@ -1,7 +1,7 @@
 """Batches: what trainers compute on, as numpy arrays.
 
-The package can be called: `art_otel.batches(paths, …)` is `art_otel.batches.batches(paths, …)`, because importing the package
-gives the package that name whatever else bore it.
+The package can be called: `art_otel.batches(paths, …)` is `art_otel.batches.batches(paths, …)`, because importing it
+gives it that name in `art_otel`, whatever else bore it.
 """
 
 import sys

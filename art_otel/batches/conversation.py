@@ -1,15 +1,16 @@
 """Conversation: one history of a trajectory as chat messages, with what is trained in it.
 
-Invariant: trained is what the history trains; a history with a message that nobody recorded is no conversation.
+Invariant: trained is what the history trains; a history with a message that nobody recorded is no conversation. The
+main conversation stands for the whole trajectory: it trains all that it holds and that may be trained.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from art_otel.batches.chat_message import ChatMessage, chat_message
 from art_otel.spans import Value
-from art_otel.trajectories import History, HistoryMessage, Trajectory
+from art_otel.trajectories import History, HistoryMessage, Trajectory, main_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +49,17 @@ def conversation(trajectory: Trajectory, history: History) -> Conversation | str
     return Conversation(history.messages, _tools(trajectory, history.turns), history.turns)
 
 
-def main_conversation(trajectory: Trajectory, paths: Iterable[History]) -> Conversation | str:
-    """The longest conversation of a trajectory's paths, or why there is none.
-
-    It has the most turns; of equally long ones it is that of the latest call and there of the first choice.
-    """
-    reason = "nothing sampled"
-    longest: tuple[tuple[int, int, int], Conversation] | None = None
-    for history in paths:
-        talk = conversation(trajectory, history)
-        if isinstance(talk, str):
-            reason = talk
-        elif longest is None or _rank(trajectory, talk) > longest[0]:
-            longest = (_rank(trajectory, talk), talk)
-    return reason if longest is None else longest[1]
+def main_conversation(trajectory: Trajectory) -> Conversation | str:
+    """The conversation of the main history, alone: what it shares with others is trained in it. Or why it is none."""
+    history = main_history(trajectory)
+    if history is None:
+        return "nothing sampled"
+    messages = history.messages and tuple(_trained_alone(entry, trajectory) for entry in history.messages)
+    return conversation(trajectory, replace(history, messages=messages))
 
 
-def _rank(trajectory: Trajectory, talk: Conversation) -> tuple[int, int, int]:
-    leaf = trajectory.turns[talk.turns[-1]]
-    return (len(talk.turns), leaf.call, -(leaf.choice or 0))
+def _trained_alone(entry: HistoryMessage, trajectory: Trajectory) -> HistoryMessage:
+    return replace(entry, trained=entry.turn is not None and trajectory.turns[entry.turn].untrained is None)
 
 
 def _tools(trajectory: Trajectory, turns: Sequence[int]) -> tuple[Value, ...] | None:

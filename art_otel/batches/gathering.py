@@ -6,7 +6,7 @@ why it is not.
 
 from collections import Counter
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from art_otel.batches.chat_template import ChatTemplate
@@ -16,11 +16,10 @@ from art_otel.batches.retokenised import RetokenisedHistories, RetokenisedHistor
 from art_otel.batches.sequences import Sequence, build_sequence
 from art_otel.batches.token_rewards import TokenRewards, Weights, count_by_name, token_rewards
 from art_otel.errors import UsageError
-from art_otel.trajectories import MessageDrift, TokenHistories, TokenHistory, Trajectory, token_histories
+from art_otel.trajectories import TokenHistory, Trajectory, text_only_histories, token_histories
 
 TooLong: TypeAlias = Literal["leave_out", "cut", "raise"]
 
-FAILED: Final = "failed call"
 NO_IDS: Final = "no token ids"
 NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
@@ -42,7 +41,6 @@ class Gatherer:
     """Makes sequences of trajectories, and counts in `report`.
 
     With a `template`, what has no token ids is tokenised by it; the trajectories then need their messages.
-    `unconfirmed` gets an entry a trajectory: what is drift or not by messages that were not recorded, or not read.
     """
 
     report: BatchReport
@@ -50,20 +48,18 @@ class Gatherer:
     lengths: Lengths
     weights: Weights | None = None
     template: ChatTemplate | None = None
-    unconfirmed: list[tuple[MessageDrift, ...]] = field(default_factory=list[tuple[MessageDrift, ...]])
 
     def sequences(self, trajectory: Trajectory, worth: Items[Worth]) -> list[Sequence]:
         """The sequences of a trajectory that is selected. `worth` has shape (turns,)."""
-        found = token_histories(trajectory)
-        own = _tokenised_here(trajectory, found, self.template)
-        left_out = _untold(trajectory, found.known, own)
-        self.unconfirmed.append(found.unconfirmed)
+        tokenized = token_histories(trajectory)
+        retokenized = _retokenized(trajectory, self.template)
+        left_out = _untrained(trajectory, tokenized, retokenized)
         extras = None
         if self.weights is not None:
             extras = token_rewards(trajectory, self.weights)
             self.report.token_rewards.update(count_by_name(trajectory, self.weights))
         sequences: list[Sequence] = []
-        for history in (*found.known, *own.histories):
+        for history in (*tokenized, *retokenized.histories):
             retokenised = isinstance(history, RetokenisedHistory)
             sequence = build_sequence(
                 trajectory,
@@ -77,14 +73,14 @@ class Gatherer:
             fitting = None if sequence is None else self._fitted(sequence, left_out)
             if fitting is not None:
                 sequences.append(fitting)
-        self._count(trajectory, found, left_out, used=bool(sequences))
+        self._count(trajectory, left_out, used=bool(sequences))
         return sequences
 
-    def _count(self, trajectory: Trajectory, found: TokenHistories, left_out: Counter[str], *, used: bool) -> None:
+    def _count(self, trajectory: Trajectory, left_out: Counter[str], *, used: bool) -> None:
         report = self.report
-        report.drifts += len(found.drifts)
-        report.message_drifts += len(found.message_drifts)
-        report.completions += sum([turn.choice is not None for turn in trajectory.turns])
+        report.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
+        report.respellings += sum([prompt.respelled_at is not None for prompt in trajectory.prompts])
+        report.completions += len(trajectory.turns)
         if left_out:
             report.completions_left_out.update(left_out)
         if UNUSABLE in left_out and len(report.unusable_rewards) < _NAMED:
@@ -116,13 +112,12 @@ class Gatherer:
         return cut
 
 
-def _tokenised_here(
-    trajectory: Trajectory, found: TokenHistories, template: ChatTemplate | None
-) -> RetokenisedHistories:
-    """What no server gave ids for, tokenised with the template if there is one."""
-    if template is None or not found.unknown:
+def _retokenized(trajectory: Trajectory, template: ChatTemplate | None) -> RetokenisedHistories:
+    """The completions that no server gave ids for, tokenized with the template if there is one."""
+    histories = () if template is None else text_only_histories(trajectory)
+    if template is None or not histories:
         return _NOTHING_TOKENISED
-    return retokenise(trajectory, template, found.unknown)
+    return retokenise(trajectory, template, histories)
 
 
 def _placed(extras: TokenRewards | None, history: RetokenisedHistory, report: BatchReport) -> TokenRewards | None:
@@ -133,18 +128,17 @@ def _placed(extras: TokenRewards | None, history: RetokenisedHistory, report: Ba
     return {}
 
 
-def _untold(trajectory: Trajectory, known: Items[TokenHistory], own: RetokenisedHistories) -> Counter[str]:
-    """The completions that no sequence trains, whatever they are worth, by reason."""
-    told = set[int]().union(*[history.turns for history in known], *[history.turns for history in own.histories])
-    reasons = {turn: each.reason for each in own.left_out for turn in each.turns}
+def _untrained(
+    trajectory: Trajectory, tokenized: Items[TokenHistory], retokenized: RetokenisedHistories
+) -> Counter[str]:
+    """Count the completions that no sequence trains, whatever they are worth, by reason."""
+    with_tokens = {turn for history in (*tokenized, *retokenized.histories) for turn in history.turns}
+    reasons = {turn: each.reason for each in retokenized.left_out for turn in each.turns}
     left_out = Counter[str]()
-    calls = trajectory.calls
     for position, turn in enumerate(trajectory.turns):
-        if turn.choice is None:
-            continue
-        if calls[turn.call].failed:
-            left_out[FAILED] += 1
-        elif position not in told:
+        if turn.untrained is not None:
+            left_out[turn.untrained] += 1
+        elif position not in with_tokens:
             left_out[reasons.get(position, NO_IDS)] += 1
     return left_out
 

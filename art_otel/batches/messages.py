@@ -1,7 +1,7 @@
 """MessageBatches: conversations to fine-tune on, with a flag for each message that says whether it is trained.
 
-Invariant: over the examples of a trajectory every message that a call sampled (and did not fail) is trained exactly
-once. Every trajectory read is used or left out for one reason, every history is an example or left out for one.
+Invariant: over the examples of a trajectory every completion to train is trained exactly once. Every trajectory read is
+used or left out for one reason, every history is an example or left out for one.
 """
 
 from collections import Counter

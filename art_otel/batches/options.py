@@ -75,8 +75,9 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       turn has, see `art_otel.batches.credit`; the final one if None. A completion without a reward is not trained.
       `token_rewards`: names of rewards of spans of tokens, with their weights, to give as an array of their own.
       `zero_variance="leave_out"` leaves out groups in which all known rewards are equal, those of one member too.
-    - `complete_only`, `splits`, `statuses`: which trajectories (None: of any split, of any status). `policy_version`:
-      sampled by this version in every call, or with `max_staleness` by versions at most so many older.
+    - `complete_only`: only trajectories that miss nothing and did not end on a failed call. `splits`, `statuses`: which
+      (None: any). `policy_version`: sampled by this version in every call, or with `max_staleness` by versions at most
+      so many older.
     - `seed`, `epoch`: shuffle, the same way each time; `window` row groups are in memory and shuffled together.
       `shard=(index, count)`: one of several readers. `resume`: the `state` of earlier batches.
 

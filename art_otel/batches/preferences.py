@@ -17,7 +17,6 @@ from art_otel.batches.chat_message import ChatMessage
 from art_otel.batches.chunks import Chunk, Sources, list_chunks
 from art_otel.batches.conversation import Conversation, main_conversation
 from art_otel.batches.judgements import is_judged, judgements
-from art_otel.batches.message_paths import message_histories
 from art_otel.batches.pairing import PAIRS, Member, Pair, Pairs, pair_up
 from art_otel.batches.selection import (
     MESSAGES,
@@ -36,7 +35,7 @@ from art_otel.batches.selection import (
 from art_otel.batches.shelf import Shelf
 from art_otel.errors import UsageError
 from art_otel.spans import Value
-from art_otel.trajectories import HistoryMessage, Trajectory
+from art_otel.trajectories import HistoryMessage, Trajectory, histories
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +43,8 @@ class PreferencePair:
     """Two conversations of one group that begin alike.
 
     `prompt`, `chosen` and `rejected` are OpenAI chat messages; the prompt ends before the first sampled message that
-    differs. `chosen_train` and `rejected_train` say which messages of these the policy sampled in calls that did not
-    fail. `tools` are OpenAI tool definitions, the same for both, None when unknown.
+    differs. `chosen_train` and `rejected_train` say which messages of these the policy sampled and may be trained.
+    `tools` are OpenAI tool definitions, the same for both, None when unknown.
     """
 
     prompt: tuple[ChatMessage, ...]
@@ -157,8 +156,7 @@ class PreferenceBatches:
         reward = reward_of(trajectory, self._reward)
         if reward is None and not is_judged(trajectory):
             return "no reward"
-        paths = message_histories(trajectory)
-        talk = main_conversation(trajectory, paths)
+        talk = main_conversation(trajectory)
         if isinstance(talk, str):
             return talk
         judged = judgements(trajectory, talk, self._reward)
@@ -167,7 +165,7 @@ class PreferenceBatches:
         if reward is None:
             return "no reward"
         member = Member(number, reward, _digest(talk), judged)
-        return _Side(trajectory.rollout_id, group, member, talk, len(paths) - 1)
+        return _Side(trajectory.rollout_id, group, member, talk, len(histories(trajectory)) - 1)
 
     def _planned(self, number: int, trajectory: Trajectory, plan: Mapping[int, list[Pair]]) -> _Side:
         side = self._side(number, trajectory)

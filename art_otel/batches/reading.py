@@ -20,13 +20,11 @@ from art_otel.batches.order import Order
 from art_otel.batches.plan import Advantage, Plan, Refusal, Worth, make_plan
 from art_otel.batches.report import BatchReport
 from art_otel.batches.rows import Rows
-from art_otel.batches.selection import MESSAGES
 from art_otel.batches.sequences import Sequence
 from art_otel.batches.token_rewards import Weights
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories import MessageDrift, Trajectory
-from art_otel.trajectories.token_drift import messages_differ
+from art_otel.trajectories import Trajectory
 
 Packer: TypeAlias = Callable[[Iterable[Sequence]], Iterator[Rows]]
 
@@ -159,15 +157,10 @@ class Batches:
             template=self._recipe.template,
         )
         wanted = _TOKENS if self._recipe.template is None else _TURNS
-        numbers: list[int] = []
         for number, trajectory in self._selected(chunk, wanted, report):
-            numbers.append(number)
             if plan.credit.per == "step":
                 report.shared_steps += len(shared_steps(trajectory))
             yield from gatherer.sequences(trajectory, plan.worth(number, trajectory))
-        if not wanted.messages:
-            unconfirmed = zip(numbers, gatherer.unconfirmed, strict=True)
-            report.message_drifts += _count_drifts(chunk, {number: drifts for number, drifts in unconfirmed if drifts})
 
     def _selected(self, chunk: Chunk, wanted: Wanted, report: BatchReport) -> Iterator[tuple[int, Trajectory]]:
         """This reader's trajectories of a chunk that are not refused, with their numbers."""
@@ -199,11 +192,3 @@ class Batches:
                 raise UsageError(f"resume: its {name} is {given.get(name)!r}, that of these batches {expected[name]!r}")
         window, sequence = (whole(f'resume["{name}"]', given.get(name), 0) for name in ("window", "sequence"))
         return window, sequence
-
-
-def _count_drifts(chunk: Chunk, unconfirmed: Mapping[int, Items[MessageDrift]]) -> int:
-    """How many of these are drift. Messages are read only here, and only of the trajectories that need them."""
-    if not unconfirmed:
-        return 0
-    found = zip(unconfirmed.values(), chunk.read(MESSAGES, list(unconfirmed)), strict=True)
-    return sum(messages_differ(trajectory.turns, drift) is True for drifts, trajectory in found for drift in drifts)

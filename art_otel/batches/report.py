@@ -32,12 +32,12 @@ class BatchReport:
     `tokens` and `trained_tokens` are those given, `padding` the places without a token; `cut_tokens` and
     `cut_trained_tokens` were dropped from the ends of `cut_sequences`. `without_logprobs` counts trained tokens of
     which nobody recorded a logprob, `zero_advantage_tokens` those from which nothing is learnt, as of a rollout that is
-    alone in its group; `drifts` prompts that a server tokenised anew, `message_drifts` prompts that continue an earlier
-    path by their ids while their messages do not (counted when a row group is through), `retokenised` sequences whose
-    ids are not the server's, `unplaced_token_rewards` completions in such sequences with rewards of spans of tokens,
-    which are left out because they count the server's tokens. `token_rewards` counts the rewards of spans of tokens by
-    each name that was asked for: 0 for one that nobody gave. `shared_steps` counts, where steps are rewarded, indexes
-    of a rollout at which two steps were: neither reward is used.
+    alone in its group; `drifts` calls whose prompt continues an earlier one by its messages while its ids do not,
+    `respellings` those that continue one by their ids while their messages do not; `retokenised` sequences whose ids
+    are not the server's, `unplaced_token_rewards` completions in such sequences with rewards of spans of tokens, which
+    are left out because they count the server's tokens. `token_rewards` counts the rewards of spans of tokens by each
+    name that was asked for: 0 for one that nobody gave. `shared_steps` counts, where steps are rewarded, indexes of a
+    rollout at which two steps were: neither reward is used.
     """
 
     trajectories: int = 0
@@ -59,7 +59,7 @@ class BatchReport:
     without_logprobs: int = 0
     zero_advantage_tokens: int = 0
     drifts: int = 0
-    message_drifts: int = 0
+    respellings: int = 0
     retokenised: int = 0
     token_rewards: Counter[str] = field(default_factory=Counter[str])
     unplaced_token_rewards: int = 0

@@ -5,14 +5,21 @@ prompt; where the template writes an earlier completion otherwise in a later pro
 tokenisation), a new history starts. Each trained completion is trained in one history, or left out with a reason.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from art_otel.batches.chat_message import is_text
 from art_otel.batches.chat_template import ChatTemplate, ChatTokenizer, RefusedError, Sample
 from art_otel.calls import Message, TokenIds
-from art_otel.store import Prompt, rebuild_prompts
-from art_otel.trajectories import CompletionSpan, History, HistoryMessage, Trajectory, token_histories
+from art_otel.trajectories import (
+    CompletionSpan,
+    History,
+    HistoryMessage,
+    RebuiltPrompt,
+    Trajectory,
+    rebuild_prompts,
+    text_only_histories,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,23 +83,22 @@ class _Tokens:
 def retokenise(
     trajectory: Trajectory, tokenizer: ChatTokenizer | ChatTemplate, histories: Iterable[History] | None = None
 ) -> RetokenisedHistories:
-    """Tokenise the histories whose ids are unknown (None: `token_histories(trajectory).unknown`).
+    """Tokenize the histories whose ids are unknown (None: `text_only_histories(trajectory)`).
 
     `tokenizer` is a Hugging Face tokenizer with the policy's chat template (for many trajectories, one ChatTemplate of
-    it). Each prompt is rendered as it was asked,
-    also where it repeats a message in other words. The loss mask covers the completion with its stop token (without
-    one where the answer was cut off at `length`), and of that only what the template marks, where it has
-    `{% generation %}` markers and the tokenizer is a fast one.
+    it). Each prompt is rendered as it was asked, also where it repeats a message in other words. The loss mask covers
+    the completion with its stop token (without one where the answer was cut off at `length`), and of that only what the
+    template marks, where it has `{% generation %}` markers and the tokenizer is a fast one.
 
     Needs the turns with their messages. Text is rendered twice a completion, so its cost grows with the square of a
     conversation's length; tokens are made twice a history, unless they come out otherwise in pieces than as a whole.
     Raises UsageError for a tokenizer without a chat template.
     """
     template = tokenizer if isinstance(tokenizer, ChatTemplate) else ChatTemplate(tokenizer)
-    prompts = rebuild_prompts(trajectory.turns)
+    prompts = rebuild_prompts(trajectory.prompts, trajectory.turns)
     found: list[RetokenisedHistory] = []
     left_out: list[LeftOut] = []
-    for history in token_histories(trajectory).unknown if histories is None else histories:
+    for history in text_only_histories(trajectory) if histories is None else histories:
         if history.messages is None:
             left_out.append(LeftOut(turns=history.turns, reason="messages unknown"))
             continue
@@ -103,7 +109,7 @@ def retokenise(
 
 
 def _samples(
-    trajectory: Trajectory, messages: Iterable[HistoryMessage], prompts: Mapping[int, Prompt]
+    trajectory: Trajectory, messages: Iterable[HistoryMessage], prompts: Sequence[RebuiltPrompt]
 ) -> Iterator[Sample]:
     for entry in messages:
         if entry.trained and entry.turn is not None:

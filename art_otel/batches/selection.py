@@ -1,7 +1,7 @@
 """Selection: which trajectories are read and learnt from.
 
 Invariant: every trajectory is selected, or there is one reason why not, always the first of these: duplicate,
-incomplete, status, split. A reward that is missing or not finite is None.
+incomplete, ended on a failed call, status, split. A reward that is missing or not finite is None.
 """
 
 import math
@@ -47,11 +47,22 @@ class Selection:
         """Why the trajectory is left out; None when it is selected."""
         if self.complete_only and not trajectory.complete:
             return "incomplete"
+        if self.complete_only and _ended_on_failure(trajectory):
+            return "ended on a failed call"
         if trajectory.status not in self.statuses:
             return "status"
         if self.splits is not None and trajectory.split not in self.splits:
             return "split"
         return None
+
+
+def _ended_on_failure(trajectory: Trajectory) -> bool:
+    """Whether no call completed after the last that failed, as in an outage, which tells nothing of a policy."""
+    failed = [call for call in trajectory.calls if call.failed]
+    if not failed:
+        return False
+    last = max(call.start_ns if call.end_ns is None else call.end_ns for call in failed)
+    return not any(call.end_ns is not None and call.end_ns > last for call in trajectory.calls if not call.failed)
 
 
 def selection(*, complete_only: bool, splits: Splits, statuses: Statuses) -> Selection:

@@ -50,7 +50,7 @@ def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
         parts.setdefault(completion, {})[part] = value
     found: dict[int, NDArray[np.float32] | None] = {}
     for position, turn in enumerate(trajectory.turns) if parts else ():
-        given = parts.get((trajectory.calls[turn.call].span_id, turn.choice or 0))
+        given = parts.get((trajectory.calls[turn.call].span_id, turn.choice))
         if given is not None:
             found[position] = _sum(given, 0 if turn.token_ids is None else len(turn.token_ids))
     return found

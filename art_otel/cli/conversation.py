@@ -12,7 +12,7 @@ from rich.text import Text
 
 from art_otel.calls import InferenceCall, Message
 from art_otel.cli.printable import printable
-from art_otel.trajectories import History, HistoryMessage, Reward, Trajectory, explain, histories
+from art_otel.trajectories import HistoryMessage, Reward, Trajectory, Turn, explain, histories
 
 TRAINED = "▶ trained"
 _STYLES = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
@@ -38,7 +38,7 @@ def _lines(trajectory: Trajectory) -> Iterable[Text]:
     told: set[_Place] = {None}
     for number, history in enumerate(found, start=1):
         if len(found) > 1:
-            yield Text(f"\n── history {number} of {len(found)}{_drift(history, trajectory)}", "bold")
+            yield Text(f"\n── history {number} of {len(found)}", "bold")
         if history.messages is None:
             yield Text("messages unknown", "yellow")
             continue
@@ -52,12 +52,6 @@ def _lines(trajectory: Trajectory) -> Iterable[Text]:
         if call.failed:
             yield Text(f"\n✗ call {call.span_id} failed: {call.error_type or ''} {call.error or ''}".rstrip(), "red")
     yield from _elsewhere({place: given for place, given in rewards.items() if place not in told}, trajectory)
-
-
-def _drift(history: History, trajectory: Trajectory) -> str:
-    """Why a history begins where it does, when the server's token ids and not the messages decided it."""
-    drifted = any(trajectory.turns[turn].drifted_from is not None for turn in history.turns)
-    return ": earlier messages came back as other token ids" if drifted else ""
 
 
 def _heading(trajectory: Trajectory) -> Iterable[Text]:
@@ -125,6 +119,17 @@ def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall 
     if entry.turn is not None and call is not None:
         turn = trajectory.turns[entry.turn]
         yield Text(f"  {_facts(call, turn.finish_reason, turn.token_ids is not None)}", "dim")
+        yield from (Text(f"  ! {warning}", "yellow") for warning in _warnings(turn))
+
+
+def _warnings(turn: Turn) -> Iterable[str]:
+    """Why the completion is not trained, and where the prompt's token ids and messages disagree."""
+    if turn.untrained is not None:
+        yield f"not trained: {turn.untrained}"
+    if turn.prompt.drifted_at is not None:
+        yield f"the prompt was tokenized anew after its first {turn.prompt.drifted_at} ids"
+    if turn.prompt.respelled_at is not None:
+        yield f"the prompt has other messages after its first {turn.prompt.respelled_at}"
 
 
 def _body(message: Message) -> Iterable[str]:

@@ -100,5 +100,5 @@ def _overview(trajectory: Trajectory) -> dict[str, Any]:
         "incomplete_reasons": dict(trajectory.incomplete_reasons),
         "calls": len(trajectory.calls),
         "failed_calls": sum(call.failed for call in trajectory.calls),
-        "turns": sum(turn.choice is not None for turn in trajectory.turns),
+        "turns": len(trajectory.turns),
     }

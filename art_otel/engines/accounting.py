@@ -74,6 +74,12 @@ def _file(account: FileAccount) -> FileReport:
         logs=account.log_records + account.logs_without_span,
         damaged=account.damaged + account.partly_damaged,
         lacks=account.lacks,
-        note=account.note,
+        note=account.note or _altered(account.altered),
         error=account.error,
     )
+
+
+def _altered(lines: int) -> str | None:
+    if not lines:
+        return None
+    return f"{lines} line{'s' * (lines > 1)} read with a checksum that does not match: altered after being written"

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from art_otel.engines.checksum import FileChecksum, synced_checksum
 from art_otel.engines.condense import Condenser, Echo, Expander
 from art_otel.engines.origin import Origin, OriginFinder
 from art_otel.sources import Limits
@@ -27,10 +28,11 @@ Record: TypeAlias = Span | LogRecord | Quarantined
 
 
 class Stored(msgspec.Struct, frozen=True, tag=True):
-    """Records in a file. `size` is their bytes when nothing is condensed."""
+    """Records in a file, which is on the disk. `size` is their bytes when nothing is condensed."""
 
     path: str
     size: int
+    checksum: FileChecksum
 
 
 class Held(msgspec.Struct, frozen=True, tag=True):
@@ -87,7 +89,10 @@ _OVERHEAD: Final = 100
 
 
 class Buckets:
-    """`count` buckets. `folder` holds what does not fit into `budget` bytes, all when it is 0; it is the caller's."""
+    """`count` buckets. `folder` holds what does not fit into `budget` bytes, all when it is 0; it is the caller's.
+
+    Buckets that stand there already are removed: they are of a task that runs again.
+    """
 
     def __init__(self, folder: Path, count: int, budget: int) -> None:
         self.count = count
@@ -102,6 +107,8 @@ class Buckets:
         self._condenser = Condenser()
         self._origins = OriginFinder()
         self._last: list[bytes | None] = [None] * count  # the origin that stands last in each bucket
+        for bucket in range(count):
+            self._path(bucket).unlink(missing_ok=True)
 
     def add(self, bucket: int, record: Record) -> None:
         """Put a record into a bucket."""
@@ -160,7 +167,7 @@ class Buckets:
         if not path.exists():
             return (Held(b"".join(part), size),) if part else ()
         self._write(bucket)
-        return (Stored(str(path), size),)
+        return (Stored(str(path), size, synced_checksum(path)),)
 
     def _path(self, bucket: int) -> Path:
         return self._folder / f"bucket-{bucket:05d}"

@@ -1,18 +1,20 @@
 """Local: convert on this machine. The story of a conversion.
 
 Invariant: every file in the output folder is whole, of the previous dataset or of the new one, and the bytes depend on
-the spans only, not on files, order, buckets or workers.
+the spans only, not on files, order, buckets or workers. No file is replaced that art-otel did not write.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from art_otel.engines.assemble import assemble_bucket
 from art_otel.engines.buckets import BUCKET_VERSION, Bucket, Stored, size_of
+from art_otel.engines.checksum import FileChecksum, synced_checksum
 from art_otel.engines.partition import (
     BUCKET_BYTES,
     MAX_BUCKETS,
@@ -23,18 +25,17 @@ from art_otel.engines.partition import (
     join_partitions,
     partition_spans,
 )
-from art_otel.engines.scratch import Scratch, identity_of, open_scratch
+from art_otel.engines.scratch import CHECKPOINT, Scratch, identity_of, open_scratch
 from art_otel.engines.workers import Workers, advance, default_count
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
-from art_otel.store import SCHEMA_VERSION, merge_runs
+from art_otel.sources.files.own_output import WHAT_READS_IT, is_ours
+from art_otel.store import SCHEMA_VERSION, check_conversion_folder, merge_runs
 from art_otel.trajectories import Account
 from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
-
-_JOINED: Final = "joined"
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,8 @@ def convert(conversion: Conversion) -> "ConversionReport":
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
     if conversion.format is not None:
         format_named(conversion.format)
-    inputs = find_inputs(conversion.sources)
+    inputs = _without_dataset(find_inputs(conversion.sources), conversion.out)
+    check_conversion_folder(conversion.out)
     sizes = [source.size for source in inputs]
     total = None if None in sizes else sum(size or 0 for size in sizes)
     if conversion.on_start is not None:
@@ -83,6 +85,22 @@ def convert(conversion: Conversion) -> "ConversionReport":
         report = describe_conversion(joined.counts, account)
         write_report(report, conversion.out)
     return report
+
+
+def _without_dataset(inputs: Sequence[Input], out: Path) -> list[Input]:
+    """The inputs but for the dataset that is to be replaced, where the sources lead to it too."""
+    folder = Path(os.path.realpath(out))
+    others = [source for source in inputs if not _is_of_dataset(source, folder)]
+    if inputs and not others:
+        raise SourceError(f"{inputs[0].name}: {WHAT_READS_IT}")
+    return others
+
+
+def _is_of_dataset(source: Input, folder: Path) -> bool:
+    if source.path is None:
+        return False
+    path = Path(os.path.realpath(source.path))
+    return path.parent == folder and is_ours(path)
 
 
 def _settings(conversion: Conversion) -> object:
@@ -114,10 +132,11 @@ class _Share(NamedTuple):
 
 
 def _divide(inputs: Sequence[Input], conversion: Conversion, scratch: Scratch, workers: Workers) -> Joined:
-    """Phase one, unless a conversion that was killed had done it."""
-    kept = scratch.kept(_JOINED, Joined)
-    if kept is not None:
+    """Phase one, unless a conversion that was killed had done it and all of its work is still as it was."""
+    kept = scratch.kept(CHECKPOINT, Joined)
+    if kept is not None and all([*workers.run(_is_as_kept, _buckets(kept, conversion, scratch))]):
         return kept
+    scratch.clear()
     buckets = count_buckets(inputs)
     name = conversion.format
     shares = [
@@ -126,7 +145,7 @@ def _divide(inputs: Sequence[Input], conversion: Conversion, scratch: Scratch, w
     ]
     joined = join_partitions(_partitions(shares, workers), scratch.new_folder())
     if joined.on_disk:
-        scratch.keep(_JOINED, joined)
+        scratch.keep(CHECKPOINT, joined)
     return joined
 
 
@@ -150,16 +169,42 @@ def _partition(share: _Share, on_bytes: Callable[[int], None] = advance, *, in_m
     )
 
 
+class _Assembled(msgspec.Struct, frozen=True, kw_only=True):
+    """What phase two made of one bucket."""
+
+    account: Account
+    run: FileChecksum
+
+
+def _kept_of(bucket: Bucket) -> _Assembled | None:
+    return Scratch(bucket.run.parent).kept(_name_of(bucket), _Assembled)
+
+
+def _name_of(bucket: Bucket) -> str:
+    return f"{bucket.run.name}.account"
+
+
+def _stored(bucket: Bucket) -> list[Stored]:
+    return [piece for piece in (*bucket.own, *bucket.guests) if isinstance(piece, Stored)]
+
+
+def _is_as_kept(bucket: Bucket) -> bool:
+    """Whether the run of a bucket, or else its records, stand in their files as they were written."""
+    done = _kept_of(bucket)
+    if done is not None:
+        return done.run.matches(bucket.run)
+    return all(piece.checksum.matches(Path(piece.path)) for piece in _stored(bucket))
+
+
 def _assemble(bucket: Bucket) -> Account:
     """Phase two of one bucket, unless a conversion that was killed had done it. Nobody needs its records then."""
-    scratch, name = Scratch(bucket.run.parent), f"{bucket.run.name}.account"
-    account = scratch.kept(name, Account)
-    if account is None:
-        account = assemble_bucket(bucket)
-        scratch.keep(name, account)
-    for piece in (*bucket.own, *bucket.guests):
-        if isinstance(piece, Stored):
-            Path(piece.path).unlink(missing_ok=True)
+    stored, done = _stored(bucket), _kept_of(bucket)
+    account = assemble_bucket(bucket) if done is None else done.account
+    if done is None and stored:  # what was only in memory is not taken up
+        kept = _Assembled(account=account, run=synced_checksum(bucket.run))
+        Scratch(bucket.run.parent).keep(_name_of(bucket), kept)
+    for piece in stored:
+        Path(piece.path).unlink(missing_ok=True)
     return account
 
 

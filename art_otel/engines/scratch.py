@@ -1,7 +1,8 @@
 """Scratch: the folder in which a conversion keeps unfinished work, so that one that was killed is gone on with.
 
 Invariant: only one conversion works in an output folder at a time; work is taken up only when the inputs and settings
-are the same, and what is in the folder was written whole (files get their names when they are complete).
+are the same, and what is in the folder was written whole (files get their names when they are complete). A checkpoint
+is removed when the conversion ended well, or with an error that it would meet again.
 """
 
 import os
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 import msgspec
 
-from art_otel.errors import UsageError
+from art_otel.errors import SourceError, StoreError, UsageError
 from art_otel.sources import Input
 
 try:
@@ -27,6 +28,8 @@ except ImportError:  # Windows has none; there nobody is warned of a second conv
 PREFIX: Final = ".art-otel-scratch"
 _LOCK: Final = f"{PREFIX}.lock"
 _IDENTITY: Final = "identity"
+CHECKPOINT: Final = "joined"
+"""The record that makes the folder one to go on with: the result of phase one."""
 
 _Kept = TypeVar("_Kept")
 _Place: TypeAlias = tuple[int, int]
@@ -49,10 +52,27 @@ class Scratch:
         return folder
 
     def keep(self, name: str, record: object) -> None:
-        """Write a record."""
+        """Write a record. The disk has it before it has its name."""
         unfinished = self.folder / f"{name}.{uuid4().hex}"
-        unfinished.write_bytes(msgspec.msgpack.encode(record))
+        with unfinished.open("wb") as file:
+            file.write(msgspec.msgpack.encode(record))
+            file.flush()
+            os.fsync(file.fileno())
         unfinished.replace(self.folder / name)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to go on with."""
+        return all((self.folder / name).exists() for name in (_IDENTITY, CHECKPOINT))
+
+    def clear(self) -> None:
+        """Remove all but whose work it is, the checkpoint first."""
+        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != _IDENTITY:
+                path.unlink()
 
     def remove(self) -> None:
         """Remove the folder, first what makes it one to go on with: nobody takes up a half of it."""
@@ -78,7 +98,8 @@ def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's ow
 def open_scratch(out: Path, identity: bytes | None) -> Generator[Scratch]:
     """A scratch folder inside the output folder: that of a killed conversion of the same `identity`, else a new one.
 
-    Without an identity nothing is taken up. Raises UsageError when another conversion writes to the folder.
+    Without an identity nothing is taken up. A checkpoint stays when the conversion was interrupted, a worker was killed
+    or the disk is full. Raises UsageError when another conversion writes to the folder.
     """
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file; name a folder for the dataset")
@@ -95,10 +116,17 @@ def open_scratch(out: Path, identity: bytes | None) -> Generator[Scratch]:
             scratch.folder.mkdir()
             if identity is not None:
                 scratch.keep(_IDENTITY, identity)
+        interrupted = False
         try:
             yield scratch
+        except (SourceError, StoreError):  # the same sources would only give it again
+            raise
+        except BaseException:
+            interrupted = True
+            raise
         finally:
-            scratch.remove()
+            if not (interrupted and scratch.has_checkpoint):
+                scratch.remove()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ class FileAccount(msgspec.Struct, kw_only=True):
     `bytes` counts what was read from the file (compressed). `damaged` counts records and rubbish set aside whole,
     `partly_damaged` the partial damages beside records that were kept. `logs_without_span` counts log records that
     belong to no span, `other_signals` requests with metrics or profiles: both are of no use here and no damage.
+    `altered` counts lines that were read although their checksum does not match.
     `lacks` says what the format cannot carry.
     `note` says why a file gave nothing, `error` why it could not be read.
     """
@@ -30,6 +31,7 @@ class FileAccount(msgspec.Struct, kw_only=True):
     partly_damaged: int = 0
     logs_without_span: int = 0
     other_signals: int = 0
+    altered: int = 0
     lacks: tuple[str, ...] = ()
     note: str | None = None
     error: str | None = None
@@ -44,6 +46,7 @@ class FileAccount(msgspec.Struct, kw_only=True):
             "partly_damaged",
             "logs_without_span",
             "other_signals",
+            "altered",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.error = self.error or other.error

@@ -7,6 +7,7 @@ from art_otel.lazy_names import lazy_names
 if TYPE_CHECKING:
     from art_otel.store.grouping import FileLimits
     from art_otel.store.read import RowGroup, Wanted, read_row_group, read_trajectories, row_groups
+    from art_otel.store.replaceable import check_conversion_folder, check_replaceable
     from art_otel.store.report import (
         REPORT_NAME,
         CallCounts,
@@ -39,6 +40,8 @@ __all__ = [
     "TrajectoryCounts",
     "Wanted",
     "WriteSummary",
+    "check_conversion_folder",
+    "check_replaceable",
     "merge_runs",
     "read_row_group",
     "read_trajectories",
@@ -53,6 +56,7 @@ __getattr__ = lazy_names(
     {
         "grouping": ("FileLimits",),
         "read": ("RowGroup", "Wanted", "read_row_group", "read_trajectories", "row_groups"),
+        "replaceable": ("check_conversion_folder", "check_replaceable"),
         "report": (
             "CallCounts",
             "ConversionReport",

@@ -3,7 +3,8 @@
 Invariant: a file under its final name is whole and on the disk. Until `commit` everything is in temporary files beside
 the final ones; a crash leaves only those, and the next writing to the same place removes them. While `commit` puts
 several files in place a mark stands beside them: a crash leaves it, readers refuse the folder, and the next writing to
-it removes the mark when its files are in place. One writer at a time.
+it removes the mark when its files are in place. One writer at a time. A file that art-otel did not write is neither
+replaced nor removed, and no dataset is put among parts of others.
 """
 
 import glob
@@ -15,11 +16,10 @@ from typing import BinaryIO, Final, Self
 from art_otel.errors import UsageError
 from art_otel.store.encoded_group import MAGIC, EncodedGroup, file_frame
 from art_otel.store.parquet_footer import GroupFooter, join_footers
+from art_otel.store.replaceable import MARK, check_dataset_folder, check_replaceable
 
 SUFFIX: Final = ".parquet"
 _PARTS: Final = f"part-{'[0-9]' * 5}{SUFFIX}"  # narrow: what matches may be removed
-_MARK: Final = "_unfinished"
-"""In a folder whose parts may be of two datasets. Readers of Parquet folders pass over names with an underscore."""
 
 
 def part_name(number: int) -> str:
@@ -35,7 +35,7 @@ def is_next_part(path: Path, before: Path) -> bool:
 
 def is_between_datasets(folder: Path) -> bool:
     """Whether the parts in a folder are just being replaced, or were when their writer was killed."""
-    return (folder / _MARK).exists()
+    return (folder / MARK).exists()
 
 
 class _Part:
@@ -78,7 +78,8 @@ class Dataset:
     """A folder of `part-*.parquet`, or one `*.parquet` file, while it is written.
 
     Use it as a context manager; without `commit` nothing of what was there before has changed. Raises UsageError for
-    a path that is an existing file of another name, OSError for what the disk refuses.
+    a path that is an existing file of another name and for files that art-otel did not write, OSError for what the disk
+    refuses.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -92,6 +93,7 @@ class Dataset:
 
     def __enter__(self) -> Self:
         """Make the folder and remove what a crashed writing left."""
+        self._check()
         self._folder.mkdir(parents=True, exist_ok=True)
         name = glob.escape(self.path.name) if self._single else _PARTS
         for left in self._folder.glob(f".{name}.*.tmp"):
@@ -117,9 +119,10 @@ class Dataset:
         """Give every file its final name and remove the parts of an older, longer dataset. The files in order."""
         if self._open or not self._parts:
             self._current().finish()
+        self._check()  # again: much time may have passed
         files = tuple(part.path for part in self._parts)
         stale = set[Path]() if self._single else set(self._folder.glob(_PARTS)) - set(files)
-        mark = self._folder / _MARK
+        mark = self._folder / MARK
         several = not self._single and (len(files) + len(stale) > 1 or mark.exists())
         if several:
             mark.touch()
@@ -132,6 +135,12 @@ class Dataset:
         if several:
             mark.unlink()
         return files
+
+    def _check(self) -> None:
+        if self._single:
+            check_replaceable([self.path])
+        else:
+            check_dataset_folder(self.path)
 
     def _current(self) -> _Part:
         if not self._open:

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from art_otel.store.replaceable import check_replaceable
+
 REPORT_NAME: Final = "_report.json"
 
 
@@ -110,8 +112,9 @@ class ConversionReport:
 
 
 def write_report(report: ConversionReport, out: Path) -> Path:
-    """Write `_report.json` into the output folder, whole or not at all."""
+    """Write `_report.json` into the output folder, whole or not at all. Raises UsageError where another's stands."""
     path = out / REPORT_NAME
+    check_replaceable([path])
     temporary = out / f".{REPORT_NAME}.tmp"
     with temporary.open("wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2) + b"\n")

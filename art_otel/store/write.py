@@ -38,10 +38,10 @@ def write_trajectories(
 ) -> WriteSummary:
     """Write trajectories, in `Trajectory.order`, into a folder as `part-*.parquet` or into one `*.parquet` file.
 
-    What was there before is replaced when everything is written. A list or tuple may come in any order; an iterator is
-    written as it comes, with memory of about two row groups, and has to be sorted. Raises UsageError when it is not,
-    for what is no trajectory and where the path cannot be a dataset, StoreError for a trajectory no column can hold,
-    OSError for what the disk refuses.
+    A dataset that was there before is replaced when everything is written; what art-otel did not write never is. A list
+    or tuple may come in any order; an iterator is written as it comes, with memory of about two row groups, and has to
+    be sorted. Raises UsageError when it is not, for what is no trajectory and where the path cannot be a dataset or
+    holds files of others, StoreError for a trajectory no column can hold, OSError for what the disk refuses.
     """
     found = _checked(trajectories)
     if isinstance(trajectories, Sequence):

@@ -110,7 +110,7 @@ def test_filters():
         said("a", "r-0", 1.0, split="train"),
         said("b", "r-1", 0.5, split="val"),
         said("c", "r-2", None),
-        said("d", "r-3", 0.0, split="train", status="error", incomplete_reasons={"failed call": 1}),
+        said("d", "r-3", 0.0, split="train", status="error", incomplete_reasons={"no content": 1}),
     ]
 
     def ids(**options):
@@ -231,7 +231,7 @@ def test_real_recordings(tmp_path):
     assert report.trajectories == len(rollouts)
     assert found
     sampled = sum(turn.message is not None for one in rollouts for turn in one.turns)
-    failed = sum(turn.message is not None and one.calls[turn.call].failed for one in rollouts for turn in one.turns)
+    failed = sum(turn.message is not None and turn.untrained is not None for one in rollouts for turn in one.turns)
     unknown = report.histories_left_out["messages unknown"]
     assert sampled - failed - unknown <= report.trained_messages <= sampled - failed
 
@@ -250,7 +250,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
         for one in rollouts
         if one.complete and one.status == "ok"
         for turn in one.turns
-        if turn.message is not None and not one.calls[turn.call].failed
+        if turn.message is not None and turn.untrained is None
     )
 
 

@@ -163,7 +163,7 @@ def test_failed_calls_are_no_empty_sequences(tmp_path, answer):
     assert learn(tmp_path / "dataset", complete_only=False) == [Learnt("r", (1,), (11,), (1.0,))]
     batches = art_otel.batches(tmp_path / "dataset", complete_only=False)
     assert [len(batch.input_ids) for batch in batches] == [1]
-    assert batches.report.completions_left_out == ({} if answer is None else {"failed call": 1})
+    assert batches.report.completions_left_out == ({} if answer is None else {"failed": 1})
 
 
 def test_a_rollout_of_failed_calls_is_counted_and_gives_no_sequence(tmp_path):

@@ -1,16 +1,19 @@
 """What others see: ART's columns, nested columns in plain pyarrow, group numbers, types and metadata."""
 
+import hashlib
 import json
 import subprocess
 import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
-from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_turns
+from art_otel.store.group_index import group_index
+from art_otel.trajectories import ToolExecution, Trajectory
+from art_otel.trajectories.lineage.turns import build_lineage
 
 TRACE = "ab" * 16
 QUESTION = Message(role="user", content="Zürich?")
@@ -53,8 +56,7 @@ def call(number: int, prompt, *answers: Message, **fields) -> InferenceCall:
 
 
 def trajectory(rollout_id: str, *calls: InferenceCall, **fields) -> Trajectory:
-    ordered, turns = build_turns(calls)
-    return Trajectory(rollout_id=rollout_id, trace_id=TRACE, calls=ordered, turns=turns, **fields)
+    return Trajectory(rollout_id=rollout_id, trace_id=TRACE, **build_lineage(calls)._asdict(), **fields)
 
 
 def written(tmp_path, *trajectories: Trajectory, **limits) -> list[dict]:
@@ -67,7 +69,7 @@ def test_arts_columns_come_first_with_arts_types(tmp_path):
     schema = pq.read_schema(tmp_path / "x.parquet")
     assert schema.names[:10] == list(ART)
     assert [schema.field(name).type for name in ART] == list(ART.values())
-    assert schema.metadata == {b"art_otel.schema_version": b"5"}
+    assert schema.metadata == {b"art_otel.schema": b"1"}
 
 
 def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
@@ -88,9 +90,11 @@ def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
     ]
 
 
-def test_what_a_failed_call_sampled_is_not_trainable(tmp_path):
-    (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, error="lost")))
+@pytest.mark.parametrize("reason", [{"error": "lost"}, {"stream": True}, {"scrubbed": True}, {"contradicted": True}])
+def test_what_must_not_be_trained_is_not_trainable(tmp_path, reason):
+    (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, **reason)))
     assert [message["trainable"] for message in row["messages"]] == [False, False]
+    assert row["turns"][0]["untrained"] is not None
 
 
 def test_an_unknown_main_history_is_null(tmp_path):
@@ -100,12 +104,27 @@ def test_an_unknown_main_history_is_null(tmp_path):
     assert [row["messages"] for row in rows] == [None, None, None]
 
 
-def test_groups_are_numbered_by_first_appearance_also_over_parts(tmp_path):
-    groups = ["x", None, "y", "x", None, "", "y"]
-    trajectories = [Trajectory(rollout_id=str(at), trace_id=TRACE, group_id=group) for at, group in enumerate(groups)]
-    write_trajectories(trajectories, tmp_path, limits=FileLimits(group_rows=2, part_rows=2))
-    indexes = pq.read_table(tmp_path, columns=["rollout_id", "group_index"]).sort_by("rollout_id")["group_index"]
-    assert indexes.to_pylist() == [0, 1, 2, 0, 3, 4, 2]
+def test_one_group_of_one_training_step_has_one_number_in_any_file(tmp_path):
+    groups = [("x", 1), (None, 1), ("y", 1), ("x", 1), (None, 1), ("", 1), ("y", None), ("x", 2)]
+    trajectories = [
+        Trajectory(rollout_id=str(at), trace_id=TRACE, group_id=group, training_step=step)
+        for at, (group, step) in enumerate(groups)
+    ]
+    indexes = [row["group_index"] for row in written(tmp_path, *trajectories)]
+    assert indexes == [written(tmp_path, one)[0]["group_index"] for one in trajectories]
+    assert indexes[0] == indexes[3]
+    assert len(set(indexes)) == len(indexes) - 1
+    assert all(0 <= index < 2**63 for index in indexes)
+
+
+def test_the_number_of_a_group_is_the_hash_of_its_key():
+    """`b2sum` of the key gives the same digits, of which the first 16 without the last bit are the number."""
+    grouped = Trajectory(rollout_id="r", trace_id="t", group_id='Zürich "1"', training_step=7)
+    alone = Trajectory(rollout_id="r", trace_id="t")
+    for one, key in ((grouped, '[7,"Zürich \\"1\\""]'), (alone, '["r",null,"t"]')):
+        digest = hashlib.blake2b(key.encode()).hexdigest()
+        assert group_index(one) == int(digest[:16], 16) // 2
+    assert group_index(alone) == 6626208297905778747
 
 
 def test_empty_values_are_null_in_arts_columns_and_nested_metadata_is_text(tmp_path):
@@ -125,16 +144,25 @@ def test_nested_columns_read_in_plain_pyarrow(tmp_path):
     (row,) = written(tmp_path, trajectory("r", first, second, incomplete_reasons={"cut": 2}))
     assert [stored["toolset"] for stored in row["calls"]] == [0, 0]
     assert [json.loads(tools) for tools in row["toolsets"]] == [list(tools)]
-    turns = row["turns"]
-    assert [turn["parent"] for turn in turns] == [None, 0, 0]
+    turns, prompts = row["turns"], [stored["prompt"] for stored in row["calls"]]
+    assert [prompt["parent"] for prompt in prompts] == [None, 0]
+    assert [prompt["kept_messages"] for prompt in prompts] == [0, 2]
+    assert [(turn["call"], turn["choice"]) for turn in turns] == [(0, 0), (1, 0), (1, 1)]
     assert [turn["choice_index"] for turn in turns] == [0, 0, 1]
     assert [turn["token_ids"] for turn in turns] == [[1, 0], [2, 0], [2, 1]]
-    assert turns[0]["context_token_ids"] == [5, 6]
+    assert prompts[0]["context_token_ids"] == [5, 6]
     assert turns[0]["logprobs"] == [-0.5, -1.0]
     assert turns[0]["message"]["tool_calls"] == [{"id": "c", "name": "look", "arguments": '{"a": 1}', "exact": True}]
-    assert [message["content"] for message in turns[1]["messages"]] == ["rain"]
-    assert (turns[2]["messages"], turns[2]["edits"]) == (None, None)
+    assert [message["content"] for message in prompts[1]["messages"]] == ["rain"]
     assert (row["complete"], row["incomplete_reasons"]) == (False, [{"reason": "cut", "count": 2}])
+
+
+def test_runs_of_tools_are_json_text(tmp_path):
+    ran = ToolExecution(span_id="a" * 16, name="look", arguments={"a": [1]}, result="rain", start_ns=1, turn=0)
+    (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), LOOK), tool_calls=(ran,), revision=2))
+    assert (row["tool_calls"][0]["arguments"], row["tool_calls"][0]["result"]) == ('{"a":[1]}', '"rain"')
+    assert row["revision"] == 2
+    assert [one.tool_calls for one in read_trajectories(tmp_path / "x.parquet")] == [(ran,)]
 
 
 def test_what_a_step_says_stands_once_in_a_row(tmp_path):

@@ -18,8 +18,6 @@ from art_otel.trajectories import Trajectory, TrajectoryGroup
 from tests.store.test_columns import ANSWER, QUESTION, call, trajectory
 
 ROOT = Path(__file__).parent.parent.parent
-VERSIONS = Path(__file__).with_name("versions")
-"""A file of each schema version but this one, as its release wrote it."""
 SMALL = FileLimits(group_rows=2, part_rows=2)
 
 
@@ -42,7 +40,7 @@ def failing(count: int):
 
 def test_a_shorter_dataset_replaces_a_longer_one_and_leaves_other_files(tmp_path):
     write_trajectories(rollouts(6), tmp_path, limits=SMALL)
-    others = ["_report.json", "part-00009-of-another.parquet"]
+    others = ["_report.json", "parts-of-another.parquet"]
     for name in others:
         (tmp_path / name).write_text("{}")
     (tmp_path / ".part-00007.parquet.1.tmp").write_bytes(b"what a crash left")
@@ -212,9 +210,16 @@ NEXT = SCHEMA_VERSION + 1
 
 
 def change(path: Path, table: pa.Table, version: bytes | None = THIS) -> Path:
-    metadata = {} if version is None else {b"art_otel.schema_version": version}
+    metadata = {} if version is None else {b"art_otel.schema": version}
     pq.write_table(table.replace_schema_metadata(metadata), path)
     return path
+
+
+def changed(folder: Path, table: pa.Table, column: str, values: list) -> Path:
+    """A file of the table with other values in one column."""
+    field = table.schema.field(column)
+    column_at = table.schema.get_field_index(column)
+    return change(folder / "bad.parquet", table.set_column(column_at, field.name, pa.array(values, field.type)))
 
 
 @pytest.fixture
@@ -251,52 +256,11 @@ def test_a_nested_field_that_is_missing_is_named(tmp_path, table):
     )
 
 
-def test_a_file_of_an_earlier_version_lacks_what_later_ones_added(tmp_path):
-    (found,) = read_trajectories(VERSIONS / "1.parquet")
-    assert [(given.name, given.value, given.step, given.target) for given in found.rewards] == [
-        ("reward", 1.0, None, None),
-        ("style", 0.25, 0, found.calls[0].span_id),
-        ("reward", 0.5, None, None),
-    ]
-    assert {(given.choice, given.token_start, given.token_end) for given in found.rewards} == {(None, None, None)}
-    assert [turn.token_ids.tolist() for turn in found.turns] == [[7, 8], [9]]
-    write_trajectories([found], tmp_path / "now.parquet")
-    assert list(read_trajectories(tmp_path / "now.parquet")) == [found]
-    names_now = pq.read_schema(tmp_path / "now.parquet").names
-    assert pq.read_schema(VERSIONS / "1.parquet").names == [name for name in names_now if name != "objects"]
-
-
-def test_a_file_of_version_2_has_parts_of_calls_and_no_kinds_of_targets():
-    (found,) = read_trajectories(VERSIONS / "2.parquet")
-    assert [(given.choice, given.token_end, given.target_kind) for given in found.rewards] == [
-        (None, None, None),
-        (0, 1, None),
-        (None, None, None),
-    ]
-
-
-def test_a_file_of_version_3_has_kinds_of_targets_and_no_comparisons():
-    (found,) = read_trajectories(VERSIONS / "3.parquet")
-    assert [given.target_kind for given in found.rewards] == [None, None, "agent", None]
-    assert {given.comparison for given in found.rewards} == {None}
-
-
-def test_a_file_of_version_4_has_the_objects_texts_in_its_calls(tmp_path):
-    (found,) = read_trajectories(VERSIONS / "4.parquet")
-    assert [one.env_state for one in found.calls] == [{"board": ["x", "o"], "left": 3}] * 2
-    assert [one.extra for one in found.calls] == [{"seed": 7}, {}]
-    assert [given.comparison for given in found.rewards] == [None, None, None, None, "c1", "c1"]
-    write_trajectories([found], tmp_path / "now.parquet")
-    assert list(read_trajectories(tmp_path / "now.parquet")) == [found]
-
-
-def test_a_file_of_this_version_has_everything(tmp_path, table):
-    at = table.schema.get_field_index("rewards")
-    kind = pq.read_schema(VERSIONS / "1.parquet").field("rewards").type
-    narrow = table.set_column(at, "rewards", pa.nulls(2, kind))
-    assert "column rewards.choice is missing" in read_error(change(tmp_path / "bad.parquet", narrow))
-    without = table.drop_columns(["objects"])
-    assert "column objects is missing" in read_error(change(tmp_path / "bad.parquet", without))
+def test_a_file_of_the_first_edition_is_refused_by_name(tmp_path, table):
+    old = tmp_path / "old.parquet"
+    pq.write_table(table.replace_schema_metadata({b"art_otel.schema_version": b"5"}), old)
+    assert "is of the first edition" in read_error(old)
+    assert "convert the sources again" in read_error(old)
 
 
 def test_further_columns_and_fields_are_ignored(tmp_path, table):
@@ -311,6 +275,7 @@ def test_further_columns_and_fields_are_ignored(tmp_path, table):
     [
         ("rollout_id", [None, None]),
         ("status", ["ok", "splendid"]),
+        ("revision", [None, 0]),
         ("metrics", ["not json", None]),
         ("calls", [None, None]),
         ("calls", [[], []]),
@@ -318,17 +283,31 @@ def test_further_columns_and_fields_are_ignored(tmp_path, table):
     ],
 )
 def test_values_that_no_trajectory_has_are_refused_with_the_rollout(tmp_path, table, column, values):
-    at = table.schema.get_field_index(column)
-    changed = table.set_column(at, column, pa.array(values, table.schema.field(column).type))
-    assert "is not what a trajectory can be" in read_error(change(tmp_path / "bad.parquet", changed))
+    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, column, values))
 
 
-def test_turns_that_are_no_forest_are_refused(tmp_path, table):
+@pytest.mark.parametrize(
+    "fields", [{"parent": 0}, {"parent": 7}, {"token_parent": -1}, {"kept_messages": 1}, {"kept_tokens": 1}]
+)
+def test_links_that_lead_nowhere_are_refused(tmp_path, table, fields):
+    calls = table["calls"].to_pylist()
+    first = calls[0][0]
+    tokens = {"context_token_ids": []} if "kept_tokens" in fields else {}
+    broken = [[{**first, "prompt": {**first["prompt"], **tokens, **fields}}], calls[1]]
+    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, "calls", broken))
+
+
+def test_a_call_without_a_prompt_is_refused(tmp_path, table):
+    calls = table["calls"].to_pylist()
+    broken = [[{**calls[0][0], "prompt": None}], calls[1]]
+    assert "call 0 has no prompt" in read_error(changed(tmp_path, table, "calls", broken))
+
+
+@pytest.mark.parametrize("fields", [{"choice_index": None}, {"choice": None}, {"choice": 1}, {"call": -1}])
+def test_turns_that_are_no_choice_of_their_call_are_refused(tmp_path, table, fields):
     turns = table["turns"].to_pylist()
-    for fields in ({"parent": 0}, {"parent": 7}, {"parent": -1}, {"choice_index": None}, {"call": -1}):
-        broken = pa.array([[{**turns[0][0], **fields}], turns[1]], table.schema.field("turns").type)
-        changed = table.set_column(table.schema.get_field_index("turns"), "turns", broken)
-        assert "is not what a trajectory can be" in read_error(change(tmp_path / "bad.parquet", changed))
+    broken = [[{**turns[0][0], **fields}], turns[1]]
+    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, "turns", broken))
 
 
 def test_text_that_is_no_utf8_is_refused(tmp_path, table):

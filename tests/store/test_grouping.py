@@ -12,7 +12,7 @@ LIMITS = FileLimits(group_rows=4, group_bytes=100)
 
 def groups(weights: list[int]) -> list[list[int]]:
     """The weights of the rows of each group."""
-    rows = [RowKeys((f"{place:04d}", 0, ""), None, weight, "batch", place) for place, weight in enumerate(weights)]
+    rows = [RowKeys((f"{place:04d}", 0, ""), weight, "batch", place) for place, weight in enumerate(weights)]
     plans = list(plan_groups(rows, LIMITS))
     ends = [sum(plan.rows for plan in plans[:number]) for number in range(len(plans) + 1)]
     assert [(plan.slices[0].first, plan.slices[0].count) for plan in plans] == [

@@ -1,6 +1,7 @@
 """Law 5: reading what was written gives back the same object."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.errors import StoreError, UsageError
-from art_otel.store import FileLimits, merge_runs, read_trajectories, rebuild_prompts, write_run, write_trajectories
+from art_otel.store import FileLimits, merge_runs, read_trajectories, write_run, write_trajectories
 from art_otel.store.schema import SCHEMA
-from art_otel.testing import trajectories
-from art_otel.trajectories import Trajectory, Turn
-from art_otel.trajectories.lineage import build_turns
+from art_otel.testing import JSON, TEXT, trajectories
+from art_otel.trajectories import Prompt, Trajectory, Turn
+from art_otel.trajectories.lineage.turns import build_lineage
 from tests.trajectories.agents import agent_calls
 
 SMALL = FileLimits(group_rows=2, part_rows=3)
@@ -107,23 +108,18 @@ def test_a_run_that_memory_could_not_hold_at_once_is_sorted_in_stretches(tmp_pat
 
 @given(trajectories())
 @IN_FOLDER
-def test_without_prompts_only_the_calls_prompts_and_choices_are_missing(tmp_path_factory, trajectory):
-    file = tmp_path_factory.mktemp("dataset") / "one.parquet"
-    write_trajectories([trajectory], file)
-    (read,) = read_trajectories(file, prompts=False)
-    assert read.turns == trajectory.turns
-    assert read.calls == tuple(
-        msgspec.structs.replace(call, input_messages=None, choices=None, prompt_token_ids=None)
-        for call in trajectory.calls
-    )
+def test_what_was_read_without_whole_prompts_is_written_as_it_was(tmp_path_factory, trajectory):
+    folder = tmp_path_factory.mktemp("dataset")
+    write_trajectories([trajectory], folder / "whole.parquet")
+    write_trajectories(read_trajectories(folder / "whole.parquet", prompts=False), folder / "again.parquet")
+    assert (folder / "whole.parquet").read_bytes() == (folder / "again.parquet").read_bytes()
 
 
-@given(agent_calls(with_tokens=True))
+@given(agent_calls())
 @IN_FOLDER
 def test_what_the_lineage_took_apart_is_put_together(tmp_path_factory, calls):
     file = tmp_path_factory.mktemp("dataset") / "one.parquet"
-    ordered, turns = build_turns(calls)
-    expected = Trajectory(rollout_id="r", trace_id="ab" * 16, calls=ordered, turns=turns)
+    expected = Trajectory(rollout_id="r", trace_id="ab" * 16, **build_lineage(calls)._asdict())
     write_trajectories([expected], file)
     assert list(read_trajectories(file)) == [expected]
 
@@ -138,34 +134,26 @@ def test_an_empty_dataset_has_the_schema(tmp_path):
 
 
 def chain(length: int) -> Trajectory:
-    turns = [
-        Turn(
-            call=number,
-            choice=0,
-            parent=number - 1 if number else None,
-            messages=(Message(role="user", content=f"question {number}"),),
-            context_token_ids=TokenIds.of([number]),
-            message=Message(role="assistant", content=f"answer {number}"),
-            token_ids=TokenIds.of([number, number]),
-            logprobs=Logprobs.of([-0.5, -0.25]),
+    calls: list[InferenceCall] = []
+    messages, ids = (), TokenIds()
+    for number in range(length):
+        messages, ids = (*messages, Message(role="user", content=f"question {number}")), ids + TokenIds.of([number])
+        sampled, logprobs = TokenIds.of([number, number]), Logprobs.of([-0.5, -0.25])
+        answer = Message(role="assistant", content=f"answer {number}")
+        calls.append(
+            InferenceCall(
+                trace_id="ab" * 16,
+                span_id=f"{number + 1:016x}",
+                operation_name="chat",
+                start_ns=number,
+                end_ns=number + 1,
+                input_messages=messages,
+                prompt_token_ids=ids,
+                choices=(Choice(index=0, message=answer, token_ids=sampled, logprobs=logprobs),),
+            )
         )
-        for number in range(length)
-    ]
-    prompts = rebuild_prompts(turns)
-    calls = [
-        InferenceCall(
-            trace_id="ab" * 16,
-            span_id=f"{turn.call + 1:016x}",
-            operation_name="chat",
-            start_ns=turn.call,
-            end_ns=turn.call + 1,
-            input_messages=prompts[turn.call].messages,
-            prompt_token_ids=prompts[turn.call].token_ids,
-            choices=(Choice(index=0, message=turn.message, token_ids=turn.token_ids, logprobs=turn.logprobs),),
-        )
-        for turn in turns
-    ]
-    return Trajectory(rollout_id="chain", trace_id="ab" * 16, calls=tuple(calls), turns=tuple(turns))
+        messages, ids = (*messages, answer), ids + sampled
+    return Trajectory(rollout_id="chain", trace_id="ab" * 16, **build_lineage(calls)._asdict())
 
 
 def test_a_chain_of_4000_turns_is_stored_once_and_read(tmp_path):
@@ -204,9 +192,8 @@ def test_the_text_of_arguments_and_unknown_against_empty_are_kept(tmp_path):
     call = InferenceCall(
         trace_id="ab" * 16, span_id="12" * 8, operation_name="", start_ns=0, end_ns=None, input_messages=messages
     )
-    told = msgspec.structs.replace(call, tools=(), prompt_token_ids=TokenIds())
-    ordered, turns = build_turns([call, told])
-    expected = Trajectory(rollout_id="", trace_id="ab" * 16, name="", calls=ordered, turns=turns)
+    empty = msgspec.structs.replace(call, tools=(), prompt_token_ids=TokenIds())
+    expected = Trajectory(rollout_id="", trace_id="ab" * 16, name="", **build_lineage([call, empty])._asdict())
     write_trajectories([expected], tmp_path / "one.parquet")
     assert list(read_trajectories(tmp_path / "one.parquet")) == [expected]
 
@@ -258,6 +245,28 @@ def test_a_metric_that_is_no_number_is_unknown(tmp_path):
 
 
 def test_a_turn_of_no_call_cannot_be_stored(tmp_path):
-    given = Trajectory(rollout_id="r", trace_id="t", turns=(Turn(call=5, choice=None),))
+    given = Trajectory(rollout_id="r", trace_id="t", turns=(Turn(call=5, choice=0, prompt=Prompt()),))
     with pytest.raises(StoreError, match="rollout 'r' cannot be stored"):
         write_trajectories([given], tmp_path / "x.parquet")
+
+
+def test_a_turn_of_another_prompt_than_its_calls_cannot_be_stored(tmp_path):
+    (turn, *rest) = chain(2).turns
+    other = msgspec.structs.replace(turn, prompt=Prompt(messages=()))
+    with pytest.raises(StoreError, match="turn 0 has another prompt than its call 0"):
+        write_trajectories([replace(chain(2), turns=(other, *rest))], tmp_path / "x.parquet")
+
+
+def test_a_call_without_a_prompt_cannot_be_stored(tmp_path):
+    with pytest.raises(StoreError, match="rollout 'chain' cannot be stored"):
+        write_trajectories([replace(chain(1), prompts=(), turns=())], tmp_path / "x.parquet")
+
+
+@given(st.dictionaries(TEXT, JSON))
+@IN_FOLDER
+def test_metadata_of_any_shape_comes_back_as_it_was_given(tmp_path_factory, metadata):
+    file = tmp_path_factory.mktemp("dataset") / "one.parquet"
+    write_trajectories([Trajectory(rollout_id="r", trace_id="t", metadata=metadata)], file)
+    (read,) = read_trajectories(file)
+    assert read.metadata == metadata
+    assert list(read.metadata) == list(metadata)

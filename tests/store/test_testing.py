@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import find, given, settings
 
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
-from art_otel.store import Prompt, rebuild_prompts
 from art_otel.testing import SpanBuilder, trajectories
-from art_otel.trajectories import SpanGroup, build_trajectories
+from art_otel.trajectories import SpanGroup, build_trajectories, rebuild_prompts
 
 ASK = Message(role="user", content="ask")
 LOOK = Message(role="assistant", reasoning="hm", tool_calls=(ToolCall(id="c", name="look", arguments='{"a": 1}'),))
@@ -55,13 +55,33 @@ def test_equal_calls_build_equal_spans():
 @given(trajectories())
 @settings(deadline=None)
 def test_calls_say_what_their_turns_say(trajectory):
-    prompts = rebuild_prompts(trajectory.turns)
-    for position, call in enumerate(trajectory.calls):
-        assert prompts[position] == Prompt(call.input_messages, call.prompt_token_ids)
+    rebuilt = rebuild_prompts(trajectory.prompts, trajectory.turns)
+    for position, (call, prompt) in enumerate(zip(trajectory.calls, rebuilt, strict=True)):
+        assert prompt == (call.input_messages, call.prompt_token_ids)
         turns = [turn for turn in trajectory.turns if turn.call == position]
-        sampled = [(turn.message, turn.token_ids, turn.logprobs) for turn in turns if turn.choice is not None]
+        sampled = [(turn.message, turn.token_ids, turn.logprobs) for turn in turns]
         assert sampled == [(choice.message, choice.token_ids, choice.logprobs) for choice in call.choices or ()]
         assert all(turn.logprobs is None or len(turn.logprobs) == len(turn.token_ids) for turn in turns)
+
+
+DRAWN = settings(deadline=None, max_examples=2_000, database=None)
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        lambda one: any(prompt.edits for prompt in one.prompts),
+        lambda one: any(prompt.drifted_at for prompt in one.prompts),
+        lambda one: any(prompt.respelled_at for prompt in one.prompts),
+        lambda one: any(prompt.token_parent != prompt.parent is not None for prompt in one.prompts),
+        lambda one: any(prompt.kept_tokens and prompt.token_parent is None for prompt in one.prompts),
+        lambda one: {turn.untrained for turn in one.turns} >= {None, "failed"},
+        lambda one: {turn.untrained for turn in one.turns} >= {None, "content doubtful"},
+        lambda one: any(tool.turn for tool in one.tool_calls),
+    ],
+)
+def test_trajectories_hold_what_happens_to_agents(holds):
+    assert find(trajectories(), holds, settings=DRAWN)
 
 
 def test_without_hypothesis_the_import_says_what_to_install():

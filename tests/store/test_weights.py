@@ -6,13 +6,12 @@ import pytest
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall
 from art_otel.store.rows import Row, store_trajectory
 from art_otel.store.weights import weigh
-from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_turns
-from art_otel.trajectories.model import PolicyVersions, Reward
+from art_otel.trajectories import PolicyVersions, Reward, ToolExecution, Trajectory
+from art_otel.trajectories.lineage.turns import build_lineage
 
 LENGTH = 10_000
 NOT_OURS = {"group_metadata", "group_metrics", "group_logs"}  # always null
-SAID = {"target_kind", "status"}  # one of a few words
+WORDS = {"target_kind", "status", "untrained"}  # one of a few words
 
 
 def row() -> Row:
@@ -27,18 +26,18 @@ def row() -> Row:
         input_messages=(asked,),
         choices=(Choice(index=0, message=said),),
     )
-    calls, turns = build_turns([call])
-    reward = Reward(name="reward", value=1.0, source="event", time_ns=3)
+    ran = ToolExecution(span_id="c" * 16, name="look", start_ns=2)
+    reward = Reward(name="reward", value=1.0, source="evaluation", time_ns=3)
     versions = PolicyVersions(first="1", last="2")
-    known = {"trace_id": "a" * 32, "rewards": (reward,), "policy_version": versions}
-    return store_trajectory(Trajectory(rollout_id="r", calls=calls, turns=turns, **known))
+    fields = {"rewards": (reward,), "policy_version": versions, "tool_calls": (ran,), **build_lineage([call])._asdict()}
+    return store_trajectory(Trajectory(rollout_id="r", trace_id="a" * 32, **fields))
 
 
 def grown(record):
     """The record with each of its texts long in turn, also those of records in it, and where the text stands."""
     for field in msgspec.structs.fields(record):
         value, name = getattr(record, field.name), field.name
-        if name in NOT_OURS | SAID:
+        if name in NOT_OURS | WORDS:
             continue
         if field.type in (str, str | None):
             yield name, msgspec.structs.replace(record, **{name: "x" * LENGTH})
@@ -57,7 +56,12 @@ PLACES = dict(grown(row()))
 
 def test_the_texts_are_found():
     assert {"rollout_id", "objects", "calls.agent", "rewards.explanation", "policy_version.last"} <= PLACES.keys()
-    assert {"turns.message.tool_calls.arguments", "turns.messages.content", "messages.tool_calls"} <= PLACES.keys()
+    assert {"tool_calls.arguments", "tool_calls.error"} <= PLACES.keys()
+    assert {
+        "turns.message.tool_calls.arguments",
+        "calls.prompt.messages.content",
+        "messages.tool_calls",
+    } <= PLACES.keys()
 
 
 @pytest.mark.parametrize("place", PLACES)

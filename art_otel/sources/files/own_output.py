@@ -1,11 +1,13 @@
-"""OwnOutput: what art-otel wrote is no dump.
+"""OwnOutput: what art-otel wrote is no dump, and nothing else may be replaced by what it writes.
 
 Invariant: a dataset that lies among dumps is passed over, and whoever names one is told what reads it.
 """
 
 import os
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
+
+import msgspec
 
 REPORT_NAME: Final = "_report.json"
 SCHEMA_KEY: Final = b"art_otel.schema"
@@ -17,17 +19,30 @@ WHAT_READS_IT: Final = (
 )
 
 
+class _Report(msgspec.Struct):
+    """What every report of a conversion has."""
+
+    spans: dict[str, Any]
+    calls: dict[str, Any]
+    trajectories: dict[str, Any]
+    files: list[dict[str, Any]]
+
+
 def is_own_output(path: Path) -> bool:
-    """Whether art-otel wrote the file: its report, or a Parquet file whose footer holds our schema key."""
-    if path.name == REPORT_NAME:
-        return True
-    if path.suffix != ".parquet":
-        return False
+    """Whether a file is no dump: it has the name of our report, or we wrote it."""
+    return path.name == REPORT_NAME or is_ours(path)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether the content proves that art-otel wrote the file: a report, or Parquet with our schema key."""
     try:
+        if path.name == REPORT_NAME:
+            msgspec.json.decode(path.read_bytes(), type=_Report)
+            return True
         with path.open("rb") as file:
-            return SCHEMA_KEY in _parquet_footer(file)
-    except OSError:
-        return False  # reading it later says why
+            return path.suffix == ".parquet" and SCHEMA_KEY in _parquet_footer(file)
+    except (OSError, ValueError, RecursionError):  # msgspec's errors and those of UTF-8 are values'
+        return False
 
 
 def _parquet_footer(file: BinaryIO) -> bytes:

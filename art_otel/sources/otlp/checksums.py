@@ -1,7 +1,8 @@
 """Checksum: a line of OTLP JSON that says its own, as our spool writes them.
 
-Invariant: a line without one is taken as it is; of a line that differs from its checksum no span is trusted, and each
-becomes a Quarantined that names it as far as it can be read.
+Invariant: a line without one is taken as it is, and so is whole JSON that differs from its checksum, as somebody who
+writes a spool anew makes it. Of any other line that differs no span is trusted: each becomes a Quarantined that names it as
+far as it can be read.
 """
 
 import re

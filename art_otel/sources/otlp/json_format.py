@@ -128,7 +128,9 @@ def _read_decoded(
     """Every record of a line that was decoded. `is_ascii` says that somebody knows that it is."""
     found = _read(decoded, line, place, records, is_ascii=is_ascii)
     if is_altered(line):
-        return distrusted(found, place)
+        if not (is_utf8(line) and syntax_problem(line) is None):
+            return distrusted(found, place)
+        records.reading.account.altered += 1
     return without_large_values(found, len(line), place, records.reading.limits)
 
 

@@ -42,18 +42,23 @@ def install(
     request_tokens: bool = False,
     policy_version_header: str | None = None,
     policy_version: Callable[[], str] | None = None,
+    is_clean: Callable[[str], bool] = lambda _: True,
 ) -> "Capture":
     """Capture calls of openai's clients from now on. What was installed before is replaced.
 
     `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
     sampled is read from the response header `policy_version_header`, else asked of `policy_version`.
+    Token ids are written only where what was asked `is_clean` of secrets.
     """
     global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
     with _lock:
         if _installed is not None:
             _installed.remove()
         _installed = Capture(
-            request_tokens=request_tokens, policy_version_header=policy_version_header, policy_version=policy_version
+            request_tokens=request_tokens,
+            policy_version_header=policy_version_header,
+            policy_version=policy_version,
+            is_clean=is_clean,
         )
         _installed.place()
         return _installed
@@ -72,13 +77,19 @@ class Capture:
     """What is captured and how. `problems` says what cannot be had of the modules that are imported."""
 
     def __init__(
-        self, *, request_tokens: bool, policy_version_header: str | None, policy_version: Callable[[], str] | None
+        self,
+        *,
+        request_tokens: bool,
+        policy_version_header: str | None,
+        policy_version: Callable[[], str] | None,
+        is_clean: Callable[[str], bool],
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self.calls = 0
         self._asking = Asking() if request_tokens else None
         self._header = policy_version_header
         self._version = policy_version
+        self._is_clean = is_clean
         self._patches = Patches()
         self._is_removed = False
 
@@ -128,7 +139,7 @@ class Capture:
         made = last_promise() if span is None and asks_responses(options) else None
         if span is None and (made is None or not made.is_open):
             return
-        call = CapturedCall(options, response, self._policy_version_of(response))
+        call = CapturedCall(options, response, self._policy_version_of(response), self._is_clean)
         self.calls += 1
         if span is not None:
             call.write_at_end_of(span)

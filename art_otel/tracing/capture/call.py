@@ -21,10 +21,11 @@ from art_otel.spans import Attributes
 from art_otel.tracing.capture.answer import answer_attributes, failure
 from art_otel.tracing.capture.exchange import RAW_HEADER, Options, Response
 from art_otel.tracing.capture.passing import Passing
-from art_otel.tracing.capture.request import messages, parameters
+from art_otel.tracing.capture.request import messages, parameters, prompt
 from art_otel.tracing.guest import Guest
 from art_otel.tracing.processing.ancestors import path_up
 from art_otel.tracing.processing.call_spans import is_call_by_now, runs_code
+from art_otel.tracing.redaction.spelled import without_tokens
 
 CAPTURING: Final = Guest("a call could not be captured; its span has no exact tokens")
 _WAITING: Final = Guest("the span of a call could not wait for its answer")
@@ -69,11 +70,17 @@ def attributes_of(span: Span) -> Attributes:
 
 
 class CapturedCall:
-    """A call whose response has begun. `policy_version` is None where nobody told it."""
+    """A call whose response has begun. `policy_version` is None where nobody told it.
 
-    def __init__(self, options: Options, response: Response, policy_version: str | None) -> None:
+    `is_clean` tells whether a text may be written: the prompt's ids spell what an instrumentor need not have recorded.
+    """
+
+    def __init__(
+        self, options: Options, response: Response, policy_version: str | None, is_clean: Callable[[str], bool]
+    ) -> None:
         self.response = response
         self._policy_version = policy_version
+        self._is_clean = is_clean
         self._is_chat = options.url.endswith("/chat/completions")
         self._is_responses = asks_responses(options)
         self.tells_content = False  # until it is known that what was asked may be recorded, which a failure hides
@@ -114,6 +121,8 @@ class CapturedCall:
         known = attributes_of(span)
         request, body = self.response.request.content, self._passing.body() or {}
         added = {**parameters(request), **answer_attributes(body)}
+        if names.PROMPT_TOKENS in added and not self._is_clean(prompt(request)):
+            added = {**without_tokens(added), names.REDACTED_CONTENT: True}
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
         if self._misses_input(span, known):

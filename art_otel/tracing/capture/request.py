@@ -11,6 +11,7 @@ from art_otel import attributes as names
 from art_otel.tracing.capture.exchange import Options
 
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
+_PROMPT: Final = _ASKED | {"tools", "functions"}
 _NOTHING: Final = b"null"
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -27,6 +28,12 @@ def messages(body: bytes) -> dict[str, str]:
     fields = _fields(body)
     asked = fields.get("messages") or _input(fields)
     return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
+
+
+def prompt(body: bytes) -> str:
+    """What a model reads of a request, as JSON."""
+    read = {name: value for name, value in _fields(body).items() if name in _PROMPT}
+    return msgspec.json.encode(read).decode(errors="replace")
 
 
 def model(body: bytes) -> str | None:

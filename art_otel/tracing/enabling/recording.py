@@ -20,7 +20,7 @@ from art_otel.tracing.processing.own_rollout import OwnRollout
 from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
 from art_otel.tracing.processing.queued_spool import QueuedSpool
 from art_otel.tracing.processing.spool import Spool
-from art_otel.tracing.redaction import Redactor
+from art_otel.tracing.redaction import Redactor, patterns_for
 from art_otel.tracing.redaction.content import leave_content_out
 from art_otel.tracing.rollouts.recorder import use_recorder
 from art_otel.tracing.switch import is_sdk_off
@@ -99,8 +99,5 @@ def _about(settings: Settings) -> dict[str, str]:
 def _rewrites(settings: Settings) -> Iterator[Rewrite]:
     if not settings.capture_content:
         yield leave_content_out()
-    hook = settings.redact_hook
-    if settings.redact:
-        yield Redactor(emails=settings.redact == "email", hook=hook).rewrite
-    elif hook is not None:
-        yield Redactor(patterns=(), hook=hook).rewrite
+    if settings.redact or settings.redact_hook is not None:
+        yield Redactor(patterns_for(settings.redact), hook=settings.redact_hook).rewrite

@@ -8,9 +8,11 @@ import math
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from art_otel.tracing.switch import as_switch
+
+_ASKED_FOR: Final = frozenset({"email", "url"})
 
 
 def switch(given: object) -> bool:
@@ -46,12 +48,15 @@ def switch_or_path(given: object) -> bool | Path:
     return path(given) if known is None else known
 
 
-def redaction(given: object) -> bool | Literal["email"]:
-    """On, off, or with e-mail addresses."""
+def redaction(given: object) -> bool | tuple[str, ...]:
+    """On, off, or on with e-mail addresses, passwords in URLs, or both."""
     known = as_switch(given)
-    if known is None and given != "email":
-        raise ValueError("write 1, 0, or email (1 and e-mail addresses)")
-    return "email" if known is None else known
+    if known is not None:
+        return known
+    asked = names(given)
+    if not asked or not _ASKED_FOR.issuperset(asked):
+        raise ValueError("write 1, 0, or email, url or both with a comma (1 and e-mail addresses, passwords in URLs)")
+    return asked
 
 
 def seconds(given: object) -> float:

@@ -16,7 +16,7 @@ from art_otel.tracing.enabling import setting_values as values
 from art_otel.tracing.switch import ENABLED
 
 SpoolPolicy: TypeAlias = Literal["block", "drop"]
-Redaction: TypeAlias = bool | Literal["email"]
+Redaction: TypeAlias = bool | tuple[str, ...]
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
 MODULES: Final[Mapping[Instrumentor, str]] = {
@@ -103,7 +103,7 @@ class Keywords(TypedDict, total=False):
     spool_policy: SpoolPolicy
     capture_content: bool | str
     request_tokens: bool | str
-    redact: bool | str
+    redact: bool | str | list[str] | tuple[str, ...]
     redact_hook: Callable[[str], str] | str | None
     rollout_spans: str | list[str] | tuple[str, ...]
     grace_seconds: float | str

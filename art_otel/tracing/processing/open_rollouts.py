@@ -1,7 +1,7 @@
 """OpenRollouts: the live assembler, which holds the lines of running rollouts until they are done.
 
-Invariant: a trajectory is built from the very lines that the spool holds, by the reader of dumps, so live and dump give
-the same. Memory is bounded in rollouts, bytes and age; what is let go is counted and logged, and stays in the spool.
+Invariant: what somebody waits for is never let go: its lines stay in the spool and are read again, and where no disk
+has them they stay in memory. The rest is bounded in rollouts, bytes and age; what is let go is counted and logged.
 The spans of a rollout whose root runs here are counted to its end all the same: its certificate says how many.
 """
 
@@ -9,9 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from art_otel.tracing.processing.assembly import assemble
+from art_otel.tracing.processing.open_rollout import OpenRollout
+from art_otel.tracing.processing.stored_line import StoredLine
 from art_otel.tracing.rollouts.recorder import Counts
 
 if TYPE_CHECKING:
@@ -19,42 +21,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NAME: Final = "live"
-
 _MAX_COUNTED: Final = 100_000
 """Rollouts that are only counted. The processor remembers no more running spans than that, so no root of more ends."""
-
-
-@dataclass(kw_only=True, slots=True)
-class _Rollout:
-    """One rollout. `lines` are those of its ended spans and of starts; `kept` says how often somebody waits for it.
-
-    `is_here` says that its root started in this process; `is_open` that its root runs, here or, as the code that began
-    it goes on here too, in the process that this one was forked from.
-    """
-
-    parent: str | None
-    opened: float
-    is_here: bool = False
-    is_open: bool = False
-    lines: list[bytes] = field(default_factory=list[bytes])
-    size: int = 0
-    started: int = 0
-    ended: int = 0
-    closed: float | None = None
-    forgotten: bool = False
-    kept: int = 0
-
-    @property
-    def done(self) -> bool:
-        """Whether all that started here has ended, and nobody's code runs in it any more."""
-        return not self.is_open and self.ended >= self.started
 
 
 class OpenRollouts:
     """Rollouts by id. `grace` is how many seconds one that is done stays, for late spans and late readers.
 
-    Beyond `max_rollouts` and `max_age` those go that nobody waits for; beyond `max_bytes` these go first.
+    Beyond `max_rollouts`, `max_bytes` and `max_age` the oldest goes that nobody waits for.
     """
 
     def __init__(
@@ -70,14 +44,14 @@ class OpenRollouts:
         self._max_rollouts = max_rollouts
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._rollouts: dict[str, _Rollout] = {}
-        # Each rollout is in one of these, the oldest first, or in none: then somebody waits for what was let go.
+        self._rollouts: dict[str, OpenRollout] = {}
+        # Each rollout is in one of these, the oldest first, or in none while somebody waits for it.
         self._done: dict[str, None] = {}
         self._running: dict[str, None] = {}
-        self._kept: dict[str, None] = {}
         self._counted: dict[str, None] = {}
         self._of_parent: frozenset[str] = frozenset()
         self._bytes = 0
+        """The sizes of those that nobody waits for."""
         self._changed = threading.Condition()
 
     def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> bool:
@@ -99,12 +73,15 @@ class OpenRollouts:
                 self._place(rollout_id, rollout)
             return rollout.is_here
 
-    def add(self, rollout_id: str, line: bytes) -> None:
-        """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later."""
+    def add(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None) -> None:
+        """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later.
+
+        `stored` is where the line can be read again.
+        """
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
-                self._hold(rollout, line)
+                self._hold(rollout, line, stored)
 
     def missed(self, rollout_id: str | None) -> None:
         """A span started that could not be recorded, of any rollout if nobody knows which: count it as missing."""
@@ -114,7 +91,7 @@ class OpenRollouts:
                 rollout.started += 1
                 self._place(each, rollout)
 
-    def ended(self, rollout_id: str, line: bytes, *, is_root: bool) -> None:
+    def ended(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None, is_root: bool) -> None:
         """A span of the rollout ended. One that is done is opened again by a late span."""
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
@@ -124,7 +101,7 @@ class OpenRollouts:
                 rollout.is_open = False
             else:
                 rollout.ended += 1
-            self._hold(rollout, line)
+            self._hold(rollout, line, stored)
             if rollout.done:
                 self._close(rollout_id, rollout)
                 self._changed.notify_all()
@@ -135,6 +112,8 @@ class OpenRollouts:
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
+                if not rollout.kept:
+                    self._bytes -= rollout.size
                 rollout.kept += 1
                 self._place(rollout_id, rollout)
 
@@ -142,11 +121,18 @@ class OpenRollouts:
         """As Recorder."""
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
-            if rollout is not None and rollout.kept:
-                rollout.kept -= 1
+            if rollout is None or not rollout.kept:
+                return
+            rollout.kept -= 1
+            if rollout.kept:
+                return
+            self._bytes += rollout.size
+            if not rollout.done:
                 self._place(rollout_id, rollout)
-                if rollout.done:
-                    self._close(rollout_id, rollout)
+            elif self._bytes > self._max_bytes:  # no loss to be told of: who waited for it has it
+                self._drop(rollout_id)
+            else:
+                self._close(rollout_id, rollout)
 
     def counts(self, rollout_id: str) -> Counts | None:
         """As Recorder."""
@@ -162,24 +148,24 @@ class OpenRollouts:
         """As Recorder. The lines of rollouts around it are read too, because they hold its spans' parents."""
         with self._changed:
             lines = [line for known in self._with_parents(rollout_id) for line in known.lines]
-        return _build(rollout_id, lines) if lines else None
+        return assemble(rollout_id, lines) if lines else None
 
     def start_anew(self) -> None:
         """After a fork: what runs in the parent is the parent's, but its code goes on here, and may ask for it."""
         self._changed = threading.Condition()
         self._of_parent |= {known for known, rollout in self._rollouts.items() if rollout.is_open}
-        for known in (self._rollouts, self._done, self._running, self._kept, self._counted):
+        for known in (self._rollouts, self._done, self._running, self._counted):
             known.clear()
         self._bytes = 0
 
-    def _open(self, rollout_id: str, parent: str | None) -> _Rollout:
+    def _open(self, rollout_id: str, parent: str | None) -> OpenRollout:
         """One that nothing is known of here."""
-        rollout = _Rollout(parent=parent, opened=time.monotonic(), is_open=rollout_id in self._of_parent)
+        rollout = OpenRollout(parent=parent, opened=time.monotonic(), is_open=rollout_id in self._of_parent)
         self._rollouts[rollout_id] = rollout
         self._running[rollout_id] = None
         return rollout
 
-    def _close(self, rollout_id: str, rollout: _Rollout) -> None:
+    def _close(self, rollout_id: str, rollout: OpenRollout) -> None:
         """Its grace begins, if nobody keeps it. Of one whose root runs elsewhere nobody here asks."""
         rollout.closed = time.monotonic()
         if rollout.is_here or rollout.kept:
@@ -187,14 +173,12 @@ class OpenRollouts:
         else:
             self._drop(rollout_id)
 
-    def _place(self, rollout_id: str, rollout: _Rollout) -> None:
-        """Put it where its turn comes to be let go."""
-        for place in (self._done, self._running, self._kept, self._counted):
-            place.pop(rollout_id, None)
+    def _place(self, rollout_id: str, rollout: OpenRollout) -> None:
+        """Put it where its turn comes to be let go; nowhere while somebody waits for it."""
+        self._take_out(rollout_id)
         if rollout.kept:
-            if not rollout.forgotten:
-                self._kept[rollout_id] = None
-        elif rollout.done:
+            return
+        if rollout.done:
             self._done[rollout_id] = None
         elif rollout.forgotten:
             self._counted[rollout_id] = None
@@ -205,18 +189,17 @@ class OpenRollouts:
         rollout = self._rollouts.get(rollout_id)
         return rollout is None or rollout.done
 
-    def _with_parents(self, rollout_id: str | None) -> Iterator[_Rollout]:
+    def _with_parents(self, rollout_id: str | None) -> Iterator[OpenRollout]:
         seen: set[str] = set()
         while rollout_id is not None and rollout_id not in seen and rollout_id in self._rollouts:
             seen.add(rollout_id)
             yield self._rollouts[rollout_id]
             rollout_id = self._rollouts[rollout_id].parent
 
-    def _hold(self, rollout: _Rollout, line: bytes) -> None:
-        if line and not rollout.forgotten:
-            rollout.lines.append(line)
-            rollout.size += len(line)
-            self._bytes += len(line)
+    def _hold(self, rollout: OpenRollout, line: bytes, stored: StoredLine | None) -> None:
+        added = rollout.hold(line, stored)
+        if not rollout.kept:
+            self._bytes += added
 
     def _let_go(self) -> None:
         """Drop what is done and had its grace; then, beyond the bounds, the oldest."""
@@ -228,7 +211,7 @@ class OpenRollouts:
                 break
             self._drop(oldest)
         while self._bytes > self._max_bytes:
-            self._evict(_first(self._done, self._running, self._kept), "it is more than the bytes that may be held")
+            self._evict(_first(self._done, self._running), "it is more than the bytes that may be held")
         oldest = next(iter(self._running), None)
         if oldest is not None and now - self._rollouts[oldest].opened > self._max_age:
             self._evict(oldest, "it is older than a rollout may be")
@@ -238,13 +221,12 @@ class OpenRollouts:
             self._evict(_first(self._done, self._running), "there are more than may be open")
 
     def _evict(self, rollout_id: str, because: str) -> None:
-        """Hold no line of it. Its spans are counted on where its certificate, or who waits for it, needs that."""
+        """Hold no line of it. Its spans are counted on where its certificate needs that."""
         rollout = self._rollouts[rollout_id]
-        if not rollout.kept and not (rollout.is_here and rollout.is_open):
+        if not (rollout.is_here and rollout.is_open):
             self._drop(rollout_id)
         else:
-            self._bytes -= rollout.size
-            rollout.lines, rollout.size, rollout.forgotten = [], 0, True
+            self._bytes -= rollout.forget()
             self._place(rollout_id, rollout)
             while len(self._counted) > _MAX_COUNTED:
                 self._drop(next(iter(self._counted)))
@@ -261,27 +243,15 @@ class OpenRollouts:
             )
 
     def _drop(self, rollout_id: str) -> None:
-        rollout = self._rollouts.pop(rollout_id)
-        for place in (self._done, self._running, self._kept, self._counted):
+        """Forget one that nobody waits for."""
+        self._take_out(rollout_id)
+        self._bytes -= self._rollouts.pop(rollout_id).size
+
+    def _take_out(self, rollout_id: str) -> None:
+        for place in (self._done, self._running, self._counted):
             place.pop(rollout_id, None)
-        self._bytes -= rollout.size
 
 
 def _first(*places: dict[str, None]) -> str:
     """The oldest of the first place that has any."""
     return next(known for place in places for known in place)
-
-
-def _build(rollout_id: str, lines: list[bytes]) -> "Trajectory | None":
-    from art_otel.sources import FileAccount, Limits, Reading, read_lines_of  # noqa: PLC0415 # only who asks reads
-    from art_otel.spans import Quarantined, Span  # noqa: PLC0415
-    from art_otel.trajectories import SpanGroup, build_trajectories  # noqa: PLC0415
-
-    reading = Reading(path=NAME, limits=Limits(), account=FileAccount())
-    records = list(read_lines_of(lines, reading))
-    group = SpanGroup(
-        spans=[record for record in records if isinstance(record, Span)],
-        damages=[record for record in records if isinstance(record, Quarantined)],
-    )
-    found = build_trajectories(group).trajectories
-    return next((trajectory for trajectory in found if trajectory.rollout_id == rollout_id), None)

@@ -24,6 +24,7 @@ from art_otel.tracing.processing.queued_spool import QueuedSpool
 from art_otel.tracing.processing.span_lines import SpanLines, start_of
 from art_otel.tracing.processing.span_parts import with_attributes
 from art_otel.tracing.processing.spool import Spool
+from art_otel.tracing.processing.stored_line import StoredLine
 from art_otel.tracing.processing.waiting import Waiting
 from art_otel.tracing.rollouts.context import current_rollout_id
 
@@ -164,7 +165,8 @@ class RolloutSpanProcessor(SpanProcessor):
             self._record_start(above, calls=False)
         for ended in self._waiting.pop(key_of(known.span)[0]):
             self.rollouts.started(rollout, is_root=False)
-            self.rollouts.ended(rollout, self._write(self._line(ended)), is_root=False)
+            line = self._line(ended)
+            self.rollouts.ended(rollout, line, stored=self._write(line), is_root=False)
         return True
 
     def _record_start(self, known: Running, *, calls: bool) -> None:
@@ -182,7 +184,8 @@ class RolloutSpanProcessor(SpanProcessor):
         certified = self.rollouts.started(known.rollout, is_root=known.is_root, parent=known.outer)
         known.counted = True
         if known.is_root or calls or not certified or attributes.STEP_INDEX in (known.span.attributes or {}):
-            self.rollouts.add(known.rollout, self._write(self._line(start_of(known.span))))
+            line = self._line(start_of(known.span))
+            self.rollouts.add(known.rollout, line, stored=self._write(line))
 
     def _record_surroundings(self, known: Running, rollout: str) -> None:
         """Tell the assembler of the running spans around a nested rollout, which the spool will hold when they end."""
@@ -200,24 +203,23 @@ class RolloutSpanProcessor(SpanProcessor):
         if known.rollout is None and not known.is_aside:
             span = self._join_ended(known, span)
         self.membership.end(span)
-        if known.is_aside:
-            self.rollouts.add(known.rollout or "", self._write(self._lines.line(span)))
-            return
-        if known.rollout is None:
+        if known.rollout is None and not known.is_aside:
             self._waiting.add(span)
             return
         self._record_end(self._lines.line(span), known)
 
     def _record_end(self, line: bytes, known: Running) -> None:
-        if known.rollout is not None:
-            self.rollouts.ended(known.rollout, self._write(line), is_root=known.is_root)
+        stored = self._write(line)
+        if known.is_aside:
+            self.rollouts.add(known.rollout or "", line, stored=stored)
+        elif known.rollout is not None:
+            self.rollouts.ended(known.rollout, line, stored=stored, is_root=known.is_root)
 
-    def _write(self, line: bytes) -> bytes:
+    def _write(self, line: bytes) -> StoredLine | None:
+        """Give the line to the spool. None where no disk has it."""
         if not self._is_ended_with_child:
             self._is_ended_with_child = at_child_exit(self.shutdown)
-        if self.spool is not None:
-            self.spool.write(line)
-        return line
+        return None if self.spool is None else self.spool.write(line)
 
     def _line(self, span: ReadableSpan) -> bytes:
         return self._lines.line(self._rewritten(span))

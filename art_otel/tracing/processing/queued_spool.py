@@ -9,13 +9,35 @@ import os
 import queue
 import threading
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from art_otel.tracing.processing.spool import Spool, SpoolCounts
+
+if TYPE_CHECKING:
+    from art_otel.tracing.processing.stored_line import SpooledLine
 
 MAX_LINES: Final = 10_000
 _STEP: Final = 0.01
 _LONGEST_END: Final = 4.0
+
+
+class QueuedLine:
+    """A line on its way to the disk. Its text is in memory until then, and stays there where it was dropped."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, text: bytes) -> None:
+        self._held: bytes | SpooledLine = text
+
+    def read(self) -> bytes:
+        """As StoredLine."""
+        held = self._held
+        return held if isinstance(held, bytes) else held.read()
+
+    def write_to(self, spool: Spool) -> None:
+        """Put it on the disk."""
+        if isinstance(self._held, bytes):
+            self._held = spool.write(self._held) or self._held
 
 
 class QueuedSpool:
@@ -36,16 +58,17 @@ class QueuedSpool:
         inner = self._spool.counts
         return SpoolCounts(written=inner.written, dropped=inner.dropped + self._dropped, bytes=inner.bytes)
 
-    def write(self, line: bytes) -> bool:
-        """Queue a line; False when it was dropped."""
+    def write(self, line: bytes) -> QueuedLine | None:
+        """Queue a line; None when it was dropped."""
         if self._thread is None:
             self._start_thread()
+        queued = QueuedLine(line)
         try:
-            self._lines.put_nowait(line)
+            self._lines.put_nowait(queued)
         except queue.Full:
             self._dropped += 1
-            return False
-        return True
+            return None
+        return queued
 
     def flush(self, timeout: float | None = None) -> bool:
         """Whether everything given so far is on the disk."""
@@ -62,7 +85,7 @@ class QueuedSpool:
         self._spool.close()
 
     def _start_anew(self) -> None:
-        self._lines: queue.Queue[bytes] = queue.Queue(self._max_lines)
+        self._lines: queue.Queue[QueuedLine] = queue.Queue(self._max_lines)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._dropped = 0
@@ -74,7 +97,7 @@ class QueuedSpool:
                 with contextlib.suppress(RuntimeError):  # the interpreter is ending; `close` drops what is left
                     self._thread.start()
 
-    def _run(self, lines: "queue.Queue[bytes]") -> None:
+    def _run(self, lines: "queue.Queue[QueuedLine]") -> None:
         while True:
-            self._spool.write(lines.get())
+            lines.get().write_to(self._spool)
             lines.task_done()

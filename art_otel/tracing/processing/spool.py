@@ -10,10 +10,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from art_otel.tracing.processing.stored_line import SpooledLine
 
 logger = logging.getLogger(__name__)
 
@@ -67,19 +68,19 @@ class Spool:
         """Since this process began (a forked child counts anew)."""
         return SpoolCounts(written=self._written, dropped=self._dropped, bytes=self._bytes)
 
-    def write(self, line: bytes) -> bool:
-        """Append a line; False when it was dropped."""
+    def write(self, line: bytes) -> SpooledLine | None:
+        """Append a line and say where it stands; None when it was dropped."""
         lock = self._lock
         if not lock.acquire(timeout=self._patience + _REST):  # another thread hangs in its own write
             self._dropped += 1
-            return False
+            return None
         try:
-            written = self._try(lambda: self._append(line))
-            if written:
+            written = self._try(line)
+            if written is None:
+                self._dropped += 1
+            else:
                 self._written += 1
                 self._bytes += len(line)
-            else:
-                self._dropped += 1
             return written
         finally:
             lock.release()
@@ -110,11 +111,11 @@ class Spool:
                 self._close()
                 self._lock.release()
 
-    def _try(self, append: Callable[[], None]) -> bool:
+    def _try(self, line: bytes) -> SpooledLine | None:
         """Append, trying again while the patience lasts."""
         now = time.monotonic()
         if self._refused_at is not None and now - self._refused_at < _REST:
-            return False
+            return None
         waits = self._refused_at is None
         deadline = now + self._patience
         while True:
@@ -122,7 +123,7 @@ class Spool:
                 if now - self._looked_at >= _LOOK:
                     self._looked_at = now
                     self._leave_removed()
-                append()
+                written = self._append(line)
             except OSError as error:
                 self._close()
                 if waits and time.monotonic() < deadline:
@@ -133,21 +134,17 @@ class Spool:
                         "art-otel: spans are lost, the spool in %s cannot be written: %s", self.folder, error
                     )
                 self._refused_at = time.monotonic()
-                return False
+                return None
             if self._refused_at is not None:
                 logger.warning("art-otel: the spool in %s can be written again, %d lost", self.folder, self._dropped)
                 self._refused_at = None
-            return True
+            return written
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, line: bytes) -> SpooledLine:
         if self._size and self._size + len(line) > self._max_file_bytes:
             self._leave_removed()
             self._close()
-        if self._file is None:
-            self._open()
-        file = self._file
-        if file is None:  # pragma: no cover # _open has set it
-            return
+        file = self._open() if self._file is None else self._file
         rest = memoryview(line)
         try:
             while rest:
@@ -155,12 +152,14 @@ class Spool:
         except OSError:
             os.ftruncate(file, self._size)
             raise
+        written = SpooledLine(path=self._path, offset=self._size, size=len(line))
         self._size += len(line)
+        return written
 
-    def _open(self) -> None:
+    def _open(self) -> int:
         self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         name = f"{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
-        self._path = self.folder / name
+        self._path = self.folder.absolute() / name
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
         self._size = self._seen = 0
         self._counts_links = os.fstat(self._file).st_nlink > 0  # some file systems of a network never do
@@ -169,6 +168,7 @@ class Spool:
                 "art-otel: a file of the spool in %s was removed; the next spans go to a new one", self.folder
             )
             self._was_removed = False
+        return self._file
 
     def _leave_removed(self, *, at_end: bool = False) -> None:
         """Leave a file that somebody removed, with the lines that were written after that."""

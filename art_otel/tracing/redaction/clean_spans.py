@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.processing.span_parts import as_dict
 from art_otel.tracing.redaction.secret_names import kind_of_attribute
-from art_otel.tracing.redaction.span_redaction import LEFT_ALONE, holds_names
+from art_otel.tracing.redaction.span_redaction import LEFT_ALONE
 from art_otel.tracing.redaction.texts import Texts
 
 _NAMES: Final = 4096
@@ -35,8 +35,6 @@ class CleanSpans:
         for attributes in (span.attributes, *(part.attributes for part in (*span.events, *span.links))):
             given = as_dict(attributes)
             if not given.keys() <= self._names and not self._are_clean(given):
-                return True
-            if any(holds_names(name, value) for name, value in given.items()):
                 return True
             _collect(given, texts)
         texts += [event.name for event in span.events]

@@ -1,169 +1,170 @@
 r"""SecretPattern: what one kind of secret looks like in a text.
 
-Invariant: searching takes time linear in the text, whatever it holds: nothing repeated can be divided in two ways, and
-looking ahead is bounded. Escapes of JSON count as what they stand for (`\nsk-…` begins with `sk-`), because texts hold
-pieces of JSON; so a pattern never needs to know how deep it stands in one. So do those of URLs and of a terminal's
-colours, in which logs and answers of tools come.
+Invariant: what matches is a secret and nothing else that people write: a vendor's prefix with the real length and
+alphabet of its keys. Only such forms can stand in content without taking away what a model learns from. A match is
+within one string of JSON, however deep that stands in others, so that JSON stays valid.
 
-Sources: the vendors' documentation of their keys, RFC 6750 (bearer), RFC 7519 (JWT), RFC 7468 (PEM), RFC 3986 (URLs).
+Sources: the vendors' documentation of their keys, gitleaks' rules, RFC 7519 (JWT), RFC 7468 (PEM), RFC 3986 (URLs).
 """
 
+import base64
+import binascii
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
+
+_FEW: Final = 8
+"""Fewer different characters than this are a placeholder, `ghp_xxxx…`."""
+
+
+def is_no_example(secret: str) -> bool:
+    """Whether a text of the form of a secret is none that documentation shows."""
+    return len(set(secret)) >= _FEW and "example" not in secret.lower()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretPattern:
     """A kind of secret. Where the regex has a group `secret`, that group alone is replaced.
 
-    Every match contains one of `marks`, by which texts without secrets are passed over quickly. A mark of one character
-    says that the regex itself need not be tried on a text without it. Without marks each text is searched.
+    Every match contains one of `marks`, by which texts without secrets are passed over quickly. Without marks each text
+    is searched, string by string where it is JSON. `is_secret` looks at what the regex matched.
     """
 
     kind: str
     regex: re.Pattern[str]
     marks: tuple[str, ...] = ()
-
-
-ESCAPES: Final = (
-    r"\\[bfnrt]",
-    r"\\u[0-9a-fA-Fb]{4}",
-    r"%[0-9a-fA-Fb]{2}",
-    # A terminal's colours, ESC[m, ESC[31m, ESC[01;31m, ESC[38;5;196m, and ESC[K after them; ESC may be spelled out.
-    "\x1b" + r"\[[mK]",
-    r"(?:1b|1B|33|\\e)\[[mK]",
-    r"[\[;][0-9][mK]",
-    r"[\[;][0-9]{2}[mK]",
-    r"[\[;][0-9]{3}[mK]",
-)
-"""What ends with a letter or a digit, which is none of the word behind it. Each has one length, for looking behind.
-
-Folding them as `Marks` folds texts gives regexes for folded texts: so hexadecimal digits are a range and a `b`.
-"""
+    is_secret: Callable[[str], bool] = bool
 
 
 def begins(prefix: str) -> str:
-    """A regex for a prefix of fixed length that begins a word."""
-    breaks = (rf"(?<![A-Za-z0-9]{prefix})", *(rf"(?<={escape}{prefix})" for escape in ESCAPES))
-    return rf"{prefix}(?:{'|'.join(breaks)})"
+    r"""A regex for a literal prefix, of which no letter belongs to an escape of JSON: `\npm_` begins with `pm_`."""
+    return rf"{prefix}(?<!\\{prefix})(?<!\\u[0-9a-fA-F]{{3}}{prefix})"
 
 
-def _key(kind: str, prefixes: Sequence[str], rest: str, marks: Sequence[str] = ()) -> SecretPattern:
-    """A key that begins with one of the prefixes. `marks` where these are no literal texts."""
-    regex = re.compile(rf"(?:{'|'.join(map(begins, prefixes))}){rest}")
-    return SecretPattern(kind=kind, regex=regex, marks=tuple(marks or prefixes))
+def _keys(kind: str, forms: Mapping[str, str]) -> SecretPattern:
+    """Keys by their prefixes, each with what follows it."""
+    regex = "|".join(f"{begins(prefix)}(?:{rest})" for prefix, rest in forms.items())
+    return SecretPattern(kind=kind, regex=re.compile(regex), marks=tuple(forms), is_secret=is_no_example)
 
 
-_LONG: Final = r"[A-Za-z0-9_-]{16,}"
-_AUTHORIZATION: Final = ("authorization", "Authorization", "AUTHORIZATION")
-_API_KEY: Final = ("api-key", "Api-Key", "API-Key", "API-KEY")
-_QUOTED_API_KEY: Final = ("api_key", "API_KEY", "apiKey", "ApiKey")
-_SECRET_KEY: Final = ("secret_access_key", "SECRET_ACCESS_KEY", "secretAccessKey", "SecretAccessKey")
-_BEARER: Final = ("bearer", "Bearer", "BEARER")
-
-_BLANKS: Final = r"(?:[ \t]|%20)++"
-_QUOTE: Final = r"""\\*["']"""
-_ASSIGNED: Final = rf"""(?:(?:{_QUOTE})?\s*+[:=]\s*+(?P<quote>{_QUOTE})?|{_QUOTE}\s*+,\s*+(?P<after>{_QUOTE}))"""
-_ASSIGNED_TO_QUOTED: Final = rf"""{_QUOTE}\s*+[:=,]\s*+(?P<quoted>{_QUOTE})"""
-_VALUE: Final = r"""[^\s"'\\,;<>{}\[\]()$]{6,}"""
-_SCHEME: Final = r"""(?:[A-Za-z][A-Za-z0-9-]{0,30}[ \t]++)?(?:[A-Za-z_-]{1,30}=\\*["'])?"""
+_END: Final = "(?![A-Za-z0-9_-])"
 
 
-def _credentials(*quotes: str) -> str:
-    """A regex for what stands behind a header's name: within quotes all of it, else a scheme and one word."""
-    value = rf"{_SCHEME}(?!\[redacted:){_VALUE}"
-    for quote in quotes:
-        value = rf"(?({quote})(?:(?!(?P={quote}))(?:\\++.|[^\r\n\\])){{6,1024}}+|{value})"
-    return rf"(?!\[redacted:|-----BEGIN)(?P<secret>{value})"
+def _word(length: int) -> str:
+    """As many letters, digits, `_` and `-`, and no more."""
+    return f"[A-Za-z0-9_-]{{{length}}}{_END}"
 
 
-_BEGIN_KEY: Final = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
-_BASE64_LINES: Final = r"(?:(?:\s|\\+[nr])*+[A-Za-z0-9+/=]{16,}+)++(?:(?:\s|\\+[nr])++[A-Za-z0-9+/=]++)?+"
-_ONE_OF: Final = "|".join
+def _plain(length: int | str) -> str:
+    """As many letters and digits, and no more."""
+    return f"[A-Za-z0-9]{{{length}}}{_END}"
 
 
-def _words(*words: str) -> str:
-    return f"(?:{_ONE_OF(begins(word) for word in words)})"
+def _hex(length: int) -> str:
+    return f"[0-9a-f]{{{length}}}{_END}"
+
+
+_AWS_ID: Final = f"[A-Z2-7]{{16}}{_END}"
+_AWS_SECRETS: Final = ("secret_access_key", "SECRET_ACCESS_KEY", "secretAccessKey", "SecretAccessKey")
+_QUOTE: Final = r"""(?:\\*+["'])?"""
+_SLACK: Final = f"(?:[0-9]{{8,14}}-){{1,3}}[A-Za-z0-9]{{18,64}}{_END}"
+
+_BREAK: Final = r"(?:\s|\\+[nr])"
+_BASE64: Final = "[A-Za-z0-9+/=]"
+_PEM: Final = (
+    r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+    rf"(?:{_BREAK}++[A-Za-z-]{{1,30}}: [^\r\n\\\"]{{0,200}}){{0,16}}+"
+    rf"{_BREAK}*+{_BASE64}{{40,}}+(?:{_BREAK}*+{_BASE64}{{16,}}+)*+"
+    rf"(?:(?:{_BREAK}++{_BASE64}++){{0,2}}+{_BREAK}*+-----END [A-Z0-9 ]{{0,60}}-----|(?:{_BREAK}++{_BASE64}++)?+)"
+)
+"""With a body, the smallest of which (Ed25519) has 64 characters; it may be cut off."""
+
+_JWT_EXAMPLES: Final = (".eyJzdWIiOiIxMjM0NTY3ODkwIi", ".eyJzb21lIjoicGF5bG9hZCJ9.", ".eyJpc3MiOiJqb2UiLA0K")
+"""How the payloads of examples begin: jwt.io's `{"sub":"1234567890"`, PyJWT's `{"some":"payload"}`, RFC 7519's."""
+
+
+def _is_jwt(text: str) -> bool:
+    """Whether the header says an algorithm."""
+    header = text.partition(".")[0]
+    try:
+        told: object = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return False
+    return isinstance(told, dict) and "alg" in told and not any(payload in text for payload in _JWT_EXAMPLES)
 
 
 BUILTIN_PATTERNS: Final[tuple[SecretPattern, ...]] = (
+    _keys("anthropic key", {"sk-ant-": f"[a-z]{{3,6}}[0-9]{{2}}-[A-Za-z0-9_-]{{93}}AA{_END}"}),
     SecretPattern(
-        kind="private key",
-        regex=re.compile(_BEGIN_KEY + r"[^-]*+(?:-(?!----)[^-]*+)*+-----END [A-Z0-9 ]{0,60}-----"),
-        marks=("PRIVATE KEY",),
+        kind="openai key",
+        regex=re.compile(rf"{begins('sk-')}[A-Za-z0-9_-]{{20,90}}T3BlbkFJ[A-Za-z0-9_-]{{20,90}}"),
+        marks=("T3BlbkFJ",),
+        is_secret=is_no_example,
     ),
-    _key("anthropic key", ["sk-ant-"], _LONG),
-    # Class names such as `sk-toggleable__label-arrow` (scikit-learn) have neither digits nor capitals.
-    _key("openai key", ["sk-"], rf"(?=[a-z_-]{{0,128}}[A-Z0-9]){_LONG}"),
-    _key("hugging face token", ["hf_", "api_org_"], r"[A-Za-z0-9]{16,}"),
-    _key("aws key", ["AKIA", "ASIA"], r"[A-Z0-9]{16,}"),
+    _keys("hugging face token", {"hf_": _plain(34), "api_org_": _plain(34)}),
+    _keys("aws key", {"AKIA": _AWS_ID, "ASIA": _AWS_ID}),
     SecretPattern(
         kind="aws key",
-        regex=re.compile(rf"{_words(*_SECRET_KEY)}{_ASSIGNED}(?P<secret>[A-Za-z0-9/+=]{{16,}})"),
-        marks=_SECRET_KEY,
+        regex=re.compile(
+            rf"(?:{'|'.join(_AWS_SECRETS)}){_QUOTE}\s{{0,8}}[:=]\s{{0,8}}{_QUOTE}"
+            r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=_-])"
+        ),
+        marks=_AWS_SECRETS,
+        is_secret=is_no_example,
     ),
-    _key("github token", ["gh[pousr]_"], r"[A-Za-z0-9]{16,}", [f"gh{kind}_" for kind in "pousr"]),
-    _key("github token", ["github_pat_"], r"[A-Za-z0-9_]{16,}"),
-    _key("gitlab token", ["glpat-"], _LONG),
-    _key("google key", ["AIza"], r"[A-Za-z0-9_-]{30,}"),
-    _key("google key", ["GOCSPX-"], _LONG),
-    _key("slack token", ["xox[abeoprs]-", "xapp-"], r"[A-Za-z0-9-]{10,}", [*(f"xox{c}-" for c in "abeoprs"), "xapp-"]),
-    _key("stripe key", ["[rs]k_(?:live|test)_"], r"[A-Za-z0-9]{16,}", ["rk_live_", "rk_test_", "sk_live_", "sk_test_"]),
-    _key("api key", ["gsk_", "xai-", "nvapi-", "pplx-", "tvly-"], rf"(?=[a-z_-]{{0,128}}[A-Z0-9]){_LONG}"),
+    _keys("github token", {f"gh{letter}_": "[A-Za-z0-9]{36,255}" for letter in "pousr"}),
+    _keys("github token", {"github_pat_": f"[A-Za-z0-9]{{22}}_{_plain(59)}"}),
+    _keys("gitlab token", {"glpat-": rf"{_word(20)}|[A-Za-z0-9_-]{{27,300}}\.[0-9a-z]{{9}}"}),
+    _keys("google key", {"AIza": _word(35), "GOCSPX-": _word(28)}),
+    _keys("slack token", {f"xox{letter}-": _SLACK for letter in "abeoprs"}),
+    _keys("slack token", {"xapp-": r"[0-9]-[A-Z0-9]{9,13}-[0-9]{10,15}-[0-9a-f]{64}"}),
+    _keys("stripe key", {"sk_live_": _plain("24,247"), "rk_live_": _plain("24,247")}),
+    _keys("npm token", {"npm_": _plain(36)}),
+    _keys("pypi token", {"pypi-AgEIcHlwaS5vcmc": "[A-Za-z0-9_-]{50,1000}"}),
+    _keys(
+        "api key",
+        {
+            "gsk_": _plain(52),  # Groq
+            "xai-": _plain(80),
+            "nvapi-": _word(64),
+            "pplx-": _plain(48),
+            "sk-or-v1-": _hex(64),  # OpenRouter
+            "tvly-": f"(?:dev-|prod-)?{_plain(32)}",
+            "r8_": _plain(37),  # Replicate
+            "lsv2_": f"(?:pt|sk)_[0-9a-f]{{32}}_{_hex(10)}",  # LangSmith
+            "dckr_pat_": _word(27),
+        },
+    ),
     SecretPattern(
-        # The second branch takes a run without dots as a whole, so that no part of it is looked at again.
         kind="jwt",
-        regex=re.compile(
-            r"(?P<secret>EYJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+)|EYJ[A-Za-z0-9_-]*+".replace(
-                "EYJ", begins("eyJ")
-            )
-        ),
-        marks=("eyJ",),
+        regex=re.compile(rf"{begins('eyJ')}[A-Za-z0-9_-]{{10,1024}}+\.eyJ[A-Za-z0-9_-]{{10,}}+\.[A-Za-z0-9_-]{{16,}}+"),
+        marks=(".eyJ",),
+        is_secret=_is_jwt,
     ),
-    SecretPattern(
-        kind="authorization",
-        regex=re.compile(rf"{_words(*_AUTHORIZATION)}{_ASSIGNED}{_credentials('quote', 'after')}"),
-        marks=_AUTHORIZATION,
-    ),
-    SecretPattern(
-        kind="api key",
-        regex=re.compile(
-            rf"(?:{_words(*_API_KEY)}{_ASSIGNED}|{_words(*_QUOTED_API_KEY)}{_ASSIGNED_TO_QUOTED})"
-            rf"{_credentials('quote', 'after', 'quoted')}"
-        ),
-        marks=(*_API_KEY, *_QUOTED_API_KEY),
-    ),
-    SecretPattern(
-        kind="bearer token",
-        regex=re.compile(
-            rf"{_words(*_BEARER)}{_BLANKS}(?P<secret>"
-            r"(?:(?=[A-Za-z._~+/-]{0,128}[0-9])[A-Za-z0-9._~+/-]{8,}|[A-Za-z0-9._~+/-]{20,})=*+)"
-        ),
-        marks=_BEARER,
-    ),
-    SecretPattern(
-        kind="authorization",
-        regex=re.compile(
-            rf"{begins('Basic')}{_BLANKS}(?P<secret>(?=[A-Za-z+/]{{0,128}}(?:[0-9=]|%3[dD]))[A-Za-z0-9+/]{{8,}}=*+)"
-        ),
-        marks=("Basic",),
-    ),
-    SecretPattern(
-        kind="url password",
-        regex=re.compile(
-            r""":\\*+/\\*+/(?P<secret>(?!\[redacted:)[^\s/?#@:"'\\<>]{0,256}+:[^\s/?#@"'\\<>]{1,256}+)@"""
-        ),
-        marks=("@",),
-    ),
-    # Cut off: last, because its lines would take the beginning of a key that follows.
-    SecretPattern(kind="private key", regex=re.compile(f"{_BEGIN_KEY}(?:{_BASE64_LINES})?+"), marks=("PRIVATE KEY",)),
+    # Last, because the lines of one that is cut off would take the beginning of a key that follows.
+    SecretPattern(kind="private key", regex=re.compile(_PEM), marks=("PRIVATE KEY",), is_secret=is_no_example),
 )
-"""Keys of vendors and clouds, headers, private keys, tokens, passwords in URLs. The first that matches wins."""
+"""Keys of vendors and clouds, private keys and JSON web tokens, wherever they stand. The first that matches wins."""
 
 EMAIL: Final = SecretPattern(
     kind="email",
     regex=re.compile(r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}+@[A-Za-z0-9.-]{1,255}\.[A-Za-z]{2,24}"),
-    marks=("@",),
 )
+
+URL_PASSWORD: Final = SecretPattern(
+    kind="url password",
+    regex=re.compile(r"""://(?P<secret>(?!\[redacted:)[^\s/?#@:"'\\<>]{0,256}+:[^\s/?#@"'\\<>]{1,256}+)@"""),
+)
+
+OPTIONAL_PATTERNS: Final[Mapping[str, SecretPattern]] = {"url": URL_PASSWORD, "email": EMAIL}
+"""What is redacted only when asked for by name, because content is full of what looks so."""
+
+
+def patterns_for(asked: bool | tuple[str, ...]) -> list[SecretPattern]:  # noqa: FBT001 # as the setting has it
+    """The patterns of the setting `redact`."""
+    if asked is False:
+        return []
+    optional = () if asked is True else asked
+    return [*BUILTIN_PATTERNS, *(pattern for name, pattern in OPTIONAL_PATTERNS.items() if name in optional)]

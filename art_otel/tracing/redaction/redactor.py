@@ -13,10 +13,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from art_otel.attributes import REDACTED
+from art_otel.attributes import REDACTED, REDACTED_CONTENT
 from art_otel.tracing.processing.span_parts import SpanParts, can_put
 from art_otel.tracing.redaction.clean_spans import CleanSpans
-from art_otel.tracing.redaction.patterns import BUILTIN_PATTERNS, EMAIL, SecretPattern
+from art_otel.tracing.redaction.patterns import BUILTIN_PATTERNS, SecretPattern
 from art_otel.tracing.redaction.span_redaction import SpanRedaction
 from art_otel.tracing.redaction.texts import Tally, Texts, replacement
 
@@ -32,7 +32,7 @@ class Redactor:
     """Replaces secrets in spans by `[redacted:<kind>]`.
 
     `patterns` are what secrets look like, as records, compiled or as text; `[*BUILTIN_PATTERNS, r"…"]` adds one.
-    `emails` adds e-mail addresses. `hook` gets each text after the patterns and returns what may be kept of it. Where
+    `hook` gets each text after the patterns and returns what may be kept of it. Where
     there are patterns of the app's own or a hook, every text of every span is read.
     """
 
@@ -40,11 +40,9 @@ class Redactor:
         self,
         patterns: Sequence[SecretPattern | re.Pattern[str] | str] = BUILTIN_PATTERNS,
         *,
-        emails: bool = False,
         hook: Callable[[str], str] | None = None,
     ) -> None:
-        records = [_record(pattern) for pattern in patterns]
-        self._texts = Texts([*records, EMAIL] if emails else records, hook)
+        self._texts = Texts([_record(pattern) for pattern in patterns], hook)
         self._clean = CleanSpans(self._texts)
         self.failures = 0
         self._shared: dict[int, tuple[object, Any]] = {}
@@ -139,7 +137,7 @@ class Redactor:
             logger.warning(
                 "art-otel: %d spans could not be redacted; they are left empty", self.failures, exc_info=True
             )
-        return SpanParts.emptied(span, replacement(_FAILED), {REDACTED: 1})
+        return SpanParts.emptied(span, replacement(_FAILED), {REDACTED: 1, REDACTED_CONTENT: True})
 
 
 def _record(pattern: SecretPattern | re.Pattern[str] | str) -> SecretPattern:

@@ -1,36 +1,26 @@
-"""Secret names: whose values are secrets whatever they look like.
+"""Secret names: attributes whose text is a secret whatever it looks like.
 
-Invariant: in names of attributes many words count; inside of content (keys of JSON objects) only names of headers and
-keys do, because passwords and tokens of a task are what an agent works with, and what it learns from.
+Invariant: the last segment of the name is one of a few, exactly. What a model reads and writes, and what the app gives
+to us (metadata, extra, the state of an environment, the log), is never judged by a name: there a secret is a word of a
+game, and a password is what an agent works with.
 """
 
-import re
 from functools import lru_cache
 from typing import Final
 
-_OF_ATTRIBUTES: Final = re.compile(
-    r"(authorization|cookie|password|passwd|passphrase|secret|token|api_?key|access_?key|private_?key|credentials?)$"
+_NAMES: Final = frozenset(
+    {"authorization", "cookie", "set_cookie", "api_key", "x_api_key", "password", "secret", "client_secret"}
+    | {"private_key", "access_token", "refresh_token"}
 )
-_OF_KEYS: Final = re.compile(r"(?:^|[._])(authorization|api_?key|secret_?access_?key)$")
-_SPECIAL_TOKEN: Final = re.compile(r"(?:bos|cls|eos|mask|pad|sep|stop|unk)_token$")
-"""Tokens of a vocabulary."""
+"""With `_` for `-`: OpenTelemetry's instrumentors write the names of headers either way."""
+
+_NEVER: Final = ("gen_ai.", "llm.", "art.")
 
 
 @lru_cache(maxsize=4096)
 def kind_of_attribute(name: str) -> str | None:
     """The kind of secret that an attribute of this name holds."""
-    return _kind(_OF_ATTRIBUTES, name)
-
-
-@lru_cache(maxsize=4096)
-def kind_of_key(name: str) -> str | None:
-    """The kind of secret that stands under this key in a JSON object."""
-    return _kind(_OF_KEYS, name)
-
-
-def _kind(names: re.Pattern[str], name: str) -> str | None:
-    plain = name[-64:].lower().replace("-", "_")
-    found = names.search(plain)
-    if found is None or _SPECIAL_TOKEN.search(plain) is not None:
+    if name.startswith(_NEVER):
         return None
-    return found[1].replace("apikey", "api_key").replace("_", " ")
+    last = name[-64:].rpartition(".")[2].lower().replace("-", "_")
+    return last.replace("_", " ") if last in _NAMES else None

@@ -1,7 +1,8 @@
 """Texts: one text in, the same text without its secrets out.
 
 Invariant: nothing here raises for what a text holds or a hook does; a text that a hook could not read is replaced
-whole. JSON stays JSON: it is changed string by string, also JSON inside of JSON.
+whole. JSON stays JSON: patterns with marks match within one string, all else is asked string by string, also in JSON
+inside of JSON.
 """
 
 import logging
@@ -15,7 +16,6 @@ from art_otel.conventions.caches.prefix_cache import PrefixCache
 from art_otel.tracing.redaction import json_text
 from art_otel.tracing.redaction.marks import Marks
 from art_otel.tracing.redaction.patterns import SecretPattern
-from art_otel.tracing.redaction.secret_names import kind_of_key
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _REPLACED: Final = re.compile(r"\[redacted:[a-z ]+\]")
 
 _LONG: Final = 4096
 _OVERLAP: Final = 1024
-"""Longer than any mark, and than any pattern that is searched by itself."""
+"""Longer than any mark."""
 
 _CLOSING: Final = 2
 """Characters at the end of a list of messages that are gone when it goes on."""
@@ -51,8 +51,7 @@ class Texts:
         self._told = False
         self._clean: PrefixCache[str, None] = PrefixCache()
         self._marks = Marks([pattern for pattern in patterns if pattern.marks])
-        self._unmarked = tuple(pattern for pattern in patterns if not pattern.marks)
-        self.reads_all = hook is not None or bool(self._unmarked)
+        self.reads_all = hook is not None or any(not pattern.marks for pattern in patterns)
 
     def may_hold(self, texts: Iterable[str]) -> bool:
         """Whether one of the texts has to be looked at."""
@@ -62,11 +61,11 @@ class Texts:
         for text in texts:
             if len(text) < _LONG:
                 short.append(text)
-            elif not self._is_clean(text):
+            elif not self._is_passed_over(text):
                 return True
         return self._marks.found("\n".join(short))
 
-    def _is_clean(self, text: str) -> bool:
+    def _is_passed_over(self, text: str) -> bool:
         """Whether nothing is in a long text, of which most is the conversation so far, which was clean already."""
         known = self._clean.find(text)
         start = 0 if known is None else max(0, known.length - _OVERLAP)
@@ -79,12 +78,15 @@ class Texts:
 
     def redact(self, text: str, tally: Tally, *, hooked: bool = True) -> str:
         """The text without secrets. The hook is asked where there is one, unless `hooked` is False."""
-        positions = None if self.reads_all else self._marks.positions(text)
-        if not text or (positions is not None and not positions):
+        if not text or not (self.reads_all or self._marks.found(text)):
             return text
-        if json_text.is_json(text):
-            return json_text.rewrite(text, positions, _Change(self, tally, hooked=hooked))
+        if self.reads_all and json_text.is_json(text):
+            return json_text.rewrite(text, _Change(self, tally, hooked=hooked))
         return self._plain(text, tally, hooked=hooked)
+
+    def is_clean(self, text: str) -> bool:
+        """Whether nothing of a text is redacted."""
+        return self.redact(text, Tally()) == text
 
     def replace(self, text: str, kind: str, tally: Tally) -> str:
         """A text that is a secret whatever it looks like; nothing and what was replaced already stay."""
@@ -94,8 +96,9 @@ class Texts:
         return replacement(kind)
 
     def _plain(self, text: str, tally: Tally, *, hooked: bool) -> str:
-        for pattern in self._patterns if self._marks.found(text) else self._unmarked:
-            text = pattern.regex.sub(partial(_replaced, pattern, tally), text)
+        for pattern in self._patterns:
+            if not pattern.marks or any(mark in text for mark in pattern.marks):
+                text = pattern.regex.sub(partial(_replaced, pattern, tally), text)
         return self._asked(text, tally) if hooked and self._hook is not None else text
 
     def _asked(self, text: str, tally: Tally) -> str:
@@ -113,8 +116,8 @@ class Texts:
         return changed
 
     def number(self, text: str, tally: Tally) -> str:
-        """A number in JSON, which patterns without marks may match."""
-        return self._plain(text, tally, hooked=False) if self.reads_all else text
+        """A number in JSON, which patterns of the app's own may match."""
+        return self._plain(text, tally, hooked=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +134,15 @@ class _Change:
     def key(self, value: str) -> str:
         return self.texts.redact(value, self.tally, hooked=False)
 
-    def secret_kind(self, key: str) -> str | None:
-        return kind_of_key(key)
-
-    def secret(self, value: str, kind: str) -> str:
-        return self.texts.replace(value, kind, self.tally)
-
     def number(self, value: str) -> str:
         return self.texts.number(value, self.tally)
 
 
 def _replaced(pattern: SecretPattern, tally: Tally, match: re.Match[str]) -> str:
-    """The match with its secret replaced; as it is where the group `secret` took no part."""
-    start, end = match.span("secret" if "secret" in pattern.regex.groupindex else 0)
-    if start == end:
+    """The match with its secret replaced; as it is where that is none, or the group `secret` took no part."""
+    group = "secret" if "secret" in pattern.regex.groupindex else 0
+    start, end = match.span(group)
+    if start == end or not pattern.is_secret(match[group]):
         return match[0]
     tally.count += 1
     before, behind = match[0][: start - match.start()], match[0][end - match.start() :]

@@ -65,12 +65,13 @@ async def gather_one(work: Work, gathering: Gathering, grace_seconds: float | No
             raise error
         if not gathering.rollouts or gathering.recorder is None:
             raise UsageError("no rollout began: decorate the function that is gathered with @art_otel.rollout")
-        trajectory = await _trajectory(gathering.rollouts[-1], gathering.recorder, grace_seconds)
+        running = gathering.rollouts[-1]
+        trajectory = await _trajectory(running, gathering.recorder, grace_seconds)
     finally:
         gathering.release()
         if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
             work.close()  # cancelled before it began, which Python would warn of
-    if error is not None and trajectory.status in ("ok", "unfinished"):
+    if error is not None and not running.failed:
         raise error
     return Gathered(replace(trajectory, result=result), error)
 

@@ -38,7 +38,7 @@ class Recorder(Protocol):
         ...
 
     def keep(self, rollout_id: str) -> None:
-        """Let go of a rollout only after `release`, unless it is more than may be held."""
+        """Hold all of a rollout until `release`, however much it is."""
         ...
 
     def release(self, rollout_id: str) -> None:

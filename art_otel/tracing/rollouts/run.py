@@ -85,6 +85,7 @@ class Run:
         if self._ended:
             return
         self._ended = self.running.ended = True
+        self.running.failed = error is not None
         span = self.running.span
         if not runs_here(span):
             return

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class RunningTrajectory(Rewarded):
     """`metrics` (numbers) and `metadata` (JSON scalars) are yours to change while it runs; they are written at its end.
 
-    What was given as metadata when it began is written already: it can be changed and not taken back.
+    What was given as metadata when it began is written already: it can be changed and not taken back. `failed` says
+    that its code raised.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class RunningTrajectory(Rewarded):
         self.rollout_id = rollout_id
         self.name = name
         self.attempt = attempt
+        self.failed = False
         self._metrics: dict[str, float] = {}
         self._metadata: dict[str, object] = dict(metadata)
         self.steps: dict[int, Step] = {}

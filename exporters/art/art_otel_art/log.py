@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from art_otel.batches.shelf import Shelf
 from art_otel.errors import UsageError
 from art_otel.exporting import Credited, Notes, check_place, unrewarded
-from art_otel.store import write_trajectories
+from art_otel.store import check_replaceable, write_trajectories
 from art_otel.store.run_folder import checked_name
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import LogConfig
@@ -75,6 +75,7 @@ class LogFolder:
                 count += 1
             for path in files:
                 check_place(path)
+            check_replaceable(files)
             for path, members in files.items():
                 write_trajectories((shelf[number] for _, number in sorted(members)), path)
         return count, tuple(files)

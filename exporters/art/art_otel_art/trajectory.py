@@ -1,7 +1,7 @@
 """ArtTrajectory: a trajectory as `art.Trajectory.model_dump` writes it.
 
-Invariant: over the histories of a trajectory each message that the policy sampled (in a call that did not fail) is a
-Choice exactly once. What ART would not take is noted, and only then left out.
+Invariant: over the histories of a trajectory each completion to train is a Choice exactly once. What ART would not
+take is noted, and only then left out.
 """
 
 import math
@@ -14,7 +14,7 @@ from art_otel.batches.plan import Worth
 from art_otel.exporting import Notes, policy_number, unrewarded
 from art_otel.spans import Value
 from art_otel.store.art import art_metadata
-from art_otel.trajectories import History, Trajectory, first_and_last_known, histories
+from art_otel.trajectories import History, Trajectory, first_and_last_known, histories, main_history
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.messages import art_choice
 
@@ -37,20 +37,18 @@ def art_trajectory(
     trajectory: Trajectory, worth: Sequence[Worth], config: TrajectoriesConfig, notes: Notes
 ) -> JsonObject:
     """The trajectory, its longest history first. Raises RefusedError."""
-    paths = histories(trajectory)
-    if not paths:
+    main = main_history(trajectory)
+    if main is None:
         raise RefusedError("nothing sampled")
     reward = _reward(trajectory, worth)
-    known = [path for path in paths if path.messages is not None]
-    notes.left_out[UNKNOWN] += len(paths) - len(known)
-    if not known:
+    others = [path for path in histories(trajectory) if path.turns != main.turns]
+    known = [path for path in others if path.messages is not None]
+    notes.left_out[UNKNOWN] += len(others) - len(known) + (main.messages is None)
+    if main.messages is None:
         raise RefusedError("messages unknown")
-    main = max(range(len(known)), key=lambda place: _rank(trajectory, known[place]))
-    written = [_history(trajectory, path, config, notes) for path in known]
-    first = written.pop(main)
     return {
-        **first,
-        "additional_histories": written,
+        **_history(trajectory, main, config, notes),
+        "additional_histories": [_history(trajectory, path, config, notes) for path in known],
         "reward": reward,
         **_versions(trajectory, notes),
         "metrics": _metrics(trajectory.metrics, notes),
@@ -68,12 +66,6 @@ def _reward(trajectory: Trajectory, worth: Sequence[Worth]) -> float:
     if reward is None:
         raise RefusedError(unrewarded(trajectory) or "no reward")
     return reward
-
-
-def _rank(trajectory: Trajectory, path: History) -> tuple[int, int, int]:
-    """Long before short, then late before early, then a call's first choice before its others."""
-    leaf = trajectory.turns[path.turns[-1]]
-    return (len(path.turns), leaf.call, -(leaf.choice or 0))
 
 
 def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, notes: Notes) -> JsonObject:

@@ -86,3 +86,14 @@ def test_the_run_folder_that_is_read_is_not_written_to(tmp_path):
     report = logged(file.parent, tmp_path / "other")
     logged(report.files[0], folder)
     assert [one.rollout_id for one in read_trajectories(file)] == ["a", "c"]
+
+
+def test_a_file_of_others_is_not_replaced_and_no_other_file_either(tmp_path):
+    rollouts = [conversation("a", "1", 1.0, training_step=step) for step in (1, 2)]
+    theirs = tmp_path / "trajectories" / "train" / "0002.parquet"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"theirs")
+    with pytest.raises(UsageError, match=r"0002\.parquet: was not written by art-otel"):
+        logged(rollouts, tmp_path)
+    assert [path.name for path in theirs.parent.iterdir()] == [theirs.name]
+    assert theirs.read_bytes() == b"theirs"

@@ -1,14 +1,14 @@
 """Document: a trajectory as one ATIF document.
 
 Invariant: the main history is the document's own, every other one is embedded as a complete trajectory of its own id.
-Over all of them each sampled message is a step that is not copied context exactly once (those of failed calls never).
+Over all of them each sampled message is a step that is not copied context exactly once (what is `untrained` never).
 
 Source: `harbor.models.trajectories` (`trajectory`, `subagent_trajectory_ref`) of Harbor 0.25.0.
 """
 
 from typing import Any, Final, TypeAlias
 
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, histories, main_history
 from art_otel_atif.agent import atif_agent
 from art_otel_atif.facts import trajectory_facts
 from art_otel_atif.metrics import final_metrics
@@ -22,11 +22,12 @@ SCHEMA: Final = "ATIF-v1.8"
 def document(subject: Subject, trajectory_id: str) -> JsonObject | None:
     """The document; None where nothing was sampled."""
     trajectory = subject.trajectory
-    if not subject.paths.paths:
+    main = main_history(trajectory)
+    if main is None:
         return None
-    main, *others = subject.paths.paths
+    others = [history.turns for history in histories(trajectory) if history.turns != main.turns]
     written = Written()
-    root = _history(subject, main, trajectory_id, written)
+    root = _history(subject, main.turns, trajectory_id, written)
     root["extra"] = trajectory_facts(trajectory)
     if trajectory.metrics:
         root["final_metrics"]["extra"] = dict(trajectory.metrics)

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from art_otel.batches.message_paths import message_paths
 from art_otel.exporting import NULL_REWARD, Credited, Notes, unrewarded
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media
@@ -30,7 +29,6 @@ def encode_trajectories(
         media = Media(stem=stem)
         subject = Subject(
             trajectory=item.trajectory,
-            paths=message_paths(item.trajectory),
             worth=item.worth,
             config=config,
             notes=notes,

@@ -9,14 +9,15 @@ from typing import Any, Final, TypeAlias, cast
 
 from art_otel.calls import InferenceCall
 from art_otel.exporting import unrewarded
-from art_otel.trajectories import Reward, Trajectory
+from art_otel.trajectories import Reward, ToolExecution, Trajectory
 
 JsonObject: TypeAlias = dict[str, Any]
 
 _MESSAGES: Final = frozenset({"input_messages", "choices", "prompt_token_ids"})
 _IN_STEPS: Final = _MESSAGES | {"tools", "usage"}
-_IN_DOCUMENT: Final = frozenset({"calls", "turns", "tools", "metrics", "rewards", "result"})
+_IN_DOCUMENT: Final = frozenset({"calls", "prompts", "turns", "tools", "tool_calls", "metrics", "rewards", "result"})
 _EMPTY: Final[tuple[object, ...]] = (None, (), {})
+_DEFAULTS: Final[Mapping[str, object]] = {"dropped_attributes": 0, "scrubbed": False, "contradicted": False}
 
 
 def trajectory_facts(trajectory: Trajectory) -> JsonObject:
@@ -27,10 +28,11 @@ def trajectory_facts(trajectory: Trajectory) -> JsonObject:
     found = _known({field.name: getattr(trajectory, field.name) for field in fields(Trajectory)}, _IN_DOCUMENT)
     if unrewarded(trajectory):
         found.pop("reward", None)
-    answered = {turn.call for turn in trajectory.turns if turn.message is not None}
+    answered = {turn.call for turn in trajectory.turns}
     silent = [call for place, call in enumerate(trajectory.calls) if place not in answered]
     lists = {
         "rewards": [_known(_fields(reward)) for reward in trajectory.rewards],
+        "tool_calls": [_known(_fields(execution)) for execution in trajectory.tool_calls],
         "calls_without_completion": [_known(_fields(call), _MESSAGES) for call in silent],
     }
     return {**found, "complete": trajectory.complete, **{name: value for name, value in lists.items() if value}}
@@ -41,7 +43,7 @@ def call_facts(call: InferenceCall) -> JsonObject:
     return _known(_fields(call), _IN_STEPS)
 
 
-def _fields(record: InferenceCall | Reward) -> JsonObject:
+def _fields(record: InferenceCall | Reward | ToolExecution) -> JsonObject:
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
@@ -49,5 +51,5 @@ def _known(found: JsonObject, skip: frozenset[str] = frozenset()) -> JsonObject:
     return {
         name: dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
         for name, value in found.items()
-        if name not in skip and value not in _EMPTY and (name, value) != ("dropped_attributes", 0)
+        if name not in skip and value not in _EMPTY and not (name in _DEFAULTS and value == _DEFAULTS[name])
     }

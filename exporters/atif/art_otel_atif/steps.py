@@ -1,8 +1,8 @@
 """Steps: the messages along one path of turns, as ATIF has them.
 
 Invariant: a step is to be trained exactly where it is the agent's and not marked as copied context. Copied are steps
-that stand in an earlier history of the document, messages of the assistant that nobody sampled, and what a call sampled
-that failed. Answers of tools are observations of the step that they follow.
+that stand in an earlier history of the document, messages of the assistant that nobody sampled, and what must not
+be trained. Answers of tools are observations of the step that they follow.
 
 Source: `harbor.models.trajectories` of Harbor 0.25.0.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from art_otel.batches.message_paths import MessagePaths
 from art_otel.batches.plan import Worth
 from art_otel.calls import InferenceCall, Message
 from art_otel.exporting import Notes
@@ -25,7 +24,7 @@ from art_otel_atif.metrics import known, step_metrics
 JsonObject: TypeAlias = dict[str, Any]
 
 NOT_SAMPLED: Final = "messages of the assistant that nobody sampled, marked as copied context"
-FAILED: Final = "completions of failed calls, marked as copied context"
+UNTRAINED: Final = "completions not to be trained, marked as copied context"
 OTHER_ROLE: Final = "messages of roles that ATIF does not have written as the user's"
 NO_PROMPT: Final = "completions whose prompt nobody recorded"
 
@@ -39,7 +38,6 @@ class Subject:
     """What the steps of a document are made of. `worth` has shape (turns,)."""
 
     trajectory: Trajectory
-    paths: MessagePaths
     worth: tuple[Worth, ...]
     config: TrajectoriesConfig
     notes: Notes
@@ -66,7 +64,7 @@ class Path:
     def add(self, position: int) -> None:
         """The messages given to the turn, and what it sampled."""
         turn = self._subject.trajectory.turns[position]
-        for message in self._subject.paths.given[position] or ():
+        for message in _prompt_messages(self._subject.trajectory, turn) or ():
             self._give(message, again=turn.call in self._written.calls)
         if turn.message is not None:
             self._sample(position, turn, turn.message)
@@ -107,15 +105,15 @@ class Path:
         if position in self._written.turns:
             self._step("agent", said, {**model, "is_copied_context": True, "llm_call_count": 1}, {"turn": position})
             return
-        subject.notes.changed[FAILED] += call.failed
-        subject.notes.changed[NO_PROMPT] += subject.paths.given[position] is None
+        subject.notes.changed[UNTRAINED] += turn.untrained is not None
+        subject.notes.changed[NO_PROMPT] += _prompt_messages(subject.trajectory, turn) is None
         first = turn.call not in self._written.calls
         metrics = step_metrics(turn, call, subject.config, subject.notes, with_usage=first)
         fields = {
             "timestamp": _timestamp(call.start_ns),
             **model,
             **known({"metrics": metrics}),
-            **_copied(copied=call.failed),
+            **_copied(copied=turn.untrained is not None),
             "llm_call_count": 1,
         }
         self._step("agent", said, fields, self._sampled_facts(position, turn, call))
@@ -125,10 +123,12 @@ class Path:
             "turn": position,
             "call": turn.call,
             "choice": turn.choice,
-            "drifted_from": turn.drifted_from,
+            "drifted_at": turn.prompt.drifted_at,
+            "respelled_at": turn.prompt.respelled_at,
             "finish_reason": turn.finish_reason,
+            "untrained": turn.untrained,
             "worth": self._subject.worth[position].reward,
-            "prompt_messages": "unknown" if self._subject.paths.given[position] is None else None,
+            "prompt_messages": "unknown" if _prompt_messages(self._subject.trajectory, turn) is None else None,
         }
         return known(own) | call_facts(call)
 
@@ -147,6 +147,11 @@ class Path:
                 **({"extra": found} if found else {}),
             }
         )
+
+
+def _prompt_messages(trajectory: Trajectory, turn: Turn) -> tuple[Message, ...] | None:
+    """The messages of a turn's prompt behind the path of its parent; None where nobody recorded them."""
+    return trajectory.calls[turn.call].input_messages if turn.parent is None else turn.prompt.messages
 
 
 def _copied(*, copied: bool) -> JsonObject:

@@ -72,7 +72,7 @@ def test_every_sampled_message_is_trained_in_exactly_one_step(rollouts):
         expected = [
             number
             for number, turn in enumerate(trajectory.turns)
-            if turn.message is not None and not trajectory.calls[turn.call].failed
+            if turn.message is not None and turn.untrained is None
         ]
         assert sorted(step["extra"]["turn"] for step in steps) == expected
         for step in steps:
@@ -200,7 +200,7 @@ def test_what_a_failed_call_sampled_is_copied_context_with_its_tokens():
     assert step["is_copied_context"]
     assert step["metrics"]["completion_token_ids"] == samples.completion_ids(samples.said("Ra"))
     assert step["extra"]["error_type"] == "Timeout"
-    assert changed == {"completions of failed calls, marked as copied context": 1}
+    assert changed == {"completions not to be trained, marked as copied context": 1}
 
 
 def test_a_prompt_that_nobody_recorded_is_told():

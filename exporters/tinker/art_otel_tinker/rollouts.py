@@ -19,7 +19,7 @@ import msgspec
 
 from art_otel.batches.shelf import Shelf
 from art_otel.exporting import NULL_REWARD, Credited, Folder, Notes, policy_number, unrewarded
-from art_otel.trajectories import Trajectory, first_and_last_known
+from art_otel.trajectories import Trajectory, aggregate, first_and_last_known
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.steps import FINAL_REWARD, step_records
 

@@ -128,7 +128,7 @@ def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, note
     )
 
 
-def _suffix(span_id: str, choice: int | None) -> str:
+def _suffix(span_id: str, choice: int) -> str:
     """The span that sampled the last token; a call's further choices are told apart."""
     return f"{span_id}.{choice}" if choice else span_id
 

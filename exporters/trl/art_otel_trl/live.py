@@ -43,7 +43,7 @@ def _main_row(trajectory: Trajectory) -> Row | None:
         return None
     worth = [Worth(trajectory.reward)] * len(trajectory.turns)
     rows: list[Row] = []
-    for history in token_histories(trajectory).known:
+    for history in token_histories(trajectory):
         sequence = build_sequence(trajectory, history, worth, Counter(), advantages=False)
         row = None if sequence is None else grpo_row(sequence)
         if row is not None:

@@ -77,7 +77,7 @@ def _sft(example: MessageExample, notes: Notes) -> Row:
 
 
 def _prompt(trajectory: Trajectory, index: int, config: PromptsConfig, notes: Notes) -> Row:
-    given = trajectory.turns[0].messages if trajectory.turns else None
+    given = trajectory.calls[0].input_messages if trajectory.calls else None
     if not given:
         raise FormatError(NO_PROMPT)
     messages = [_text_message(chat_message(message), notes) for message in given]

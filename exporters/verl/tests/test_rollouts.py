@@ -145,7 +145,7 @@ def test_what_gives_no_row_is_counted():
     bare = replace(bare, turns=tuple(structs.replace(turn, context_token_ids=TokenIds()) for turn in bare.turns))
     rows, report = rows_of([cut, without_ids(), bare])
     assert [row["rollout_id"] for row in rows] == ["r-cut"]
-    assert report.left_out == Counter({"completions: no token ids": 1, "completions: failed call": 1, NO_PROMPT: 1})
+    assert report.left_out == Counter({"completions: no token ids": 1, "completions: failed": 1, NO_PROMPT: 1})
     assert report.trajectories_left_out == Counter({"no token ids": 1, NO_PROMPT: 1})
     assert report.trajectories_used == 1
     assert report.changed == Counter({END_CUT: 1})

@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from art_otel import (
     gather_trajectories,
@@ -298,14 +301,23 @@ def test_what_is_gathered_outlives_the_grace(app):
     assert [app.rollouts.trajectory(trajectory.rollout_id) for trajectory in found] == [None] * 20
 
 
-def test_what_is_not_held_any_more_is_said(app, caplog):
+def test_what_is_gathered_is_held_whatever_it_weighs(app):
     app.rollouts._max_bytes = 10
-    found = asyncio.run(gather_trajectory(agent_of(app)("one")))
-    assert (found.result, found.status, found.incomplete_reasons) == ("a", "unfinished", {"missing root": 1})
-    assert "no longer assembled live" in caplog.text
-    with pytest.raises(ValueError, match="bad"):
-        asyncio.run(gather_trajectory(agent_of(app)("one", ValueError("bad"))))
-    assert [questions(trajectory) for trajectory in app.convert()[0]] == [["one"], ["one"]]
+    for error, status in ((None, "ok"), (ValueError("bad"), "error")):
+        found = asyncio.run(gather_trajectory(agent_of(app)("one", error)))
+        assert (found.status, found.reward, found.complete, questions(found)) == (status, 0.5, True, ["one"])
+
+
+@pytest.mark.usefixtures("app")
+def test_a_rollout_of_which_nothing_was_recorded_aborts_nothing(monkeypatch):
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False))
+
+    @rollout(name="agent")
+    async def agent() -> None:
+        raise ValueError("bad")
+
+    found = asyncio.run(gather_trajectory(agent()))
+    assert (found.status, found.incomplete_reasons) == ("unfinished", {"missing root": 1})
 
 
 def test_the_event_loop_is_not_blocked(app):

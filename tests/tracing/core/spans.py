@@ -22,7 +22,7 @@ class Traced:
         self.folder = folder
         self.provider = provider or TracerProvider(shutdown_on_exit=False)
         self.rollouts = options.pop("rollouts", None) or OpenRollouts(grace=60)
-        self.spool = options.pop("spool", None) or Spool(folder / "spool")
+        self.spool = options.pop("spool", Spool(folder / "spool"))
         owns = OwnRollout(lambda: self.provider.get_tracer("art_otel"), self.rollouts.counts, name="app.py")
         self.processor = RolloutSpanProcessor(
             spool=self.spool, rollouts=self.rollouts, own_rollout=owns if own else None, **options

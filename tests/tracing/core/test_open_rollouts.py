@@ -47,8 +47,8 @@ def test_a_certificate_counts_what_started_before_its_rollout_was_let_go(app_wit
     assert found["other"].complete
 
 
-@pytest.mark.parametrize("bound", ["age", "number"])
-def test_what_somebody_waits_for_is_let_go_by_bytes_alone(app_with, bound):
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_what_somebody_waits_for_is_never_let_go(app_with, bound):
     app = app_with(grace=0, **BOUNDS[bound])
 
     @rollout(name="agent")
@@ -62,7 +62,7 @@ def test_what_somebody_waits_for_is_let_go_by_bytes_alone(app_with, bound):
     assert app.rollouts.evicted == 0
 
 
-def test_what_nobody_waits_for_goes_first(app_with):
+def test_what_nobody_waits_for_goes(app_with):
     app = app_with(max_bytes=20_000, grace=0)
 
     @rollout(name="gathered")
@@ -97,34 +97,47 @@ def test_rollouts_of_other_services_are_let_go(app_with, caplog):
     assert len(trajectories) == 20
 
 
+class OnDisk:
+    """A line that a spool took."""
+
+    def read(self) -> bytes:
+        return LINE
+
+
+LINE = b"x" * 10
 steps = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from(["start", "end", "keep", "release", "add"])), max_size=60
+    st.tuples(
+        st.sampled_from("abc"),
+        st.sampled_from(["start", "end", "keep", "release", "add"]),
+        st.sampled_from([None, OnDisk()]),
+    ),
+    max_size=60,
 )
 
 
 @settings(max_examples=300)
 @given(steps, st.integers(1, 3), st.integers(0, 40), st.sampled_from([0.0, 1e9]))
 def test_whatever_is_let_go_running_rollouts_are_counted(taken, most, size, age):
-    """And no more is held than may be, whatever comes in which order."""
+    """And of what nobody waits for no more is held than may be, whatever comes in which order."""
     rollouts = OpenRollouts(max_rollouts=most, max_bytes=size, max_age=age, grace=0)
     started: Counter[str] = Counter()
     ended: Counter[str] = Counter()
     for name in "abc":
         rollouts.started(name, is_root=True)
-    for name, what in taken:
+    for name, what, stored in taken:
         if what == "start":
             assert rollouts.started(name, is_root=False)
             started[name] += 1
         elif what == "end" and ended[name] < started[name]:
-            rollouts.ended(name, b"x" * 10, is_root=False)
+            rollouts.ended(name, LINE, stored=stored, is_root=False)
             ended[name] += 1
-            assert sum(len(line) for known in rollouts._rollouts.values() for line in known.lines) <= size
+            assert rollouts._bytes <= size
         elif what == "add":
-            rollouts.add(name, b"y")
+            rollouts.add(name, LINE, stored=stored)
         elif what in ("keep", "release"):
             getattr(rollouts, what)(name)
         assert all(rollouts.counts(known) == Counts(started[known], ended[known]) for known in "abc")
-        assert rollouts._bytes == sum(known.size for known in rollouts._rollouts.values())
+        assert rollouts._bytes == sum(known.size for known in rollouts._rollouts.values() if not known.kept)
     for name in "abc":
         for _ in taken:
             rollouts.release(name)
@@ -132,3 +145,15 @@ def test_whatever_is_let_go_running_rollouts_are_counted(taken, most, size, age)
             rollouts.ended(name, b"", is_root=False)
         rollouts.ended(name, b"", is_root=True)
     assert not rollouts._rollouts, "each had its grace"
+
+
+@given(steps, st.integers(1, 3), st.integers(0, 40), st.sampled_from([0.0, 1e9]))
+def test_what_somebody_waits_for_loses_no_line(taken, most, size, age):
+    rollouts = OpenRollouts(max_rollouts=most, max_bytes=size, max_age=age, grace=0)
+    rollouts.started("gathered", is_root=True)
+    rollouts.keep("gathered")
+    for number, (name, what, stored) in enumerate(taken, 1):
+        rollouts.started(name, is_root=what == "start")
+        rollouts.ended(name, LINE, stored=stored, is_root=what == "end")
+        rollouts.add("gathered", LINE, stored=stored)
+        assert len(rollouts._rollouts["gathered"].lines) == number

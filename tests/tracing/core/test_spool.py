@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources.files import parts
 from art_otel.spans import Quarantined, Span
 from art_otel.tracing.processing import spool as module
 from art_otel.tracing.processing.queued_spool import QueuedSpool
@@ -39,6 +40,36 @@ def test_files_are_private_and_rotated(tmp_path):
     assert stat.S_IMODE((tmp_path / "a" / "spool").stat().st_mode) == 0o700
     assert spool.counts.written == 10
     assert lines(tmp_path / "a" / "spool") == [b"%064d\n" % number for number in range(10)]
+
+
+def test_what_was_written_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spool = Spool(Path("spool"), max_file_bytes=100)
+    texts = [b"%064d\n" % number for number in range(10)]
+    written = [spool.write(text) for text in texts]
+    monkeypatch.chdir("/")
+    assert [line.read() for line in written] == texts
+    written[0].path.write_bytes(b"cut")
+    written[1].path.unlink()
+    for line in written[:2]:
+        with pytest.raises(OSError, match=r"cut|No such file"):
+            line.read()
+
+
+def test_what_is_queued_can_be_read_before_and_after_it_is_written(tmp_path, monkeypatch):
+    slow = threading.Event()
+    write = os.write
+    monkeypatch.setattr(module.os, "write", lambda file, data: slow.wait() and write(file, data))
+    spool = QueuedSpool(Spool(tmp_path))
+    texts = [b"line %d\n" % number for number in range(3)]
+    queued = [spool.write(text) for text in texts]
+    assert [line.read() for line in queued] == texts
+    slow.set()
+    assert spool.flush()
+    assert [line.read() for line in queued] == texts
+    next(tmp_path.iterdir()).unlink()
+    with pytest.raises(FileNotFoundError):
+        queued[0].read()
 
 
 def test_threads_do_not_mix_lines(tmp_path):
@@ -72,7 +103,7 @@ def test_a_full_disk_costs_whole_lines_and_is_counted(tmp_path, monkeypatch, cap
     monkeypatch.setattr(module.os, "write", disk)
     monkeypatch.setattr(module, "_REST", 0.0)
     spool = Spool(tmp_path, patience=0.01)
-    written = [spool.write(b"%063d\n" % number) for number in range(8)]
+    written = [spool.write(b"%063d\n" % number) is not None for number in range(8)]
     assert written == [True] * 3 + [False] * 5
     assert (spool.counts.written, spool.counts.dropped) == (3, 5)
     assert spool.flush() is False
@@ -195,16 +226,59 @@ def test_a_forked_child_leaves_its_parent_s_empty_file_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_altered_line_costs_itself_only(tmp_path):
-    app = Traced(tmp_path)
+def spool_of_three(folder: Path) -> Path:
+    app = Traced(folder)
     for number in range(3):
-        with app.rollout("agent", f"r{number}"):
+        with app.rollout("größer", f"r{number}"):
             app.call(f"question {number}")
-    (path,) = (tmp_path / "spool").iterdir()
-    body = path.read_bytes()
-    path.write_bytes(body.replace(b"question 1", b"QUESTION 1"))
+    (path,) = (folder / "spool").iterdir()
+    return path
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), None])
+def test_a_spool_that_somebody_wrote_anew_is_read(tmp_path, separators):
+    path = spool_of_three(tmp_path)
+    expected, _ = convert_files(tmp_path / "before", path)
+    values = map(json.loads, path.read_bytes().splitlines())
+    path.write_text("".join(json.dumps(value, separators=separators) + "\n" for value in values))
+    trajectories, report = convert_files(tmp_path / "out", path)
+    assert trajectories == expected
+    assert report.spans.quarantined == {}
+    note = "6 lines read with a checksum that does not match: altered after being written"  # those with the name
+    assert report.files[0].note == (note if separators else None)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_altered_line_that_is_whole_is_read_and_noted(tmp_path, monkeypatch, workers):
+    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
+    path = spool_of_three(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"question 1", b"QUESTION 1"))
+    trajectories, report = convert_files(tmp_path / "out", path, workers=workers)
+    assert report.spans.quarantined == {}
+    assert "QUESTION 1" in str(trajectories[1].calls)
+    assert all(trajectory.complete for trajectory in trajectories)
+    (file,) = report.files
+    assert file.note == "1 line read with a checksum that does not match: altered after being written"
+
+
+@pytest.mark.parametrize(
+    ("whole", "broken", "reasons"),
+    [
+        (b"question 1", b'ques"tion 1', {"not JSON": 1}),
+        (b"question 1", b"question \xff", {"invalid UTF-8": 1}),
+        (b'"resource":{', b'"resource":{{', {"bad checksum": 1, "not JSON": 1}),
+    ],
+)
+def test_an_altered_line_that_is_not_whole_costs_itself_only(tmp_path, whole, broken, reasons):
+    path = spool_of_three(tmp_path)
+    head, tail = path.read_bytes().split(b"question 1")
+    line = head.rindex(b"\n")
+    end = tail.index(b"\n")
+    altered = (head[line:] + b"question 1" + tail[:end]).replace(whole, broken)
+    path.write_bytes(head[:line] + altered + tail[end:])
     trajectories, report = convert_files(tmp_path / "out", tmp_path / "spool")
-    assert report.spans.quarantined == {"bad checksum": 1}
+    assert report.spans.quarantined == reasons
+    assert report.files[0].note is None
     assert [trajectory.complete for trajectory in trajectories] == [True, False, True]
     assert "question 2" in str(trajectories[2].calls)
 
@@ -225,7 +299,7 @@ def test_the_queue_never_waits_and_counts_what_it_drops(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(module.os, "write", lambda file, data: slow.wait() and write(file, data))
     spool = QueuedSpool(Spool(tmp_path), max_lines=5)
-    taken = [spool.write(b"line\n") for _ in range(20)]
+    taken = [spool.write(b"line\n") is not None for _ in range(20)]
     assert taken.count(True) in (5, 6)  # one may be with the thread already
     assert spool.flush(0.05) is False
     slow.set()
@@ -245,7 +319,7 @@ def test_a_thread_that_hangs_does_not_hang_the_others(tmp_path, monkeypatch):
     first.start()
     while not spool._lock.locked():
         pass
-    assert spool.write(b"second\n") is False
+    assert spool.write(b"second\n") is None
     hangs.set()
     first.join()
     assert (spool.counts.written, spool.counts.dropped) == (1, 1)

@@ -204,21 +204,21 @@ def test_settings_reach_what_is_made(tracing, otel, tmp_path, keywords):
     ("keywords", "kept"),
     [
         ({}, "[redacted:"),
-        ({"redact": False}, "sk-proj-"),
+        ({"redact": False}, "gsk_"),
         ({"redact": False, "redact_hook": lambda _: "HOOKED"}, "HOOKED"),
         ({"capture_content": False}, None),
     ],
 )
 def test_content_and_redaction_are_as_set(tracing, otel, tmp_path, keywords, kept):
     tracing.change({}, keywords)
-    secret = json_message("sk-proj-" + "a1B2" * 12)
+    secret = json_message("gsk_" + "a1B2cD3e" * 6 + "wxyz")
     tracer = otel.get_tracer("openai.test")
     with tracer.start_as_current_span("chat m", attributes=CHAT, kind=otel.SpanKind.CLIENT) as span:
         span.set_attribute("gen_ai.input.messages", secret)
     found = str([span for span in spans_in(tmp_path / ".art" / "spool") if span["kind"] == 3])
     assert ("gen_ai.input.messages" in found) == (kept is not None)
     assert kept is None or kept in found
-    assert ("a1B2" in found) == (kept == "sk-proj-")
+    assert ("a1B2" in found) == (kept == "gsk_")
 
 
 def json_message(text: str) -> str:

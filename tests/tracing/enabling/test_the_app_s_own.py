@@ -119,7 +119,7 @@ trace.set_tracer_provider(make_provider())
 import art_otel
 chat = {{"gen_ai.operation.name": "chat"}}
 with trace.get_tracer("openai.test").start_as_current_span("chat m", attributes=chat) as span:
-    span.set_attribute("gen_ai.input.messages", "my key is sk-proj-{"a1B2" * 12}")
+    span.set_attribute("gen_ai.input.messages", "my key is gsk_{"a1B2cD3e" * 6}wxyz")
 print([span.attributes["gen_ai.input.messages"] for span in theirs.get_finished_spans()])"""
     assert "a1B2" not in run_code(tmp_path, code, **ON).output
 
@@ -183,12 +183,12 @@ handing = Handing(make_provider(sampler=ALWAYS_OFF))
 trace.set_tracer_provider(handing)
 {CALL}
 handing.set_provider(make_provider())
-chat = {{"gen_ai.operation.name": "chat", "gen_ai.input.messages": "my key is sk-proj-{"a1B2" * 12}"}}
+chat = {{"gen_ai.operation.name": "chat", "gen_ai.input.messages": "my key is gsk_{"a1B2cD3e" * 6}wxyz"}}
 with trace.get_tracer("openai.test").start_as_current_span("chat again", attributes=chat):
     pass
 print(exported(), [span.attributes["gen_ai.input.messages"] for span in theirs.get_finished_spans()])"""
     found = run_code(tmp_path, code, **ON)
-    assert (found.output, found.errors) == ("['chat again'] ['my key is [redacted:openai key]']\n", "")
+    assert (found.output, found.errors) == ("['chat again'] ['my key is [redacted:api key]']\n", "")
     assert found.ended == ["chat again", "chat m", "rollout app.py"]
 
 

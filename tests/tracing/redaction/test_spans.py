@@ -118,46 +118,86 @@ def test_a_clean_span_is_left_as_it_is():
 @pytest.mark.parametrize(
     ("name", "value", "kept"),
     [
-        (
-            "http.request.header.authorization",
-            ("Basic a", "b"),
-            ("[redacted:authorization]", "[redacted:authorization]"),
-        ),
-        ("http.request.header.x_api_key", "short", "[redacted:api key]"),
-        ("OPENAI_API_KEY", "k", "[redacted:api key]"),
-        ("clientApiKey", "k", "[redacted:api key]"),
-        ("db.password", 1234, "[redacted:password]"),
-        ("app.secret", b"b", "[redacted:secret]"),
-        ("session-token", "t", "[redacted:token]"),
-        ("http.request.header.set-cookie", "a=b", "[redacted:cookie]"),
-        ("a.secret", {"b": "c"}, {"b": "c"}),
-        ("a.secret", {"b": KEY}, {"b": "[redacted:openai key]"}),
-        (
-            "headers",
-            {"Authorization": "x", "cookie": "y"},
-            {"Authorization": "[redacted:authorization]", "cookie": "y"},
-        ),
-        ("raw", {"a": f"\xff {KEY}".encode("latin-1")}, {"a": b"\xff [redacted:openai key]"}),
-        ("art.metadata.db", '{"password": "p", "port": 1}', '{"password": "[redacted:password]", "port": 1}'),
-        ("art.metadata.dbs", '[{"a": {"Token": "t"}}]', '[{"a": {"Token": "[redacted:token]"}}]'),
-        ("art.metadata.note", "{no JSON", "{no JSON"),
-        ("arguments", '{"password": "p"}', '{"password": "p"}'),
-        ("has_password", True, True),
-        ("password", None, None),
-        ("password", "", ""),
-        ("password", "[redacted:secret]", "[redacted:secret]"),
+        ("authorization", "a", "[redacted:authorization]"),
+        ("http.request.header.authorization", ("Basic a", "b"), ("[redacted:authorization]",) * 2),
+        ("http.request.header.x_api_key", "short", "[redacted:x api key]"),
+        ("http.request.header.X-Api-Key", "short", "[redacted:x api key]"),
+        ("http.response.header.set-cookie", "a=b", "[redacted:set cookie]"),
+        ("http.request.header.cookie", "a=b", "[redacted:cookie]"),
+        ("openai.api_key", "k", "[redacted:api key]"),
+        ("db.password", "p", "[redacted:password]"),
+        ("app.secret", "s", "[redacted:secret]"),
+        ("oauth.client_secret", "s", "[redacted:client secret]"),
+        ("tls.private_key", "s", "[redacted:private key]"),
+        ("oauth.access_token", "s", "[redacted:access token]"),
+        ("oauth.refresh_token", "s", "[redacted:refresh token]"),
         ("password", "[redacted:x] y", "[redacted:password]"),
-        ("token", 3, 3),
-        ("llm.eos_token", "</s>", "</s>"),
-        ("llm.token_count.prompt", 3, 3),
-        ("gen_ai.token.type", "input", "input"),
+        ("raw", {"a": f"\xff {KEY}".encode("latin-1")}, {"a": b"\xff [redacted:openai key]"}),
+        ("headers", {"Authorization": f"Bearer {KEY}"}, {"Authorization": "Bearer [redacted:openai key]"}),
+        ("art.metadata.secret", KEY, "[redacted:openai key]"),
     ],
 )
 def test_names_that_tell_of_a_secret(name, value, kept):
     span = ReadableSpan(name="s", attributes={name: value})
     Redactor().redact(span)
     assert span.attributes[name] == kept
-    assert span.attributes.get("art.redacted") == (None if kept == value else 2 if isinstance(value, tuple) else 1)
+    assert span.attributes["art.redacted"] == (2 if isinstance(value, tuple) else 1)
+    assert "art.redacted.content" not in span.attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("art.metadata.secret", "crane"),
+        ("art.metadata.target_token", "Yes"),
+        ("art.metadata.db", '{"password": "p", "port": 1}'),
+        ("art.extra.password", "swordfish"),
+        ("art.extra", '{"secret": "crane"}'),
+        ("art.env_state.secret", "crane"),
+        ("gen_ai.secret", "s"),
+        ("llm.password", "p"),
+        ("session-token", "t"),
+        ("target_token", "Yes"),
+        ("OPENAI_API_KEY", "k"),
+        ("db.password_policy", "strict"),
+        ("db.password", 1234),
+        ("app.secret", b"b"),
+        ("app.secret", {"b": "c"}),
+        ("has_password", True),
+        ("password", None),
+        ("password", ""),
+        ("password", "[redacted:secret]"),
+        ("llm.eos_token", "</s>"),
+        ("llm.token_count.prompt", 3),
+        ("gen_ai.token.type", "input"),
+        ("arguments", '{"password": "p"}'),
+        ("headers", {"cookie": "y"}),
+    ],
+)
+def test_what_no_name_takes_away(name, value):
+    span = ReadableSpan(name="s", attributes={name: value})
+    assert Redactor().redact(span) == 0
+    assert span.attributes[name] == value
+
+
+SAMPLED = "Run psql postgresql://postgres:postgres@localhost with .sk-toggleable-content-Box1 { color: red }"
+
+
+def test_code_that_a_model_reads_and_writes_keeps_its_tokens(tmp_path):
+    app = App(tmp_path, Redactor().redact)
+    packed = {"art.tokens.prompt": IDS, "art.tokens.completion.0": IDS}
+    with app.tracer.start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat", **packed}) as span:
+        span.set_attribute("gen_ai.input.messages", messages(SAMPLED))
+        choices = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": SAMPLED}}]
+        span.set_attribute("art.response.choices", json.dumps(choices))
+    app.everything()
+    (read,) = [
+        one for source in find_inputs([app.file]) for one in read_file(source, FileAccount()) if isinstance(one, Span)
+    ]
+    call = parse_call(read)
+    assert call.extra == {}
+    assert call.choices[0].message.content == SAMPLED
+    assert call.choices[0].token_ids.tolist() == call.prompt_token_ids.tolist() == [1, 2, 3]
 
 
 def test_what_is_nested_too_deep_is_read_as_its_repr():
@@ -211,13 +251,13 @@ def test_tokens_that_spell_a_secret_go_with_it(tmp_path):
     assert body["prompt_token_ids"] is None
     assert json.loads(kept.attributes["input.value"])["logprobs"] is True
     assert not [name for name in kept.attributes if name.startswith(("art.tokens", "art.logprobs"))]
-    assert kept.attributes["art.redacted.tokens"] is True
+    assert kept.attributes["art.redacted.content"] is True
     app.everything()
     (read,) = [
         one for source in find_inputs([app.file]) for one in read_file(source, FileAccount()) if isinstance(one, Span)
     ]
     call = parse_call(read)
-    assert call.extra == {"art.redacted": 1, "art.redacted.tokens": True}
+    assert call.extra == {"art.redacted": 1, "art.redacted.content": True}
     assert call.prompt_token_ids is None
     assert call.choices[0].token_ids is None
     assert call.choices[0].message.content == "It is [redacted:openai key]"
@@ -245,11 +285,41 @@ def test_tokens_nested_too_deep_to_look_at_go():
 def test_tokens_stay_where_no_content_was_redacted():
     span = ReadableSpan(
         name=KEY,
-        attributes={"server.url": f"http://a:{KEY}@h", "art.tokens.prompt": IDS, "output.value": '"token_ids"'},
+        attributes={"server.url": f"http://h/?key={KEY}", "art.tokens.prompt": IDS, "output.value": '"token_ids"'},
     )
     assert Redactor().redact(span) == 2
     assert span.attributes["art.tokens.prompt"] == IDS
-    assert "art.redacted.tokens" not in span.attributes
+    assert "art.redacted.content" not in span.attributes
+
+
+def parameters(**asked):
+    return json.dumps({"model": "m", "tools": [{"type": "function", "function": {"name": "f"}}], **asked})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "events", "is_content"),
+    [
+        ({"gen_ai.output.messages": messages(KEY)}, {}, True),
+        ({"art.response.choices": json.dumps([{"message": {"content": KEY}}])}, {}, True),
+        ({"input.value": KEY}, {}, True),
+        ({"art.request.parameters": parameters(tools=[{"description": KEY}])}, {}, True),
+        ({"art.request.parameters": parameters(user=KEY)}, {}, False),
+        ({"llm.invocation_parameters": f"cut off {KEY}"}, {}, True),
+        ({}, {"gen_ai.user.message": {"text": KEY}}, True),
+        ({}, {"gen_ai.content.prompt": {"gen_ai.prompt": KEY}}, True),
+        ({}, {"exception": {"exception.message": KEY, "exception.stacktrace": KEY}}, False),
+        ({}, {"art.log": {"art.log.message": KEY}}, False),
+        ({"server.url": KEY, "db.password": "p"}, {}, False),
+    ],
+)
+def test_a_span_says_whether_what_a_model_read_or_wrote_was_altered(attributes, events, is_content):
+    span = TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span("s", attributes=attributes)
+    for name, said in events.items():
+        span.add_event(name, said)
+    span.end()
+    kept = Redactor().redacted(span)
+    assert kept.attributes["art.redacted"] >= 1
+    assert kept.attributes.get("art.redacted.content") == (True if is_content else None)
 
 
 def test_a_redacted_call_says_so_in_the_dataset(tmp_path):
@@ -260,7 +330,7 @@ def test_a_redacted_call_says_so_in_the_dataset(tmp_path):
                 span.set_attribute("gen_ai.output.messages", messages(answer))
     app.everything()
     (trajectory,), _ = convert_files(tmp_path / "out", app.file)
-    assert [call.extra for call in trajectory.calls] == [{"art.redacted": 1}, {}]
+    assert [call.extra for call in trajectory.calls] == [{"art.redacted": 1, "art.redacted.content": True}, {}]
     assert trajectory.metadata == {"a": "[redacted:openai key]", "art.redacted": 1}
 
 
@@ -327,12 +397,15 @@ def test_a_span_that_cannot_be_redacted_leaves_empty(kept, caplog):
     for number in range(1, 6):
         span = ReadableSpan(name=KEY, attributes=Torn(kept, a=KEY), events=(KEY,))
         assert redactor.redact(span) == 1
-        assert (span.name, dict(span.attributes)) == ("[redacted:failed]", {"art.redacted": 1, **kept})
+        assert (span.name, dict(span.attributes)) == (
+            "[redacted:failed]",
+            {"art.redacted": 1, "art.redacted.content": True, **kept},
+        )
         assert not span.events
         assert redactor.failures == number
     assert len(caplog.records) == 3
     copy = redactor.redacted(ReadableSpan(name=KEY, attributes=Torn(a=KEY)))
-    assert dict(copy.attributes) == {"art.redacted": 1}
+    assert dict(copy.attributes) == {"art.redacted": 1, "art.redacted.content": True}
 
 
 class OtherSpan(ReadableSpan):

@@ -1,0 +1,39 @@
+"""Token ids of a prompt that no instrumentor recorded: they are written only if nothing in it is a secret."""
+
+import pytest
+
+from tests.tracing.enabling.programs import asking, run_code
+from tests.tracing.server import ModelServer
+
+KEY = "ghp_" + "a1B2c3D4e5F6" * 3
+ON = {"ART_OTEL_ENABLED": "1", "ART_OTEL_REQUEST_TOKENS": "1", "TRACELOOP_TRACE_CONTENT": "false"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ModelServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+def attributes_of_call(folder, server, asked, **settings):
+    code = f"import art_otel\nfrom openai import OpenAI\nOpenAI().chat.completions.create(model='m', {asked})"
+    found = run_code(folder, code, **ON, **asking(server), **settings)
+    (span,) = [span for span in found.spans if span["name"] == "openai.chat" and "endTimeUnixNano" in span]
+    return {pair["key"]: pair["value"] for pair in span["attributes"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings", "is_written"),
+    [
+        ("messages=[{'role': 'user', 'content': 'redis://:hunter2@h'}]", {}, True),
+        (f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]", {}, False),
+        (f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]", {"ART_OTEL_REDACT": "0"}, True),
+        ("messages=[{'role': 'user', 'content': 'I am a@b.org'}]", {"ART_OTEL_REDACT": "email"}, False),
+        ("messages=[{'role': 'user', 'content': 'Hi'}], user='a@b.org'", {"ART_OTEL_REDACT": "email"}, True),
+    ],
+)
+def test_ids_are_written_where_the_prompt_is_clean(tmp_path, server, asked, settings, is_written):
+    found = attributes_of_call(tmp_path, server, asked, **settings)
+    assert not [name for name in found if name.startswith(("gen_ai.prompt", "gen_ai.input", "art.request.messages"))]
+    assert ("art.tokens.prompt" in found) == ("art.tokens.completion.0" in found) == is_written
+    assert found.get("art.redacted.content") == (None if is_written else {"boolValue": True})
