@@ -44,7 +44,7 @@ UNSAID: Final = Message(role="assistant")
 
 def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
     """The facts of both. What only one of them knows needs no merging, which is so of most facts."""
-    asked, said, used, cut = trusted.input_messages, trusted.choices, trusted.usage, other.cut
+    prompt, choices, used, cut = trusted.input_messages, trusted.choices, trusted.usage, other.cut
     merged = CallFacts(
         operation_name=trusted.operation_name or other.operation_name,
         response_id=trusted.response_id or other.response_id,
@@ -53,8 +53,8 @@ def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
         response_model=trusted.response_model or other.response_model,
         parameters={**other.parameters, **trusted.parameters},
         tools=other.tools if trusted.tools is None else trusted.tools,
-        input_messages=other.input_messages if asked is None else _merge_inputs(asked, other.input_messages),
-        choices=other.choices if said is None else _merge_choices(said, other.choices),
+        input_messages=other.input_messages if prompt is None else _merge_inputs(prompt, other.input_messages),
+        choices=other.choices if choices is None else _merge_choices(choices, other.choices),
         prompt_token_ids=other.prompt_token_ids if trusted.prompt_token_ids is None else trusted.prompt_token_ids,
         usage=other.usage if used is None else _merge_usage(used, other.usage),
         policy_version=trusted.policy_version or other.policy_version,
@@ -109,17 +109,17 @@ def _merge_message(trusted: Message, other: Message) -> Message | None:
     if not compatible(trusted, other):
         return None
     first, second = _without_repeated(trusted, other.refusal), _without_repeated(other, trusted.refusal)
-    said = first if _says(first) or not _says(second) else second
+    content_source = first if _says(first) or not _says(second) else second
     calls = zip(first.tool_calls, second.tool_calls, strict=True) if first.tool_calls and second.tool_calls else ()
     return Message(
         role=first.role,
-        content=said.content,
+        content=content_source.content,
         name=first.name or second.name,
         reasoning=first.reasoning or second.reasoning,
-        refusal=said.refusal,
-        tool_calls=tuple(_merge_tool_call(*pair) for pair in calls) or said.tool_calls,
+        refusal=content_source.refusal,
+        tool_calls=tuple(_merge_tool_call(*pair) for pair in calls) or content_source.tool_calls,
         tool_call_id=first.tool_call_id or second.tool_call_id,
-        parts=first.parts or (second.parts if second.content == said.content else None),
+        parts=first.parts or (second.parts if second.content == content_source.content else None),
     )
 
 
@@ -174,8 +174,8 @@ def _merge_choices(trusted: tuple[Choice, ...], other: tuple[Choice, ...] | None
         return (_merge_choice(trusted[0], other[0]),)
     merged = {choice.index: choice for choice in other}
     for choice in trusted:
-        recorded = merged.get(choice.index)
-        merged[choice.index] = choice if recorded is None else _merge_choice(choice, recorded)
+        counterpart = merged.get(choice.index)
+        merged[choice.index] = choice if counterpart is None else _merge_choice(choice, counterpart)
     return tuple(merged[index] for index in sorted(merged))
 
 

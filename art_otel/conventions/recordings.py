@@ -12,14 +12,14 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Message, Usage, canonical_arguments
-from art_otel.conventions.call import CONVENTIONS
+from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.litellm import RAW_SPAN
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
 from art_otel.errors import UsageError
 from art_otel.spans import Span
 
-_TRUST: Final = {name: rank for rank, name in enumerate(CONVENTIONS)}
+_TRUST: Final = {name: rank for rank, name in enumerate(DIALECTS)}
 
 
 def same_call(outer: Span, outer_call: InferenceCall, inner: Span, inner_call: InferenceCall) -> bool:

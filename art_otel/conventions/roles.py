@@ -103,10 +103,10 @@ def _is_unmarked(span: Span) -> bool:
     """Whether nothing on the span can tell a role: so are most spans of an application."""
     if span.dropped_attributes_count or span.name.startswith(_AGENT_SPAN_PREFIX):
         return False
-    return not may_tell_role(span.attributes)
+    return not may_have_role(span.attributes)
 
 
-def may_tell_role(names: Iterable[str]) -> bool:
+def may_have_role(names: Iterable[str]) -> bool:
     """Whether any of the attributes' names is one that a role can be told by."""
     for name in names:  # noqa: SIM110 # any() costs twice as much, and this is asked of every span
         if name.startswith(_MARKS):
@@ -150,19 +150,19 @@ def _named_role(span: Span) -> Role:
 
 def _left_role(span: Span, reader: AttributeReader) -> Role:
     """The role of a span without a name for it, by its span name and by what is left."""
-    called = operation_of_name(span.name)
-    known = _INSTRUMENTORS.match(span.scope.name) is not None
-    if span.kind not in _MAY_BE_CLIENT and not known and span.name != litellm.RAW_SPAN:
+    operation_name = operation_of_name(span.name)
+    is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
+    if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
     if span.name == litellm.RAW_SPAN and litellm.is_response(span.attributes):
         return "inference"
-    asked = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
-    agent = called is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
-    answered = not agent and any(map(_LEFT.match, span.attributes))
-    lost = called is not None and known and span.dropped_attributes_count > 0
-    if not (asked or answered or lost):
+    has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
+    names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
+    has_answer = not names_agent and any(map(_LEFT.match, span.attributes))
+    lost_names = operation_name is not None and is_instrumentor and span.dropped_attributes_count > 0
+    if not (has_request or has_answer or lost_names):
         return "other"
-    return "inference" if called is None else _OPERATIONS.get(called, "other")
+    return "inference" if operation_name is None else _OPERATIONS.get(operation_name, "other")
 
 
 def _is_fetch(span: Span) -> bool:

@@ -1,0 +1,1 @@
+"""Attributes: reading the values of a span's attributes, and what their names alone tell."""

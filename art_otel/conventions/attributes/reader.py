@@ -122,9 +122,9 @@ class AttributeReader:
             return None
         try:
             if isinstance(value, str):
-                known = messages.from_json(value)
-                if known is not None:
-                    return known
+                parsed = messages.from_json(value)
+                if parsed is not None:
+                    return parsed
                 value = self.structured(name)
             return messages.parse(value)
         except ParseError:

@@ -44,15 +44,15 @@ class FlatList(msgspec.Struct, frozen=True):
 
 def flat_list(names: AttributeNames, prefix: str) -> FlatList | None:
     """The list below `prefix` if all its entries are objects."""
-    listed = names.lists.get(prefix)
-    shapes = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, tuple) else []
-    if not shapes or len(shapes) != len(listed or ()):
+    shape = names.lists.get(prefix)
+    shapes = [entry for entry in shape if isinstance(entry, dict)] if isinstance(shape, tuple) else []
+    if not shapes or len(shapes) != len(shape or ()):
         return None
-    several = [_leaves(shape) for shape in shapes]
-    ends = accumulate(map(len, several))
+    leaves = [_leaves(shape) for shape in shapes]
+    ends = accumulate(map(len, leaves))
     return FlatList(
         shapes=tuple(shapes),
-        names=tuple(chain.from_iterable(several)),
+        names=tuple(chain.from_iterable(leaves)),
         counts={end: position for position, end in enumerate((0, *ends))},
     )
 

@@ -34,10 +34,10 @@ _WORDS: Final = {
 
 def finish_reason(value: Value) -> str | None:
     """The reason in OpenAI's word for it."""
-    recorded = values.text(value)
-    if recorded is None:
+    reason = values.text(value)
+    if reason is None:
         return None
-    word = recorded.lower()
+    word = reason.lower()
     return _WORDS.get(word, word)
 
 

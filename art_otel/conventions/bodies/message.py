@@ -43,44 +43,46 @@ def messages_of(entry: Value, role: str | None = None) -> tuple[Message, ...]:
     if (plain := _plain(fields)) is not None:
         return (plain,)
     kind = values.text(fields.get("type"))
-    recorded = values.text(fields.get("role"))
+    named_role = values.text(fields.get("role"))
     draft = Draft()
-    if recorded is None and kind is not None and kind != "message" and kind not in ROLES:
+    if named_role is None and kind is not None and kind != "message" and kind not in ROLES:
         draft.add(fields)
         return draft.messages(role="assistant")
     draft.add_recorded(fields.get("parts") or fields.get("content"))
     draft.add_fields(fields)
-    recorded = recorded or (kind if kind in ROLES else role)
-    if recorded is None:
+    named_role = named_role or (kind if kind in ROLES else role)
+    if named_role is None:
         raise ParseError("", "is a message without a role")
-    answered = values.text(fields.get("tool_call_id")) or (
-        values.text(fields.get("id")) if recorded == "tool" else None
+    answered_id = values.text(fields.get("tool_call_id")) or (
+        values.text(fields.get("id")) if named_role == "tool" else None
     )
     name = values.text(fields.get("name"))
-    return draft.messages(role=ROLES.get(recorded, recorded), name=name, tool_call_id=answered)
+    return draft.messages(role=ROLES.get(named_role, named_role), name=name, tool_call_id=answered_id)
 
 
 def _plain(fields: dict[str, Value]) -> Message | None:
     """A message of a role and one text, as most are; None for any other."""
     if not fields.keys() <= _PLAIN_FIELDS:
         return None
-    role, said = fields.get("role"), fields.get("parts") or fields.get("content")
-    if isinstance(said, list) and len(only := cast("list[Value]", said)) == 1:
-        part = values.mapping(only[0]) or {}
-        said = part.get("content") if part.get("type") == "text" else None
-    if not isinstance(said, str) or not isinstance(role, str) or not role:
+    role, content = fields.get("role"), fields.get("parts") or fields.get("content")
+    if isinstance(content, list) and len(entries := cast("list[Value]", content)) == 1:
+        part = values.mapping(entries[0]) or {}
+        content = part.get("content") if part.get("type") == "text" else None
+    if not isinstance(content, str) or not isinstance(role, str) or not role:
         return None
-    return Message(role=ROLES.get(role, role), content=said)
+    return Message(role=ROLES.get(role, role), content=content)
 
 
 def tool_call(fields: dict[str, Value]) -> ToolCall:
     """A tool call in OpenAI's, GenAI's, Anthropic's or LangChain's shape. Arguments kept as text are exact."""
-    called = values.mapping(fields.get("function")) or values.mapping(fields.get("custom")) or fields
-    arguments = next((called[name] for name in ("arguments", "input", "args") if called.get(name) is not None), None)
+    function = values.mapping(fields.get("function")) or values.mapping(fields.get("custom")) or fields
+    arguments = next(
+        (function[name] for name in ("arguments", "input", "args") if function.get(name) is not None), None
+    )
     exact = isinstance(arguments, str)
     return ToolCall(
         id=_first(fields, "call_id", "id", "toolCallId"),
-        name=_first(called, "name", "toolName") or "",
+        name=_first(function, "name", "toolName") or "",
         arguments=arguments if isinstance(arguments, str) else "" if arguments is None else _json(arguments),
         exact=exact,
     )
@@ -101,8 +103,8 @@ def unwrapped(content: str) -> Value:
 
 def is_blank(message: Message) -> bool:
     """Whether only its role was recorded, as of content that the recorder could not write."""
-    said = (message.content, message.refusal, message.reasoning, message.parts)
-    return said == _NOTHING_SAID and not message.tool_calls
+    texts = (message.content, message.refusal, message.reasoning, message.parts)
+    return texts == _NOTHING_SAID and not message.tool_calls
 
 
 def join(messages: Sequence[Message]) -> Message:
@@ -155,10 +157,10 @@ class Draft:
         if kind in _TEXT or (kind is None and "text" in fields):
             self._say(_text(fields, "content", "text"))
         elif kind in _REASONING:
-            thought = next(
+            reasoning = next(
                 (fields[name] for name in ("content", "thinking", "text", "summary") if fields.get(name)), None
             )
-            self.reasoning += reasoning_texts(thought)
+            self.reasoning += reasoning_texts(reasoning)
         elif kind == "refusal":
             self.refusals.append(_text(fields, "content", "refusal"))
         elif kind in _TOOL_CALL:
@@ -170,8 +172,8 @@ class Draft:
 
     def add_fields(self, fields: dict[str, Value]) -> None:
         """Add what OpenAI's chat messages keep beside their content."""
-        thought = next((fields[n] for n in ("reasoning_content", "reasoning", "thinking") if fields.get(n)), None)
-        self.reasoning += reasoning_texts(thought)
+        reasoning = next((fields[n] for n in ("reasoning_content", "reasoning", "thinking") if fields.get(n)), None)
+        self.reasoning += reasoning_texts(reasoning)
         if refusal := values.text(fields.get("refusal")):
             self.refusals.append(refusal)
         for call in values.items(fields.get("tool_calls")) or ():
@@ -206,18 +208,18 @@ class Draft:
             parts=values.write_json(self.parts) if rich else None,
         )
 
-    def _say(self, said: str) -> None:
+    def _say(self, text: str) -> None:
         self.said = True
-        if said:
-            self.parts.append({"type": "text", "text": said})
+        if text:
+            self.parts.append({"type": "text", "text": text})
 
 
 def reasoning_texts(value: Value) -> list[str]:
     """The texts of reasoning: one text, summaries, or (OpenLLMetry) the JSON text of a list of summaries."""
     if isinstance(value, str):
         return [value] if (summaries := _summaries(value)) is None else summaries
-    found = [_summary(part) for part in values.items(value) or [value]]
-    return [thought for thought in found if thought is not None]
+    texts = [_summary(part) for part in values.items(value) or [value]]
+    return [text for text in texts if text is not None]
 
 
 def _summaries(json_text: str) -> list[str] | None:
@@ -228,8 +230,8 @@ def _summaries(json_text: str) -> list[str] | None:
         decoded, _ = values.decode(json_text)
     except ParseError:
         return None
-    found = [_summary(part) for part in values.items(decoded) or ()]
-    return None if None in found else [thought for thought in found if thought is not None]
+    texts = [_summary(part) for part in values.items(decoded) or ()]
+    return None if None in texts else [text for text in texts if text is not None]
 
 
 def _summary(part: Value) -> str | None:
@@ -259,11 +261,11 @@ def _json(value: Value) -> str:
 
 
 def _text(fields: dict[str, Value], *names: str) -> str:
-    found = next((fields[name] for name in names if fields.get(name) is not None), "")
-    if not isinstance(found, str):
+    text = next((fields[name] for name in names if fields.get(name) is not None), "")
+    if not isinstance(text, str):
         raise ParseError("", "has a text part whose text is no text")
-    return found
+    return text
 
 
 def _first(fields: dict[str, Value], *names: str) -> str | None:
-    return next((found for name in names if (found := values.text(fields.get(name)))), None)
+    return next((text for name in names if (text := values.text(fields.get(name)))), None)

@@ -42,20 +42,20 @@ def from_json(json_text: str) -> tuple[Message, ...] | None:
     if earlier is not None:
         rest = json_text[earlier.length :].lstrip(_BLANKS)
         if rest == "]":
-            return earlier.known
+            return earlier.value
         added = _added(rest)
         if added:
-            return _kept(json_text, earlier.known + added, earlier)
-    found = _entries(json_text)
-    return _kept(json_text, found, None) if found else found
+            return _kept(json_text, earlier.value + added, earlier)
+    messages = _entries(json_text)
+    return _kept(json_text, messages, None) if messages else messages
 
 
 def _kept(
-    json_text: str, found: tuple[Message, ...], earlier: Prefix[str, tuple[Message, ...]] | None
+    json_text: str, parsed: tuple[Message, ...], earlier: Prefix[str, tuple[Message, ...]] | None
 ) -> tuple[Message, ...]:
     if json_text.endswith("]"):
-        _LISTS.keep(json_text, found, end=len(json_text) - 1, earlier=earlier)
-    return found
+        _LISTS.keep(json_text, parsed, end=len(json_text) - 1, earlier=earlier)
+    return parsed
 
 
 def _added(rest: str) -> tuple[Message, ...] | None:

@@ -34,21 +34,21 @@ MAX_CHOICES: Final = 1 << 16
 
 def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
     """What a request body, found in attribute `name`, tells; None when it is no request for a completion."""
-    prompt, several = _prompt(body.get("prompt"))
-    asked = _input_messages(body) if prompt is None else prompt
+    prompt, prompts = _prompt(body.get("prompt"))
+    messages = _input_messages(body) if prompt is None else prompt
     model = values.text(body.get("model"))
-    if asked is None and model is None and "prompt" not in body:
+    if messages is None and model is None and "prompt" not in body:
         return None
     parameters = read_parameters(reader, name, body)
-    if several is not None:
-        parameters["prompt"] = reader.kept(name, several)
+    if prompts is not None:
+        parameters["prompt"] = reader.kept(name, prompts)
     return CallFacts(
-        operation_name=TEXT_COMPLETION if "prompt" in body else None if asked is None else "chat",
+        operation_name=TEXT_COMPLETION if "prompt" in body else None if messages is None else "chat",
         previous_response_id=values.text(body.get("previous_response_id")),
         request_model=model,
         parameters=parameters,
-        tools=() if asked is not None and not _names_tools(body) else read_tools(reader, name, body),
-        input_messages=asked,
+        tools=() if messages is not None and not _names_tools(body) else read_tools(reader, name, body),
+        input_messages=messages,
         prompt_token_ids=_prompt_ids(body.get("prompt")),
         stream=values.flag(body.get("stream")),
     )
@@ -56,8 +56,8 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
 
 def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) -> dict[str, Value]:
     """The parameters of a request body in its own words, without those that are null."""
-    kept = {key: reader.kept(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
-    return {key: value for key, value in kept.items() if value is not None}
+    parameters = {key: reader.kept(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
+    return {key: value for key, value in parameters.items() if value is not None}
 
 
 def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
@@ -101,12 +101,12 @@ def read_choices(reader: AttributeReader, name: str, value: Value) -> tuple[Choi
     entries = values.items(value) or [None]
     if len(entries) > MAX_CHOICES:
         raise ParseError("", f"has more than {MAX_CHOICES} choices")
-    recorded = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
-    telling = [(position, fields) for position, fields in recorded if fields is None or _says(fields)]
-    found = [_choice(reader, name, position, fields) for position, fields in telling or recorded[:1]]
-    if len({choice.index for choice in found}) < len(found):
-        found = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(found)]
-    return tuple(sorted(found, key=lambda choice: choice.index))
+    numbered = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
+    with_content = [(position, fields) for position, fields in numbered if fields is None or _says(fields)]
+    choices = [_choice(reader, name, position, fields) for position, fields in with_content or numbered[:1]]
+    if len({choice.index for choice in choices}) < len(choices):
+        choices = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(choices)]
+    return tuple(sorted(choices, key=lambda choice: choice.index))
 
 
 def _says(choice: dict[str, Value]) -> bool:
@@ -119,26 +119,26 @@ def read_usage(usage: dict[str, Value]) -> Usage | None:
     prompt = values.mapping(usage.get("prompt_tokens_details") or usage.get("input_tokens_details")) or {}
     completion = values.mapping(usage.get("completion_tokens_details") or usage.get("output_tokens_details")) or {}
     counts = AttributeReader(usage)
-    found = Usage(
+    counted = Usage(
         input_tokens=counts.integer("prompt_tokens", "input_tokens"),
         output_tokens=counts.integer("completion_tokens", "output_tokens"),
         total_tokens=counts.integer("total_tokens"),
         cached_tokens=values.integer(prompt.get("cached_tokens", usage.get("cache_read_input_tokens"))),
         reasoning_tokens=values.integer(completion.get("reasoning_tokens")),
     )
-    return None if found == Usage() else found
+    return None if counted == Usage() else counted
 
 
 def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:
-    asked = body.get("input")
-    if isinstance(asked, str):
-        found: tuple[Message, ...] | None = (Message(role="user", content=asked),)
-    elif asked is not None:
-        listed = _message_list(asked)
-        found = None if listed is None else coalesce(listed)
+    items = body.get("input")
+    if isinstance(items, str):
+        input_messages: tuple[Message, ...] | None = (Message(role="user", content=items),)
+    elif items is not None:
+        item_messages = _message_list(items)
+        input_messages = None if item_messages is None else coalesce(item_messages)
     else:
-        found = _message_list(body.get("messages"))
-    return with_instructions(system_messages(body.get("instructions") or body.get("system")), found)
+        input_messages = _message_list(body.get("messages"))
+    return with_instructions(system_messages(body.get("instructions") or body.get("system")), input_messages)
 
 
 def _message_list(value: Value) -> tuple[Message, ...] | None:
@@ -203,23 +203,23 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
 
 def _with_ids(choices: Value, ids: Value) -> Value:
     """The choices with the ids that Agent Lightning's vLLM writes beside them, a list a choice."""
-    listed, beside = values.items(choices), values.items(ids)
-    if not listed or not beside or len(listed) != len(beside):
+    choice_list, id_lists = values.items(choices), values.items(ids)
+    if not choice_list or not id_lists or len(choice_list) != len(id_lists):
         return choices
-    known = [values.mapping(choice) or {} for choice in listed]
-    return [{"token_ids": found, **choice} for choice, found in zip(known, beside, strict=True)]
+    entries = [values.mapping(choice) or {} for choice in choice_list]
+    return [{"token_ids": choice_ids, **choice} for choice, choice_ids in zip(entries, id_lists, strict=True)]
 
 
 def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str, Value] | None) -> Choice:
     if fields is None:
         raise ParseError("", "is no list of choices")
-    recorded = fields.get("message")
-    recorded = {"content": fields.get("text")} if recorded is None else recorded
+    message = fields.get("message")
+    message = {"content": fields.get("text")} if message is None else message
     index = values.integer(fields.get("index"))
     ids, logprobs = read_tokens(reader, name, *choice_tokens(fields))
     return Choice(
         index=position if index is None or index < 0 else index,
-        message=messages_of(recorded, role="assistant")[-1],
+        message=messages_of(message, role="assistant")[-1],
         finish_reason=finish_reason(fields.get("finish_reason")),
         token_ids=ids,
         logprobs=logprobs,
@@ -244,10 +244,10 @@ def read_tokens(
 
 def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value]) -> TokenIds | None:
     """The `prompt_token_ids` of vLLM: of the response (Chat) or of each choice (Completions), if all are equal."""
-    listed = values.items(body.get("choices")) or ()
-    places = [body, *(fields for entry in listed if (fields := values.mapping(entry)))]
-    found = [place["prompt_token_ids"] for place in places if place.get("prompt_token_ids") is not None]
-    if not found or any(ids != found[0] for ids in found):
+    choice_list = values.items(body.get("choices")) or ()
+    holders = [body, *(fields for entry in choice_list if (fields := values.mapping(entry)))]
+    id_lists = [holder["prompt_token_ids"] for holder in holders if holder.get("prompt_token_ids") is not None]
+    if not id_lists or any(ids != id_lists[0] for ids in id_lists):
         return None
-    ids, _ = read_tokens(reader, name, found[0], None)
+    ids, _ = read_tokens(reader, name, id_lists[0], None)
     return ids

@@ -61,8 +61,8 @@ def _place(fields: dict[str, Value]) -> dict[str, Value]:
     inline = next((match for text in (url, data) if text and (match := _DATA_URL.fullmatch(text))), None)
     if inline is not None:
         url, data, mime_type = None, inline[2], inline[1] or mime_type
-    found = {"url": url, "data": data, "mime_type": mime_type}
-    return {name: value for name, value in found.items() if value is not None}
+    location = {"url": url, "data": data, "mime_type": mime_type}
+    return {name: value for name, value in location.items() if value is not None}
 
 
 def _kept(fields: dict[str, Value]) -> dict[str, Value]:

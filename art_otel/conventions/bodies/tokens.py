@@ -55,7 +55,7 @@ def decode_prompt_ids(value: Value) -> TokenIds:
     else:
         length = earlier.length
         groups = length // _GROUP * _GROUP_BYTES
-        data = b"".join((memoryview(earlier.known)[:groups], _from_base64(value[start + length :])))
+        data = b"".join((memoryview(earlier.value)[:groups], _from_base64(value[start + length :])))
         _check_count(data, value[3 : start - 1])
         _check_signs(data, groups - groups % 4)
     whole = len(value) - start - _GROUP  # the last group may be padded, so no longer text has it
@@ -104,13 +104,13 @@ def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
     content = values.items(logprobs.get("content"))
     if content is not None:
         entries = [values.mapping(entry) or {} for entry in content]
-        tokens, found = [entry.get("token") for entry in entries], [entry.get("logprob") for entry in entries]
+        tokens, numbers = [entry.get("token") for entry in entries], [entry.get("logprob") for entry in entries]
     else:
-        tokens, found = values.items(logprobs.get("tokens")), values.items(logprobs.get("token_logprobs"))
+        tokens, numbers = values.items(logprobs.get("tokens")), values.items(logprobs.get("token_logprobs"))
     ids = choice.get("token_ids")
     if ids is None:
         ids = (values.mapping(choice.get("provider_specific_fields")) or {}).get("token_ids")
-    return (_spelled_out(tokens) if ids is None else ids), found
+    return (_spelled_out(tokens) if ids is None else ids), numbers
 
 
 def _spelled_out(tokens: list[Value] | None) -> list[int] | None:

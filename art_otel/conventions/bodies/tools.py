@@ -55,4 +55,4 @@ def parse_tool(value: Value) -> dict[str, Value]:
         "parameters": function.get("parameters", function.get("input_schema")),
         "strict": function.get("strict"),
     }
-    return {"type": "function", "function": {name: kept for name, kept in fields.items() if kept is not None}}
+    return {"type": "function", "function": {name: field for name, field in fields.items() if field is not None}}

@@ -37,20 +37,20 @@ def decode_plain(json_text: str) -> list[tuple[Message, Value]] | None:
     One in which nothing was said may be no plain message.
     """
     try:
-        recorded = _LIST.decode(json_text)
+        entries = _LIST.decode(json_text)
     except (ValueError, RecursionError):
         return None
-    found: list[tuple[Message, Value]] = []
-    for plain in recorded:
+    messages: list[tuple[Message, Value]] = []
+    for plain in entries:
         parts, role = plain.parts, plain.role
-        said = parts[0].content if parts else plain.content
-        if said is None:
+        text = parts[0].content if parts else plain.content
+        if text is None:
             return None
-        found.append((Message(role=ROLES.get(role, role), content=said), plain.finish_reason))
-    return found
+        messages.append((Message(role=ROLES.get(role, role), content=text), plain.finish_reason))
+    return messages
 
 
 def plain_messages(json_text: str) -> tuple[Message, ...] | None:
     """As `decode_plain`, without finish reasons; None also for an empty list."""
-    found = decode_plain(json_text)
-    return tuple([message for message, _ in found]) if found else None
+    messages = decode_plain(json_text)
+    return tuple([message for message, _ in messages]) if messages else None

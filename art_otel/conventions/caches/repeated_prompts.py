@@ -27,9 +27,9 @@ class RepeatedPrompts:
         """How many entries the longest known beginning has, its messages, and its characters."""
         best: tuple[int, _Entries, tuple[Message, ...], int] | None = None
         longest = 0
-        for known in self._last:
-            if known[0] > longest and entries[: known[0]] == known[1]:
-                best, longest = known, known[0]
+        for candidate in self._last:
+            if candidate[0] > longest and entries[: candidate[0]] == candidate[1]:
+                best, longest = candidate, candidate[0]
         return (0, (), 0) if best is None else (longest, best[2], best[3])
 
     def keep(self, entries: _Entries, messages: tuple[Message, ...], length: int) -> None:

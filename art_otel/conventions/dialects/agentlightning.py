@@ -34,11 +34,11 @@ def matches(names: AttributeNames) -> bool:
     return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
 
 
-def read(recorded: Recording, known: CallFacts) -> CallFacts | None:
+def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
     """What the attributes tell of tokens that is not known yet; None when that is nothing."""
-    reader = recorded.reader()
-    prompt = _ids(reader, PROMPT_IDS) if known.prompt_token_ids is None else None
-    first = next((choice for choice in known.choices or () if choice.index == 0), _FIRST)
+    reader = recording.reader()
+    prompt = _ids(reader, PROMPT_IDS) if trusted.prompt_token_ids is None else None
+    first = next((choice for choice in trusted.choices or () if choice.index == 0), _FIRST)
     ids = _sampled_ids(reader) if first.token_ids is None else first.token_ids
     logprobs = _logprobs(reader, ids) if first.logprobs is None else first.logprobs
     is_new = ids is not first.token_ids or logprobs is not first.logprobs
@@ -62,8 +62,8 @@ def _sampled_ids(reader: AttributeReader) -> TokenIds | None:
 
 
 def _logprobs(reader: AttributeReader, ids: TokenIds | None) -> Logprobs | None:
-    _, recorded = _content(reader)
-    _, logprobs = read_tokens(reader, LOGPROBS, None, recorded)
+    _, values_of_tokens = _content(reader)
+    _, logprobs = read_tokens(reader, LOGPROBS, None, values_of_tokens)
     if ids is not None and logprobs is not None and len(ids) != len(logprobs):
         reader.mark_invalid(LOGPROBS)
         return None
@@ -76,10 +76,10 @@ def _content(reader: AttributeReader) -> tuple[Value, Value]:
 
 def _ids(reader: AttributeReader, name: str) -> TokenIds | None:
     """The ids of an attribute: a list, its JSON text, or a list that holds such a list. An empty one tells nothing."""
-    recorded = reader.structured(name)
-    listed = values.items(recorded)
-    if recorded is None or listed == []:
+    value = reader.structured(name)
+    entries = values.items(value)
+    if value is None or entries == []:
         return None
-    nested = values.items(listed[0]) if listed else None
-    ids, _ = read_tokens(reader, name, recorded if nested is None else nested, None)
+    nested = values.items(entries[0]) if entries else None
+    ids, _ = read_tokens(reader, name, value if nested is None else nested, None)
     return ids

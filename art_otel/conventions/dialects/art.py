@@ -51,22 +51,22 @@ def matches(present: AttributeNames) -> bool:
     return bool(present.starting(_PREFIXES))
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
     """What our own attributes tell."""
-    reader = recorded.reader()
+    reader = recording.reader()
     attributes = reader.attributes
-    asked = _asked(reader) if names.REQUEST_PARAMETERS in attributes else CallFacts()
-    ended = _ended(reader) if names.RESPONSE_END in attributes else {}
+    request_facts = _asked(reader) if names.REQUEST_PARAMETERS in attributes else CallFacts()
+    response_end = _ended(reader) if names.RESPONSE_END in attributes else {}
     version = attributes.get(names.POLICY_VERSION)
     prompt = _decoded(reader, names.PROMPT_TOKENS, decode_prompt_ids)
-    choices = _with_tokens(reader, _choices(reader, ended) if names.RESPONSE_CHOICES in attributes else {})
+    choices = _with_tokens(reader, _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {})
     return msgspec.structs.replace(
-        asked,
+        request_facts,
         conventions=(CONVENTION,),
-        input_messages=_messages(recorded, reader) if names.REQUEST_MESSAGES in attributes else None,
+        input_messages=_messages(recording, reader) if names.REQUEST_MESSAGES in attributes else None,
         choices=choices,
         prompt_token_ids=prompt,
-        usage=read_usage(values.mapping(ended.get("usage")) or {}) if ended else None,
+        usage=read_usage(values.mapping(response_end.get("usage")) or {}) if response_end else None,
         policy_version=None if version is None else str(version),
         cut=reader.cut,
     )
@@ -89,10 +89,10 @@ def _ended(reader: AttributeReader) -> dict[str, Value]:
     return values.mapping(reader.structured(names.RESPONSE_END)) or {}
 
 
-def _messages(recorded: Recording, reader: AttributeReader) -> tuple[Message, ...] | None:
+def _messages(recording: Recording, reader: AttributeReader) -> tuple[Message, ...] | None:
     """`art.request.messages`; of the Responses API these are items, several of which may be one message."""
-    found = reader.messages(names.REQUEST_MESSAGES)
-    return coalesce(found) if found and genai.is_responses(recorded.span) else found
+    messages = reader.messages(names.REQUEST_MESSAGES)
+    return coalesce(messages) if messages and genai.is_responses(recording.span) else messages
 
 
 def misreads_input(span_name: str, attributes: Attributes) -> bool:
@@ -104,8 +104,8 @@ def lost_input(attributes: Attributes) -> bool:
     """Whether instrumentors recorded a call's answer and not what was asked: they do record content, and lost it."""
     if genai.INPUT_MESSAGES in attributes or openinference.INPUT_VALUE in attributes:
         return False
-    answered = any(name.startswith(_ANSWERS) for name in attributes)
-    return answered and not any(name.startswith(_QUESTIONS) for name in attributes)
+    has_answer = any(name.startswith(_ANSWERS) for name in attributes)
+    return has_answer and not any(name.startswith(_QUESTIONS) for name in attributes)
 
 
 def env_state_of(span: Span) -> dict[str, Value]:
@@ -118,7 +118,7 @@ def extra_of(span: Span) -> dict[str, Value]:
     return _named_values(AttributeReader(span.attributes), names.EXTRA)
 
 
-def says_more(present: AttributeNames) -> bool:
+def has_extras(present: AttributeNames) -> bool:
     """Whether a call has anything for `read_env_state`, `read_extra` and `is_scrubbed`."""
     return bool(present.starting((names.ENV_STATE, names.EXTRA, names.REDACTED)))
 
@@ -141,12 +141,12 @@ def is_scrubbed(reader: AttributeReader) -> bool:
 
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:
     """The JSON object of attribute `name` and the attributes `name.<key>`, which win."""
-    found = reader.names.starting(name)
-    if not found:
+    names_below = reader.names.starting(name)
+    if not names_below:
         return {}
     prefix = f"{name}."
-    named = {key.removeprefix(prefix): reader.json_safe(key) for key in found if key.startswith(prefix)}
-    return {**(values.mapping(reader.json_safe(name)) or {}), **named}
+    values_by_key = {key.removeprefix(prefix): reader.json_safe(key) for key in names_below if key.startswith(prefix)}
+    return {**(values.mapping(reader.json_safe(name)) or {}), **values_by_key}
 
 
 def _choices(reader: AttributeReader, ended: dict[str, Value]) -> dict[int, Choice]:
@@ -157,19 +157,19 @@ def _choices(reader: AttributeReader, ended: dict[str, Value]) -> dict[int, Choi
         return {}
     try:
         if any(not _OF_CHOICE.isdisjoint(entry) for entry in map(values.mapping, entries) if entry):
-            found = read_choices(reader, name, entries)
+            choices = read_choices(reader, name, entries)
         else:
             response = read_response(reader, name, {**ended, "output": entries})
-            found = (response.choices if response else None) or ()
+            choices = (response.choices if response else None) or ()
     except ParseError:
         reader.mark_invalid(name)
         return {}
-    return {choice.index: choice for choice in found}
+    return {choice.index: choice for choice in choices}
 
 
 def _with_tokens(reader: AttributeReader, choices: dict[int, Choice]) -> tuple[Choice, ...] | None:
     """The choices with their ids and logprobs. One known by its tokens only has a message without content."""
-    for sampled in reader.names.told(_completions):
+    for sampled in reader.names.memo(_completions):
         index = sampled.index
         if index is None:
             reader.mark_invalid(sampled.name)
@@ -192,7 +192,7 @@ def _completion(name: str) -> _Completion:
     )
 
 
-def _choice(reader: AttributeReader, sampled: _Completion, index: int, known: Choice | None) -> Choice:
+def _choice(reader: AttributeReader, sampled: _Completion, index: int, answer: Choice | None) -> Choice:
     ids = _decoded(reader, sampled.ids, decode_ids)
     logprobs = _decoded(reader, sampled.logprobs, decode_logprobs)
     if ids is not None and logprobs is not None and len(ids.data) != len(logprobs.data):
@@ -200,8 +200,8 @@ def _choice(reader: AttributeReader, sampled: _Completion, index: int, known: Ch
         logprobs = None
     return Choice(
         index=index,
-        message=UNSAID if known is None else known.message,
-        finish_reason=None if known is None else known.finish_reason,
+        message=UNSAID if answer is None else answer.message,
+        finish_reason=None if answer is None else answer.finish_reason,
         token_ids=ids,
         logprobs=logprobs,
     )

@@ -89,31 +89,33 @@ class _Layout(msgspec.Struct, frozen=True):
 
 def matches(names: AttributeNames) -> bool:
     """Whether any of the names is one that is read here."""
-    return bool(names.starting("gen_ai.") or names.told(_layout).usage or names.told(_layout).stream)
+    return bool(names.starting("gen_ai.") or names.memo(_layout).usage or names.memo(_layout).stream)
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
     """What the span's attributes tell; None when that is nothing."""
-    return _facts(recorded.reader(), ATTRIBUTES, responses=is_responses(recorded.span))
+    return _facts(recording.reader(), ATTRIBUTES, responses=is_responses(recording.span))
 
 
-def read_details(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+def read_details(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
     """What the details events tell, which are log records or span events; None when there are none."""
-    span, logs = recorded.span, recorded.logs
+    span, logs = recording.span, recording.logs
     if not span.events and not logs:
         return None
-    told = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
-    details = [log for log in logs if event_name(log) == DETAILS_EVENT]
-    told += [{**(values.mapping(log.body) or {}), **log.attributes} for log in details]
-    found = [_facts(AttributeReader(attributes), DETAILS, responses=is_responses(span)) for attributes in told]
-    known = [facts for facts in found if facts is not None]
-    return reduce(merge_facts, known) if known else None
+    events = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
+    log_events = [log for log in logs if event_name(log) == DETAILS_EVENT]
+    events += [{**(values.mapping(log.body) or {}), **log.attributes} for log in log_events]
+    facts_of_events = [
+        _facts(AttributeReader(attributes), DETAILS, responses=is_responses(span)) for attributes in events
+    ]
+    facts_found = [facts for facts in facts_of_events if facts is not None]
+    return reduce(merge_facts, facts_found) if facts_found else None
 
 
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
     """The finish reason of each choice, which the span names even where the messages do not."""
-    recorded = span.attributes.get(_FINISH_REASONS)
-    return () if recorded is None else tuple(map(finish_reason, values.strings(recorded)))
+    reasons = span.attributes.get(_FINISH_REASONS)
+    return () if reasons is None else tuple(map(finish_reason, values.strings(reasons)))
 
 
 def event_name(log: LogRecord) -> str | None:
@@ -127,13 +129,13 @@ def is_responses(span: Span) -> bool:
 
 
 def _facts(reader: AttributeReader, convention: str, *, responses: bool) -> CallFacts | None:
-    attributes, layout = reader.attributes, reader.names.told(_layout)
+    attributes, layout = reader.attributes, reader.names.memo(_layout)
     get, text = attributes.get, values.text
     messages = reader.messages(INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
     if messages is not None and responses:
         messages = coalesce(messages)
-    named = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
-    operation_name = None if named is None else operation(named)
+    operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
+    operation_name = None if operation_word is None else operation(operation_word)
     facts = CallFacts(
         conventions=(convention,),
         operation_name=operation_name,
@@ -161,14 +163,14 @@ def _layout(names: AttributeNames) -> _Layout:
             for name in names.starting(_REQUEST)
             if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS)
         ),
-        usage=tuple((count, name) for count, several in _USAGE.items() for name in names.among(several)),
+        usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
         stream=names.among(_STREAM),
     )
 
 
 def _parameter(name: str) -> _Parameter:
-    recorded = name.removeprefix(_REQUEST)
-    word = _OPENAI_WORDS.get(recorded, recorded)
+    suffix = name.removeprefix(_REQUEST)
+    word = _OPENAI_WORDS.get(suffix, suffix)
     narrow = values.integer if word in _WHOLE else values.number if word in _NUMBERS else None
     return _Parameter(name=name, word=word, narrow=narrow)
 
@@ -197,17 +199,17 @@ def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] 
     value = reader.structured(OUTPUT_MESSAGES)
     if value is None:
         return None
-    listed = values.items(value)
-    entries = [value] if listed is None else listed
+    message_list = values.items(value)
+    entries = [value] if message_list is None else message_list
     if len(entries) > MAX_CHOICES and not responses:
         reader.mark_invalid(OUTPUT_MESSAGES)
         return None
     try:
-        recorded = [messages_of(entry, role="assistant")[-1] for entry in entries]
+        sampled = [messages_of(entry, role="assistant")[-1] for entry in entries]
     except ParseError:
         return None
     reasons = [finish_reason((values.mapping(entry) or {}).get("finish_reason")) for entry in entries]
-    messages = coalesce(tuple(recorded))[:1] if responses else tuple(recorded)
+    messages = coalesce(tuple(sampled))[:1] if responses else tuple(sampled)
     if responses:
         reasons = [reason for reason in reasons if reason is not None][-1:]
     return (
@@ -230,25 +232,27 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
         return None
 
 
-def _parameters(reader: AttributeReader, recorded: tuple[_Parameter, ...]) -> dict[str, Value]:
+def _parameters(reader: AttributeReader, layout: tuple[_Parameter, ...]) -> dict[str, Value]:
     """`gen_ai.request.*` in OpenAI's words."""
-    found: dict[str, Value] = {}
-    for one in recorded:
-        narrow = one.narrow
-        found[one.word] = reader.json_safe(one.name) if narrow is None else narrow(reader.attributes[one.name])
+    parameters: dict[str, Value] = {}
+    for parameter in layout:
+        narrow = parameter.narrow
+        parameters[parameter.word] = (
+            reader.json_safe(parameter.name) if narrow is None else narrow(reader.attributes[parameter.name])
+        )
     if user := values.text(reader.attributes.get("gen_ai.user")):
-        found["user"] = user
-    schema = found.pop("structured_output_schema", None)
+        parameters["user"] = user
+    schema = parameters.pop("structured_output_schema", None)
     if schema is not None:
-        found["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
-    if None in found.values():
-        return {word: value for word, value in found.items() if value is not None}
-    return found
+        parameters["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+    if None in parameters.values():
+        return {word: value for word, value in parameters.items() if value is not None}
+    return parameters
 
 
-def _usage(reader: AttributeReader, recorded: tuple[tuple[str, str], ...]) -> Usage | None:
-    found: dict[str, int] = {}
-    for count, name in recorded:
-        if count not in found and (number := values.integer(reader.attributes[name])) is not None:
-            found[count] = number
-    return Usage(**found) if found else None
+def _usage(reader: AttributeReader, layout: tuple[tuple[str, str], ...]) -> Usage | None:
+    counts: dict[str, int] = {}
+    for count, name in layout:
+        if count not in counts and (number := values.integer(reader.attributes[name])) is not None:
+            counts[count] = number
+    return Usage(**counts) if counts else None

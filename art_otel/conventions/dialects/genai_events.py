@@ -43,14 +43,14 @@ class _Recorded(msgspec.Struct, frozen=True):
     fields: dict[str, Value]
 
 
-def tells_completion(log: LogRecord) -> bool:
+def is_completion_event(log: LogRecord) -> bool:
     """Whether the log record is a completion, which belongs to an LLM call only."""
     return event_name(log) == _CHOICE
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
     """What the events tell; None when there are none."""
-    span, logs = recorded.span, recorded.logs
+    span, logs = recording.span, recording.logs
     events = _events(span, logs) if span.events or logs else ()
     if not events:
         return None
@@ -65,7 +65,7 @@ def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
 
 def _events(span: Span, logs: Sequence[LogRecord]) -> list[_Recorded]:
     """The events in the order of their times. A log record delivered twice is one event."""
-    found = [
+    events = [
         _Recorded(event.time_ns, event.name, _fields(event.attributes, None))
         for event in span.events
         if event.name in _NAMES
@@ -73,10 +73,10 @@ def _events(span: Span, logs: Sequence[LogRecord]) -> list[_Recorded]:
     for log in logs:
         name = event_name(log)
         if name is not None and name in _NAMES:
-            found.append(_Recorded(log.time_ns, name, _fields(log.attributes, log.body)))
-    found.sort(key=lambda event: event.time_ns)
-    simultaneous = (list(group) for _, group in groupby(found, key=lambda event: event.time_ns))
-    return [event for group in simultaneous for place, event in enumerate(group) if event not in group[:place]]
+            events.append(_Recorded(log.time_ns, name, _fields(log.attributes, log.body)))
+    events.sort(key=lambda event: event.time_ns)
+    simultaneous = (list(group) for _, group in groupby(events, key=lambda event: event.time_ns))
+    return [event for group in simultaneous for position, event in enumerate(group) if event not in group[:position]]
 
 
 def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
@@ -90,20 +90,20 @@ def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
 
 
 def _input_messages(events: Iterable[_Recorded]) -> tuple[Message, ...] | None:
-    found: list[Message] = []
+    messages: list[Message] = []
     for event in events:
         if event.name == _PROMPT:
             for entry in _listed(event.fields.get("gen_ai.prompt")):
-                found += messages_of(entry, role="user")
+                messages += messages_of(entry, role="user")
         elif event.name in _ROLES:
             if not _captured(event.fields):
                 return None
-            found += messages_of(_message(event.fields), role=_ROLES[event.name])
-    return tuple(found) or None
+            messages += messages_of(_message(event.fields), role=_ROLES[event.name])
+    return tuple(messages) or None
 
 
 def _choices(events: Iterable[_Recorded]) -> tuple[Choice, ...] | None:
-    found: dict[int, Choice] = {}
+    choices: dict[int, Choice] = {}
     for event in events:
         for fields in _listed(event.fields.get("gen_ai.completion")) if event.name == _COMPLETION else [event.fields]:
             if event.name not in (_CHOICE, _COMPLETION):
@@ -112,13 +112,13 @@ def _choices(events: Iterable[_Recorded]) -> tuple[Choice, ...] | None:
             if not _captured(message):
                 return None
             index = values.integer(fields.get("index"))
-            index = len(found) if index is None or index < 0 else index
-            found[index] = Choice(
+            index = len(choices) if index is None or index < 0 else index
+            choices[index] = Choice(
                 index=index,
                 message=messages_of(message, role="assistant")[-1],
                 finish_reason=finish_reason(fields.get("finish_reason")),
             )
-    return tuple(found[index] for index in sorted(found)) or None
+    return tuple(choices[index] for index in sorted(choices)) or None
 
 
 def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
@@ -127,11 +127,11 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
     if isinstance(message, str):
         decoded = AttributeReader(fields).structured("message")
         message = decoded if values.mapping(decoded) else {"content": decoded or message}
-    inside = values.mapping(message)
-    if not inside:
+    nested = values.mapping(message)
+    if not nested:
         return _message(fields)
     beside = {name: fields[name] for name in _BESIDE if name in fields}
-    return _message({**beside, **{name: value for name, value in inside.items() if value is not None}})
+    return _message({**beside, **{name: value for name, value in nested.items() if value is not None}})
 
 
 def _message(fields: dict[str, Value]) -> dict[str, Value]:
@@ -144,12 +144,12 @@ def _captured(fields: dict[str, Value]) -> bool:
     if any(fields.get(name) is not None for name in _CONTENT):
         return True
     calls = [values.mapping(call) or {} for call in values.items(fields.get("tool_calls")) or ()]
-    called = [values.mapping(call.get("function")) or call for call in calls]
-    return any("arguments" in call or "input" in call for call in called)
+    functions = [values.mapping(call.get("function")) or call for call in calls]
+    return any("arguments" in call or "input" in call for call in functions)
 
 
 def _listed(value: Value) -> list[dict[str, Value]]:
     """The messages in the JSON text of an event of the oldest kind, which may be one bare text."""
     decoded = AttributeReader({"messages": value}).structured("messages")
-    found = values.items(decoded) or [decoded if values.mapping(decoded) else {"content": value}]
-    return [values.mapping(entry) or {"content": entry} for entry in found]
+    entries = values.items(decoded) or [decoded if values.mapping(decoded) else {"content": value}]
+    return [values.mapping(entry) or {"content": entry} for entry in entries]

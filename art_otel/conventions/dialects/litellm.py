@@ -35,7 +35,7 @@ def is_response(attributes: Iterable[str]) -> bool:
 
 def matches(names: AttributeNames) -> bool:
     """Whether any of the names is that of a response's choices."""
-    return "choices" in names.told(_fields)
+    return "choices" in names.memo(_fields)
 
 
 def _fields(names: AttributeNames) -> dict[str, str]:
@@ -43,25 +43,25 @@ def _fields(names: AttributeNames) -> dict[str, str]:
     return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
     """What the response body tells; None on other spans, and when there is none."""
-    reader, fields = recorded.reader(), recorded.names.told(_fields)
-    if recorded.span.name != RAW_SPAN or "choices" not in fields:
+    reader, fields = recording.reader(), recording.names.memo(_fields)
+    if recording.span.name != RAW_SPAN or "choices" not in fields:
         return None
     body = {field: _value(reader, name) for field, name in fields.items()}
-    found = read_response(reader, fields["choices"], body) or CallFacts()
-    return msgspec.structs.replace(found, conventions=(CONVENTION,), cut=reader.cut)
+    facts = read_response(reader, fields["choices"], body) or CallFacts()
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:
     """The value of a field: of a list or an object what Python or JSON wrote, of other text the text."""
-    recorded = reader.attributes[name]
-    if not isinstance(recorded, str) or not values.looks_like_json(recorded):
-        return recorded
+    value = reader.attributes[name]
+    if not isinstance(value, str) or not values.looks_like_json(value):
+        return value
     try:
-        return values.decode(recorded)[0]
+        return values.decode(value)[0]
     except ParseError:
-        return _printed(reader, name, recorded)
+        return _printed(reader, name, value)
 
 
 def _printed(reader: AttributeReader, name: str, text: str) -> Value:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from art_otel.conventions import Role, tells_completion
+from art_otel.conventions import Role, is_completion_event
 from art_otel.spans import LogRecord, SpanKey, SpanTree
 from art_otel.spans.clock_skew import IntervalIndex
 from art_otel.trajectories.accounting.stats import Account
@@ -34,7 +34,7 @@ def join_logs(
             account.logs_without_span += 1
             continue
         account.logs_joined += 1
-        if roles[key] != "inference" and tells_completion(log):
+        if roles[key] != "inference" and is_completion_event(log):
             if key not in calls_below:
                 calls_below[key] = _calls_below(key, tree, roles)
             key = calls_below[key].only_at(log.time_ns) or key

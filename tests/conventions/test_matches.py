@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions import parse_call
 from art_otel.conventions.attributes.names import names_of
-from art_otel.conventions.call import CONVENTIONS
+from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.facts import NOTHING
 from art_otel.conventions.recording import Recording
 from tests.conventions.builders import event, log, span
@@ -25,13 +25,13 @@ def asked(convention, one, records=()):
 
 
 @settings(deadline=None)
-@given(spans_of_anything, logs_of_anything, st.sampled_from(list(CONVENTIONS.values())))
+@given(spans_of_anything, logs_of_anything, st.sampled_from(list(DIALECTS.values())))
 def test_who_is_not_asked_knows_nothing(one, records, convention):
     told, is_asked = asked(convention, one, records)
     assert is_asked or told == NOTHING
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS.values(), ids=CONVENTIONS)
+@pytest.mark.parametrize("convention", DIALECTS.values(), ids=DIALECTS)
 def test_nobody_is_asked_about_an_apps_own_span(convention):
     assert asked(convention, span({"http.url": "x", "gen_a": 1, "llm": 2, "art.metadata.x": 3})) == (NOTHING, False)
 
