@@ -1,4 +1,4 @@
-"""Capture: how each instrumentor is told to record messages.
+"""Capture switches: the settings that make each instrumentor record messages.
 
 Source: the instrumentors' documentation and the measured facts in docs/how-to/capture-content.md. Scopes are matched by
 prefix, the longest first.

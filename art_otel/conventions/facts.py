@@ -1,4 +1,4 @@
-"""CallFacts: what one convention knows about a call, and how the knowledge of two becomes one.
+"""CallFacts: the fields of a call that one dialect recorded, and how those of two dialects are merged.
 
 Invariant: unknown is None, and known facts of the more trusted side always win, field by field. What a message says
 (content, refusal, tool calls) is one such fact: it is never put together from two recordings. Where both recorded the
@@ -16,7 +16,7 @@ from art_otel.spans import Value
 
 
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of an InferenceCall that a convention may know; see there for what they mean."""
+    """The fields of an InferenceCall that a dialect may record; see there for what they mean."""
 
     conventions: tuple[str, ...] = ()
     operation_name: str | None = None
@@ -39,11 +39,11 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 NOTHING: Final = CallFacts()
 
 UNSAID: Final = Message(role="assistant")
-"""The message of a choice that is known by its tokens only."""
+"""The message of a choice of which only the tokens were recorded."""
 
 
 def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
-    """The facts of both. What only one of them knows needs no merging, which is so of most facts."""
+    """Merge the facts of two dialects: where both have a field, the more trusted one wins."""
     prompt, choices, used, cut = trusted.input_messages, trusted.choices, trusted.usage, other.cut
     merged = CallFacts(
         operation_name=trusted.operation_name or other.operation_name,
@@ -64,52 +64,52 @@ def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
         merged,
         conventions=_conventions(trusted.conventions, other.conventions),
         previous_response_id=trusted.previous_response_id or other.previous_response_id,
-        cut=united(trusted.cut, cut) if cut else trusted.cut,
+        cut=union(trusted.cut, cut) if cut else trusted.cut,
     )
 
 
-def united(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    """All names of both, each once, in order."""
+def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """The names of both, each once, in order."""
     if not second:
         return tuple(first)
     return tuple(dict.fromkeys((*first, *second)))
 
 
-_conventions: Final = lru_cache(maxsize=256)(united)  # they are few, and most calls have the same
+_conventions: Final = lru_cache(maxsize=256)(union)  # they are few, and most calls have the same
 
 
 def compatible(first: Message, second: Message) -> bool:
-    """Whether two recordings can be of one message: nothing that both know differs but ids and participant names."""
+    """Whether two recordings may be of one message: nothing that both have differs but ids and participant names."""
     return first is second or (
         first.role == second.role
-        and _agree(first.content, second.content)
-        and _agree(first.refusal, second.refusal)
-        and _agree(first.parts, second.parts)
-        and _agree(first.tool_call_id, second.tool_call_id)
-        and _agree(_meanings(first), _meanings(second))
+        and _no_conflict(first.content, second.content)
+        and _no_conflict(first.refusal, second.refusal)
+        and _no_conflict(first.parts, second.parts)
+        and _no_conflict(first.tool_call_id, second.tool_call_id)
+        and _no_conflict(_tool_calls_of(first), _tool_calls_of(second))
     )
 
 
-def _agree(first: object, second: object) -> bool:
+def _no_conflict(first: object, second: object) -> bool:
     return not first or not second or first == second
 
 
-def _meanings(message: Message) -> list[tuple[str, str]]:
+def _tool_calls_of(message: Message) -> list[tuple[str, str]]:
     return [(call.name, canonical_arguments(call.arguments)) for call in message.tool_calls]
 
 
 def _merge_message(trusted: Message, other: Message) -> Message | None:
-    """What both recorded as one message; None for two that cannot be one."""
+    """Merge two recordings of a message; None when they cannot be of one."""
     if trusted is other:
         return trusted
     if trusted is UNSAID and other.content and other.role == UNSAID.role:  # as below, without comparing each field
         return other
-    if trusted == Message(role=other.role) and _says(other):  # as where only ids are known exactly
+    if trusted == Message(role=other.role) and _has_content(other):  # as where only ids are known exactly
         return other
     if not compatible(trusted, other):
         return None
     first, second = _without_repeated(trusted, other.refusal), _without_repeated(other, trusted.refusal)
-    content_source = first if _says(first) or not _says(second) else second
+    content_source = first if _has_content(first) or not _has_content(second) else second
     calls = zip(first.tool_calls, second.tool_calls, strict=True) if first.tool_calls and second.tool_calls else ()
     return Message(
         role=first.role,
@@ -123,12 +123,12 @@ def _merge_message(trusted: Message, other: Message) -> Message | None:
     )
 
 
-def _says(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     return bool(message.content or message.refusal or message.tool_calls or message.parts)
 
 
 def _without_repeated(message: Message, refusal: str | None) -> Message:
-    """The message without a content that is the other recording's refusal: some instrumentors know text only."""
+    """Drop a content that the other recording has as refusal: some instrumentors record text only."""
     if not refusal or message.refusal or message.content != refusal:
         return message
     return msgspec.structs.replace(message, content=None, parts=None)
@@ -140,7 +140,7 @@ def _merge_tool_call(trusted: ToolCall, other: ToolCall) -> ToolCall:
 
 
 def _merge_inputs(trusted: tuple[Message, ...], other: tuple[Message, ...] | None) -> tuple[Message, ...]:
-    """Message by message when both recorded the same prompt, else the trusted one."""
+    """Merge message by message when both recorded the same prompt; else the trusted one."""
     if not trusted or not other:
         return trusted or other or trusted
     if len(trusted) != len(other) or not all(map(compatible, trusted, other)):
@@ -149,22 +149,22 @@ def _merge_inputs(trusted: tuple[Message, ...], other: tuple[Message, ...] | Non
 
 
 def merge_prompts(sent: tuple[Message, ...], shown: tuple[Message, ...] | None) -> tuple[Message, ...]:
-    """The prompt that was sent, with what lies around it in another recording of it.
+    """Merge the prompt that was sent with another recording of it.
 
-    Arguments of tool calls are spelt as they were sent: a framework may keep what was sampled and send it spelt anew.
+    Arguments of tool calls are spelled as they were sent: a framework may spell what was sampled anew.
     """
     merged = _merge_inputs(sent, shown)
-    return merged if merged is sent or not sent else tuple(map(_spelt_as, merged, sent))
+    return merged if merged is sent or not sent else tuple(map(_spelled_as, merged, sent))
 
 
-def _spelt_as(merged: Message, sent: Message) -> Message:
+def _spelled_as(merged: Message, sent: Message) -> Message:
     if not sent.tool_calls or merged.tool_calls == sent.tool_calls:
         return merged
-    spelt = [
+    spelled = [
         msgspec.structs.replace(call, arguments=known.arguments, exact=known.exact)
         for call, known in zip(merged.tool_calls, sent.tool_calls, strict=True)
     ]
-    return msgspec.structs.replace(merged, tool_calls=tuple(spelt))
+    return msgspec.structs.replace(merged, tool_calls=tuple(spelled))
 
 
 def _merge_choices(trusted: tuple[Choice, ...], other: tuple[Choice, ...] | None) -> tuple[Choice, ...]:

@@ -1,4 +1,4 @@
-"""Tool spans: what the span of a tool that ran says about it.
+"""Tool spans: what was recorded of one execution of a tool.
 
 Read are GenAI's `execute_tool` spans (https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-agent-spans/), and the
 tool spans of OpenInference, OpenLLMetry and older pydantic-ai. Invariant: nothing here raises; the first name with a
@@ -30,7 +30,7 @@ _WRAPPERS: Final = ("inputs", "outputs")
 
 
 class ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded of one run of a tool. `arguments` and `result` are JSON values or text, None when unknown."""
+    """One execution of a tool. `arguments` and `result` are JSON values or text, None when unknown."""
 
     name: str
     call_id: str | None = None
@@ -39,7 +39,7 @@ class ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tool_facts(span: Span) -> ToolFacts:
-    """What the span of a tool says. Its name is the span's where no attribute has it."""
+    """Read the span of a tool. Its name is the span's where no attribute has it."""
     reader = AttributeReader(span.attributes)
     return ToolFacts(
         name=reader.text(*_NAMES) or span.name.removeprefix(_SPAN_NAME_PREFIX),

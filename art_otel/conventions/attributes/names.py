@@ -62,7 +62,7 @@ class AttributeNames:
 
     @property
     def lists(self) -> Mapping[str, Shape]:
-        """What is spread over names `prefix.<n>` or `prefix.<n>.…`, by prefix; no tuple where entries are missing."""
+        """The lists flattened to `prefix.<n>` or `prefix.<n>.…`, by prefix; not a tuple where entries are missing."""
         if self._lists is None:
             trees: dict[str, _Tree] = {}
             for name in self._names:
@@ -75,7 +75,7 @@ class AttributeNames:
 
 
 def _split(name: str) -> tuple[str, list[str], str] | None:
-    """What stands before the first index, the steps from there to the last one, and that one."""
+    """Split a name into what precedes its first index, the steps from there to the last one, and the last step."""
     index = _FIRST_INDEX.search(name)
     if index is None:
         return None
@@ -87,7 +87,7 @@ _split_cached: Final = lru_cache(maxsize=4096)(_split)
 
 
 def _put(tree: _Tree, path: list[str], last: str, name: str) -> None:
-    """Put a name at a path. What is both a value and a prefix of others stays what it was first."""
+    """Put a name at a path. A name that is also a prefix of others stays what it was first."""
     for step in path:
         inner = tree.get(step)
         if inner is None:
@@ -100,7 +100,7 @@ def _put(tree: _Tree, path: list[str], last: str, name: str) -> None:
 
 
 def _shape(tree: _Tree) -> Shape:
-    """The tree with every object whose names are 0, 1, … as a list."""
+    """Turn every object of a tree whose keys are 0, 1, … into a list."""
     shapes: dict[str, Shape] = {
         step: inner if isinstance(inner, str) else _shape(inner) for step, inner in tree.items()
     }
@@ -114,7 +114,7 @@ _REMEMBERED_NAMES: Final[dict[tuple[str, ...], AttributeNames]] = {}
 
 
 def names_of(attributes: Iterable[str]) -> AttributeNames:
-    """The names of these attributes."""
+    """The names of these attributes; equal names are one object, so that `memo` serves all spans that have them."""
     names = tuple(attributes)
     attribute_names = _REMEMBERED_NAMES.get(names)
     if attribute_names is None:

@@ -1,4 +1,4 @@
-"""Payload: the JSON bodies of a request to an OpenAI-compatible API and of its response.
+"""OpenAI body: the JSON bodies of a request to an OpenAI-compatible API and of its response.
 
 Invariant: what stands in such a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
 of the server. Chat Completions, Completions and Responses are told apart by their fields; Anthropic's messages are read
@@ -33,7 +33,7 @@ MAX_CHOICES: Final = 1 << 16
 
 
 def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
-    """What a request body, found in attribute `name`, tells; None when it is no request for a completion."""
+    """Read the request body that attribute `name` holds; None when it asks for no completion."""
     prompt, prompts = _prompt(body.get("prompt"))
     messages = _input_messages(body) if prompt is None else prompt
     model = values.text(body.get("model"))
@@ -41,7 +41,7 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
         return None
     parameters = read_parameters(reader, name, body)
     if prompts is not None:
-        parameters["prompt"] = reader.kept(name, prompts)
+        parameters["prompt"] = reader.make_safe(name, prompts)
     return CallFacts(
         operation_name=TEXT_COMPLETION if "prompt" in body else None if messages is None else "chat",
         previous_response_id=values.text(body.get("previous_response_id")),
@@ -55,13 +55,13 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
 
 
 def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) -> dict[str, Value]:
-    """The parameters of a request body in its own words, without those that are null."""
-    parameters = {key: reader.kept(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
+    """Read the parameters of a request body under their own names, without those that are null."""
+    parameters = {key: reader.make_safe(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
     return {key: value for key, value in parameters.items() if value is not None}
 
 
 def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
-    """The tools of a request body, also as the older `functions`; None when it names none."""
+    """Read the tools of a request body, also of the older `functions`; None when it names none."""
     if not _names_tools(body):
         return None
     try:
@@ -97,25 +97,25 @@ def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) ->
 
 
 def read_choices(reader: AttributeReader, name: str, value: Value) -> tuple[Choice, ...]:
-    """The choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
+    """Read the choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
     entries = values.items(value) or [None]
     if len(entries) > MAX_CHOICES:
         raise ParseError("", f"has more than {MAX_CHOICES} choices")
     numbered = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
-    with_content = [(position, fields) for position, fields in numbered if fields is None or _says(fields)]
+    with_content = [(position, fields) for position, fields in numbered if fields is None or _has_content(fields)]
     choices = [_choice(reader, name, position, fields) for position, fields in with_content or numbered[:1]]
     if len({choice.index for choice in choices}) < len(choices):
         choices = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(choices)]
     return tuple(sorted(choices, key=lambda choice: choice.index))
 
 
-def _says(choice: dict[str, Value]) -> bool:
-    """Whether a choice tells anything but its number."""
+def _has_content(choice: dict[str, Value]) -> bool:
+    """Whether a choice has anything but its index."""
     return any(value is not None for name, value in choice.items() if name != "index")
 
 
 def read_usage(usage: dict[str, Value]) -> Usage | None:
-    """The token counts of a response body."""
+    """Read the token counts of a response body."""
     prompt = values.mapping(usage.get("prompt_tokens_details") or usage.get("input_tokens_details")) or {}
     completion = values.mapping(usage.get("completion_tokens_details") or usage.get("output_tokens_details")) or {}
     counts = AttributeReader(usage)
@@ -142,7 +142,7 @@ def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:
 
 
 def _message_list(value: Value) -> tuple[Message, ...] | None:
-    """The messages; None for a list in a framework's own words (LangChain writes a list of lists)."""
+    """Parse the messages; None for a list in a framework's own shape (LangChain writes a list of lists)."""
     try:
         return messages.from_json(bytes(value).decode()) if isinstance(value, msgspec.Raw) else messages.parse(value)
     except ParseError:
@@ -150,10 +150,7 @@ def _message_list(value: Value) -> tuple[Message, ...] | None:
 
 
 def system_messages(instructions: Value) -> tuple[Message, ...]:
-    """Instructions given beside the messages, as the system message that stands before them.
-
-    Raises nothing: what is no content at all is no instruction.
-    """
+    """Make a system message of the instructions that stand beside the messages; none where they are no content."""
     draft = Draft()
     try:
         draft.add_recorded(instructions)
@@ -164,9 +161,9 @@ def system_messages(instructions: Value) -> tuple[Message, ...]:
 
 
 def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
-    """The prompt of Completions as messages, and the prompts themselves when one request has several.
+    """Read the prompt of Completions as messages, and the prompts themselves when one request has several.
 
-    No prompt of several stands before all choices, so then the messages are unknown.
+    None of several prompts precedes all choices, so then the messages are unknown.
     """
     if isinstance(prompt, str):
         return (Message(role="user", content=prompt),), None
@@ -178,7 +175,7 @@ def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
 
 
 def _prompt_ids(prompt: Value) -> TokenIds | None:
-    """The ids of a prompt of Completions that was given as ids."""
+    """Read the prompt of Completions that is token ids."""
     prompts = values.items(prompt) or []
     try:
         return parse_ids(prompts[0] if len(prompts) == 1 and values.items(prompts[0]) else prompts) if prompts else None
@@ -202,7 +199,7 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
 
 
 def _with_ids(choices: Value, ids: Value) -> Value:
-    """The choices with the ids that Agent Lightning's vLLM writes beside them, a list a choice."""
+    """Add to each choice the token ids that Agent Lightning's vLLM writes in a list beside the choices."""
     choice_list, id_lists = values.items(choices), values.items(ids)
     if not choice_list or not id_lists or len(choice_list) != len(id_lists):
         return choices
@@ -229,7 +226,7 @@ def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str,
 def read_tokens(
     reader: AttributeReader, name: str, ids: Value, logprobs: Value
 ) -> tuple[TokenIds | None, Logprobs | None]:
-    """The ids and logprobs of a choice; unknown, and attribute `name` cut, where they are not what they must be."""
+    """Parse the ids and logprobs of a choice; where they are invalid they are unknown, and attribute `name` is cut."""
     known_ids = known_logprobs = None
     try:
         known_ids = None if ids is None else parse_ids(ids)
@@ -243,7 +240,7 @@ def read_tokens(
 
 
 def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value]) -> TokenIds | None:
-    """The `prompt_token_ids` of vLLM: of the response (Chat) or of each choice (Completions), if all are equal."""
+    """Read vLLM's `prompt_token_ids`, of the response (Chat) or of each choice (Completions), if all are equal."""
     choice_list = values.items(body.get("choices")) or ()
     holders = [body, *(fields for entry in choice_list if (fields := values.mapping(entry)))]
     id_lists = [holder["prompt_token_ids"] for holder in holders if holder.get("prompt_token_ids") is not None]

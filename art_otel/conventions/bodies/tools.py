@@ -18,13 +18,13 @@ _DEFINITIONS: Final = msgspec.json.Decoder(tuple[dict[str, Value], ...])
 
 
 def parse_tools(value: Value) -> tuple[Value, ...]:
-    """The tool definitions of a list or its JSON text. Raises ParseError when it is no list of objects."""
-    return _DEFINITIONS.decode(_in_one_form(value)) if isinstance(value, str) else _parse_list(value)
+    """Parse the tool definitions of a list or its JSON text. Raises ParseError when it is no list of objects."""
+    return _DEFINITIONS.decode(_normalize(value)) if isinstance(value, str) else _parse_list(value)
 
 
 @lru_cache(maxsize=256)
-def _in_one_form(json_text: str) -> bytes:
-    """The parsed definitions as JSON, which most calls of a rollout share; to decode it costs a tenth of parsing."""
+def _normalize(json_text: str) -> bytes:
+    """Parse definitions and write them as JSON again: most calls repeat them, and decoding costs a tenth of parsing."""
     definitions, _ = values.decode(json_text)
     return msgspec.json.encode(_parse_list(definitions))
 
@@ -37,7 +37,7 @@ def _parse_list(value: Value) -> tuple[Value, ...]:
 
 
 def parse_tool(value: Value) -> dict[str, Value]:
-    """One tool definition or its JSON text. Raises ParseError when it is no object."""
+    """Parse one tool definition or its JSON text. Raises ParseError when it is no object."""
     if isinstance(value, str):
         value, _ = values.decode(value)
     definition = values.mapping(values.json_safe(value))

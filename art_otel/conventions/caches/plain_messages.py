@@ -1,7 +1,6 @@
-"""PlainMessage: a message of a role and one text, as most are, decoded at once.
+"""PlainMessage: a message that is a role and one text, as most are, decoded in one step.
 
-Invariant: whatever is decoded here gives the very message that `message.messages_of` makes of it; everything else is
-left to that. Read are GenAI's messages of one text part and messages whose content is a text.
+Invariant: what is decoded here gives the same message that `message.messages_of` gives, which reads everything else. Read are GenAI's messages of one text part and messages whose content is a text.
 """
 
 from typing import Annotated, Final, Literal
@@ -20,7 +19,7 @@ class _TextPart(msgspec.Struct, gc=False):
 
 
 class PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """What stands in the JSON."""
+    """The fields of a plain message in JSON."""
 
     role: Annotated[str, Meta(min_length=1)]
     parts: Annotated[tuple[_TextPart, ...], Meta(max_length=1)] | None = None
@@ -32,9 +31,9 @@ _LIST: Final = msgspec.json.Decoder(tuple[PlainMessage, ...])
 
 
 def decode_plain(json_text: str) -> list[tuple[Message, Value]] | None:
-    """The messages of a JSON list and their finish reasons; None when it is none, or has others than plain ones.
+    """Decode a JSON list of plain messages and their finish reasons; None for anything else.
 
-    One in which nothing was said may be no plain message.
+    A message without text counts as anything else.
     """
     try:
         entries = _LIST.decode(json_text)
@@ -51,6 +50,6 @@ def decode_plain(json_text: str) -> list[tuple[Message, Value]] | None:
 
 
 def plain_messages(json_text: str) -> tuple[Message, ...] | None:
-    """As `decode_plain`, without finish reasons; None also for an empty list."""
+    """Decode a JSON list of plain messages; None for anything else, and for an empty list."""
     messages = decode_plain(json_text)
     return tuple([message for message, _ in messages]) if messages else None

@@ -30,12 +30,12 @@ _FIRST: Final = Choice(index=0, message=UNSAID)
 
 
 def matches(names: AttributeNames) -> bool:
-    """Whether any of the names is one that is read here."""
+    """Whether a span with these attributes may have Agent Lightning's."""
     return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
 
 
 def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
-    """What the attributes tell of tokens that is not known yet; None when that is nothing."""
+    """Read the tokens that no more trusted dialect has; None when there are none."""
     reader = recording.reader()
     prompt = _ids(reader, PROMPT_IDS) if trusted.prompt_token_ids is None else None
     first = next((choice for choice in trusted.choices or () if choice.index == 0), _FIRST)
@@ -53,7 +53,7 @@ def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
 
 
 def _sampled_ids(reader: AttributeReader) -> TokenIds | None:
-    """The ids of the completion, also where logprobs are told of tokens that are spelled as their ids."""
+    """Read the ids of the completion, also from logprobs whose tokens are written as ids."""
     if RESPONSE_IDS in reader.attributes:
         return _ids(reader, RESPONSE_IDS)
     spelled_out, _ = _content(reader)
@@ -75,7 +75,7 @@ def _content(reader: AttributeReader) -> tuple[Value, Value]:
 
 
 def _ids(reader: AttributeReader, name: str) -> TokenIds | None:
-    """The ids of an attribute: a list, its JSON text, or a list that holds such a list. An empty one tells nothing."""
+    """Read the ids of an attribute: a list, its JSON text, or a list that holds such a list. An empty list is unknown."""
     value = reader.structured(name)
     entries = values.items(value)
     if value is None or entries == []:

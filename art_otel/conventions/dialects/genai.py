@@ -33,9 +33,9 @@ DETAILS: Final = "gen_ai.details"
 OPERATION_NAME: Final = "gen_ai.operation.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 REQUEST_TYPE: Final = "gen_ai.request.type"
-"""AgentOps' word for the operation."""
+"""Where AgentOps writes the operation."""
 FUNCTIONS: Final = "gen_ai.request.functions."
-"""How the names begin over which AgentOps spreads the tools."""
+"""The prefix of the attributes to which AgentOps flattens the tools."""
 RESPONSE_ID: Final = "gen_ai.response.id"
 PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system")
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
@@ -71,34 +71,34 @@ _USAGE: Final = {
 
 
 class _Parameter(msgspec.Struct, frozen=True):
-    """The attribute of a parameter, OpenAI's word for it, and what narrows its value (None: any value will do)."""
+    """The attribute of a request parameter, OpenAI's word for it, and how its value is checked (None: any JSON value)."""
 
     name: str
     word: str
-    narrow: Callable[[Value], Value] | None
+    check: Callable[[Value], Value] | None
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Which attributes there are of those that have many names."""
+    """What follows from the names of a span's attributes alone, so that it is found once for all spans that have them."""
 
     parameters: tuple[_Parameter, ...]
     usage: tuple[tuple[str, str], ...]
-    """The counts of `Usage` and their attributes, of which the first of a count wins."""
+    """Fields of `Usage` and their attributes; the first attribute of a field wins."""
     stream: tuple[str, ...]
 
 
 def matches(names: AttributeNames) -> bool:
-    """Whether any of the names is one that is read here."""
+    """Whether a span with these attributes may have GenAI's."""
     return bool(names.starting("gen_ai.") or names.memo(_layout).usage or names.memo(_layout).stream)
 
 
 def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
-    """What the span's attributes tell; None when that is nothing."""
+    """Read the attributes of the span; None when there are none."""
     return _facts(recording.reader(), ATTRIBUTES, responses=is_responses(recording.span))
 
 
 def read_details(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
-    """What the details events tell, which are log records or span events; None when there are none."""
+    """Read the details events, which are log records or span events; None when there are none."""
     span, logs = recording.span, recording.logs
     if not span.events and not logs:
         return None
@@ -113,18 +113,18 @@ def read_details(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
 
 
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
-    """The finish reason of each choice, which the span names even where the messages do not."""
+    """The finish reason of each choice, by the span's attribute: the messages may have none."""
     reasons = span.attributes.get(_FINISH_REASONS)
     return () if reasons is None else tuple(map(finish_reason, values.strings(reasons)))
 
 
 def event_name(log: LogRecord) -> str | None:
-    """The event that a log record is; older SDKs kept the name in an attribute."""
+    """The name of the event that a log record is; older SDKs kept it in an attribute."""
     return log.event_name or values.text(log.attributes.get("event.name"))
 
 
 def is_responses(span: Span) -> bool:
-    """Whether the call went to the Responses API, where one item may be one recorded message."""
+    """Whether the call went to the Responses API, of which each item may be recorded as a message."""
     return span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN
 
 
@@ -171,8 +171,8 @@ def _layout(names: AttributeNames) -> _Layout:
 def _parameter(name: str) -> _Parameter:
     suffix = name.removeprefix(_REQUEST)
     word = _OPENAI_WORDS.get(suffix, suffix)
-    narrow = values.integer if word in _WHOLE else values.number if word in _NUMBERS else None
-    return _Parameter(name=name, word=word, narrow=narrow)
+    check = values.integer if word in _WHOLE else values.number if word in _NUMBERS else None
+    return _Parameter(name=name, word=word, check=check)
 
 
 def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
@@ -181,9 +181,9 @@ def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
 
 
 def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] | None:
-    """A choice a message; for the Responses API one choice, whose items may stand in messages of their own.
+    """Read each output message as a choice; of the Responses API all are one choice, whose items may be messages.
 
-    An empty list means that nobody recorded a choice: a call that ended well has one.
+    An empty list means that nobody recorded the choices: a call that ended well has one.
     """
     text = reader.attributes.get(OUTPUT_MESSAGES)
     if isinstance(text, str) and not responses and (plain := decode_plain(text)):
@@ -233,12 +233,12 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
 
 
 def _parameters(reader: AttributeReader, layout: tuple[_Parameter, ...]) -> dict[str, Value]:
-    """`gen_ai.request.*` in OpenAI's words."""
+    """Read the request parameters, in OpenAI's words."""
     parameters: dict[str, Value] = {}
     for parameter in layout:
-        narrow = parameter.narrow
+        check = parameter.check
         parameters[parameter.word] = (
-            reader.json_safe(parameter.name) if narrow is None else narrow(reader.attributes[parameter.name])
+            reader.json_safe(parameter.name) if check is None else check(reader.attributes[parameter.name])
         )
     if user := values.text(reader.attributes.get("gen_ai.user")):
         parameters["user"] = user

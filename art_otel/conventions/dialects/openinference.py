@@ -2,7 +2,7 @@
 
 Invariant: `input.value` and `output.value` of an LLM span hold the request and response bodies as they were, so they
 are exact. The flattened `llm.*` attributes repeat them with losses (choice 0's finish reason only, no ids) and are
-asked for messages only where the bodies could not be read.
+read for messages only where the bodies could not be.
 """
 
 from typing import Final
@@ -43,17 +43,17 @@ _OUTPUT: Final = "llm.output_messages"
 
 
 def may_have_bodies(names: AttributeNames) -> bool:
-    """Whether any of the names is one that `read_raw` reads."""
+    """Whether a span with these attributes may have anything that `read_raw` reads."""
     return INPUT_VALUE in names or OUTPUT_VALUE in names
 
 
 def may_be_flattened(names: AttributeNames) -> bool:
-    """Whether any of the names is one that `read_flattened` reads."""
+    """Whether a span with these attributes may have anything that `read_flattened` reads."""
     return bool(names.starting("llm."))
 
 
 def read_raw(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
-    """What the request and response bodies tell; None when they are none."""
+    """Read the request and response bodies; None when the values are none."""
     reader = recording.reader()
     request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
     response = values.mapping(reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE)))
@@ -66,7 +66,7 @@ def read_raw(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
 
 
 def read_flattened(recording: Recording, trusted: CallFacts) -> CallFacts | None:
-    """What the `llm.*` attributes tell; None when that is nothing."""
+    """Read the `llm.*` attributes; None when there are none."""
     reader = recording.reader()
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     responses = recording.span.name == RESPONSES_SPAN
@@ -88,9 +88,9 @@ def read_flattened(recording: Recording, trusted: CallFacts) -> CallFacts | None
 
 
 def _langchain_response_id(reader: AttributeReader) -> str | None:
-    """The id in the LLMResult that stands in `output.value` where LangChain was asked, not an API.
+    """Find the response id in `output.value` when it is an LLMResult of LangChain, not the body of an API.
 
-    One of several prompts names no one response.
+    The result of several prompts has no single response.
     """
     body = reader.text(OUTPUT_VALUE)
     if body is None or '"generations"' not in body:
@@ -99,13 +99,13 @@ def _langchain_response_id(reader: AttributeReader) -> str | None:
     prompts = values.items(result.get("generations")) or ()
     if len(prompts) != 1:
         return None
-    sampled = [_inside(_inside(entry, "message"), "kwargs") for entry in values.items(prompts[0]) or ()]
-    holders = (_inside(result, "llm_output"), *(_inside(message, "response_metadata") for message in sampled))
+    sampled = [_object_in(_object_in(entry, "message"), "kwargs") for entry in values.items(prompts[0]) or ()]
+    holders = (_object_in(result, "llm_output"), *(_object_in(message, "response_metadata") for message in sampled))
     return next(filter(None, (values.text(holder.get("id")) for holder in holders)), None)
 
 
 def _is_json(reader: AttributeReader, mime_type: str) -> bool:
-    """Whether a value is said to be JSON; an answer that is text may begin as JSON does. What cut it cuts this, too."""
+    """Whether a value is declared to be JSON: an answer that is text may begin as JSON does. The type may be cut off."""
     return _JSON.startswith(reader.text(mime_type) or "?")
 
 
@@ -114,7 +114,7 @@ def _messages(reader: AttributeReader, prefix: str, *, responses: bool) -> tuple
     if entries is None:
         return None
     try:
-        parsed = messages.parse([_openai_message(_inside(entry, "message")) for entry in entries])
+        parsed = messages.parse([_openai_message(_object_in(entry, "message")) for entry in entries])
     except ParseError:
         reader.mark_invalid(prefix)
         return None
@@ -135,9 +135,9 @@ def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] 
 
 
 def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
-    """A flattened message in the shape of OpenAI's."""
-    contents = [_part(_inside(entry, "message_content")) for entry in values.items(message.get("contents")) or ()]
-    tool_calls = [_inside(entry, "tool_call") for entry in values.items(message.get("tool_calls")) or ()]
+    """Write a flattened message in the shape of OpenAI's."""
+    contents = [_part(_object_in(entry, "message_content")) for entry in values.items(message.get("contents")) or ()]
+    tool_calls = [_object_in(entry, "tool_call") for entry in values.items(message.get("tool_calls")) or ()]
     function_name = message.get("function_call_name")
     return {
         **{name: message[name] for name in ("role", "name", "content", "tool_call_id") if name in message},
@@ -152,22 +152,22 @@ def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
 
 
 def _part(part: dict[str, Value]) -> dict[str, Value]:
-    """A flattened content part; `image.image.url` becomes `image.url`."""
-    image = _inside(part.get("image"), "image")
+    """Write a flattened content part so that `image.image.url` becomes `image.url`."""
+    image = _object_in(part.get("image"), "image")
     return {**part, "image": image} if image else part
 
 
-def _inside(entry: Value, name: str) -> dict[str, Value]:
+def _object_in(entry: Value, name: str) -> dict[str, Value]:
     return values.mapping((values.mapping(entry) or {}).get(name)) or {}
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
-    """The tools of `llm.tools.<n>.tool.json_schema`."""
+    """Read the tools of `llm.tools.<n>.tool.json_schema`."""
     entries = unflatten(reader, "llm.tools")
     if entries is None:
         return None
     try:
-        return tuple(parse_tool(_inside(entry, "tool").get("json_schema")) for entry in entries)
+        return tuple(parse_tool(_object_in(entry, "tool").get("json_schema")) for entry in entries)
     except ParseError:
         reader.mark_invalid("llm.tools")
         return None

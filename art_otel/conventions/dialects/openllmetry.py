@@ -46,16 +46,16 @@ _PARAMETERS: Final = {
     "llm.request.reasoning_effort": "reasoning_effort",
 }
 
-_NO_NUMBERS: Final = ("stop", "user", "reasoning_effort")
+_NOT_NUMBERS: Final = ("stop", "user", "reasoning_effort")
 
-_READ: Final = RepeatedPrompts()
+_CACHE: Final = RepeatedPrompts()
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """What the names of a call's attributes tell.
+    """What follows from the names of a call's attributes alone.
 
-    `parameters` are those there are, each with its word. `chat` is a prompt of which the names alone show that it is
-    whole and of Chat.
+    `parameters` pairs the attribute of each parameter with OpenAI's word for it. `chat` is a prompt whose names show
+    that it is whole and of Chat Completions.
     """
 
     parameters: tuple[tuple[str, str], ...]
@@ -64,16 +64,16 @@ class _Layout(msgspec.Struct, frozen=True):
 
 
 def matches(names: AttributeNames) -> bool:
-    """Whether any of the names is one that is read here."""
+    """Whether a span with these attributes may have OpenLLMetry's."""
     return bool(names.starting(_PREFIXES))
 
 
 def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
-    """What the flattened attributes tell; None when that is nothing."""
+    """Read the flattened attributes; None when there are none."""
     reader, layout = recording.reader(), recording.names.memo(_layout)
     dropped = recording.span.dropped_attributes_count > 0
     parameters = {
-        word: reader.json_safe(name) if word in _NO_NUMBERS else values.number(reader.attributes[name])
+        word: reader.json_safe(name) if word in _NOT_NUMBERS else values.number(reader.attributes[name])
         for name, word in layout.parameters
         if reader.attributes[name] is not None
     }
@@ -125,34 +125,34 @@ def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str,
 def _input_messages(
     reader: AttributeReader, entries: list[dict[str, Value]] | None, completions: int, *, dropped: bool
 ) -> tuple[Message, ...] | None:
-    """The prompt. An entry without a role may have lost it when attributes were dropped, else it is the user's."""
+    """Parse the prompt. An entry without a role may have lost it when attributes were dropped, else it is the user's."""
     if entries is None or not _is_whole(entries, completions):
         return None
-    return _parsed(reader, entries, role=None if dropped else "user")
+    return _parse(reader, entries, role=None if dropped else "user")
 
 
 def _chat_messages(reader: AttributeReader, prompt: FlatList) -> tuple[Message, ...] | None:
-    """The prompt of Chat, of which only what is new is read."""
+    """Parse the prompt of Chat Completions, of which only what is new is parsed."""
     values_by_name = prompt.values(reader.attributes)
-    count, earlier, length = _READ.find(values_by_name)
+    count, earlier, length = _CACHE.find(values_by_name)
     if count not in prompt.counts:
         count, earlier, length = 0, (), 0
     new_entries = prompt.entries(reader.attributes, prompt.counts[count])
     if not new_entries:
         return earlier
-    new_messages = _parsed(reader, new_entries, role="user")
+    new_messages = _parse(reader, new_entries, role="user")
     if new_messages is None:
         return None
-    _READ.keep(
+    _CACHE.keep(
         values_by_name, earlier + new_messages, length + sum([length_of(value) for _, value in values_by_name[count:]])
     )
     return earlier + new_messages
 
 
-def _parsed(
+def _parse(
     reader: AttributeReader, entries: Sequence[dict[str, Value]], role: str | None
 ) -> tuple[Message, ...] | None:
-    """The messages of a prompt; None when one cannot be read, or of one only its role is left."""
+    """Parse the messages of a prompt; None when one cannot be read, or when only the role of one is left."""
     try:
         messages = tuple(chain.from_iterable(messages_of(_message(entry), role=role) for entry in entries))
     except ParseError:
@@ -170,15 +170,15 @@ def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
 def _choices(
     reader: AttributeReader, entries: list[dict[str, Value]] | None, trusted: Sequence[Choice], *, dropped: bool
 ) -> tuple[Choice, ...] | None:
-    """The choices. Role, content and tool calls were written in this order, so tool calls alone may be a rest.
+    """Parse the choices. Role, content and tool calls are written in this order, so tool calls alone may be a rest.
 
-    One of which only its role is left is told only where its tokens are known.
+    They are unknown when only the role of one is left, unless a more trusted dialect has its tokens.
     """
     if entries is None:
         return None
     try:
         if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
-            return _called(entries) if len(trusted) < 2 else None
+            return _tool_call_choice(entries) if len(trusted) < 2 else None
         choices = [
             Choice(
                 index=index,
@@ -197,14 +197,14 @@ def _choices(
     return tuple(choices) if set(blank).issubset(with_tokens) else None
 
 
-def _called(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]:
-    """The only choice, of which LiteLLM writes each tool call as if it was a completion."""
+def _tool_call_choice(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]:
+    """Parse a single choice of which LiteLLM wrote each tool call as if it was a completion."""
     calls = tuple(tool_call({"function": entry["function_call"]}) for entry in entries)
     return (Choice(index=0, message=Message(role="assistant", tool_calls=calls)),)
 
 
 def _message(entry: dict[str, Value]) -> dict[str, Value]:
-    """A flattened message in the shape of OpenAI's; the prompt of Completions stood under `user`."""
+    """Write a flattened message in the shape of OpenAI's; the prompt of Completions stands under `user`."""
     content = entry.get("content", entry.get("user"))
     return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
 
@@ -221,5 +221,5 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
 
 
 def _function(entry: dict[str, Value]) -> dict[str, Value]:
-    """A function whose parameters are JSON text."""
+    """Decode the parameters of a function, which are JSON text."""
     return {**entry, "parameters": AttributeReader(entry).structured("parameters")}
