@@ -17,6 +17,7 @@ from art_otel.conventions.bodies.operations import operation, operation_of_name
 from art_otel.conventions.dialects import genai, litellm, openinference, openllmetry
 from art_otel.conventions.dialects.art import SCOPE
 from art_otel.conventions.dialects.wrapper_spans import prepares
+from art_otel.conventions.tool_spans import TOOL_NAME
 from art_otel.spans import Attributes, Span
 
 Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
@@ -42,6 +43,9 @@ _UNKNOWN_KIND: Final = "UNKNOWN"
 """What Phoenix writes on every span that had no kind: it says nothing."""
 
 _TRACELOOP_KINDS: Final[dict[str, Role]] = {"agent": "agent", "tool": "tool"}
+_MERGED_TOOLS: Final = "(merged tools)"
+"""What Google's ADK names a span beside those of several tools, which is no execution of its own."""
+
 _CONTENT_PREFIXES: Final = (
     genai.INPUT_MESSAGES,
     genai.OUTPUT_MESSAGES,
@@ -78,6 +82,8 @@ def role_of(span: Span) -> Role:
     if genai.OPERATION_NAME not in span.attributes and _is_unmarked(span):
         return "other"
     role = _named_role(span)
+    if role == "tool" and span.attributes.get(TOOL_NAME) == _MERGED_TOOLS:
+        return "other"
     if role != "inference":
         return role
     if _is_ours(span) or prepares(span.attributes):
@@ -95,7 +101,7 @@ def holds_call(span: Span) -> bool:
 
 
 def _is_ours(span: Span) -> bool:
-    """Whether it is our own span of a rollout or step. The hook writes spans of calls too, where an instrumentor has none."""
+    """Whether it is our own span of a rollout or step. Our hook writes spans of calls, too."""
     return span.scope.name == SCOPE and (ROLLOUT_NAME in span.attributes or STEP_INDEX in span.attributes)
 
 

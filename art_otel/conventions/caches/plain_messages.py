@@ -1,6 +1,7 @@
 """PlainMessage: a message that is a role and one text, as most are, decoded in one step.
 
-Invariant: what is decoded here gives the same message that `message.messages_of` gives, which reads everything else. Read are GenAI's messages of one text part and messages whose content is a text.
+Invariant: what is decoded here gives the same message that `message.messages_of` gives, which reads everything else.
+Read are GenAI's messages of one text part and messages whose content is a text.
 """
 
 from typing import Annotated, Final, Literal

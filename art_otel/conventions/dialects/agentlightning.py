@@ -75,7 +75,7 @@ def _content(reader: AttributeReader) -> tuple[Value, Value]:
 
 
 def _ids(reader: AttributeReader, name: str) -> TokenIds | None:
-    """Read the ids of an attribute: a list, its JSON text, or a list that holds such a list. An empty list is unknown."""
+    """Read the ids of an attribute: a list, its JSON text, or a list that holds one. An empty list is unknown."""
     value = reader.structured(name)
     entries = values.items(value)
     if value is None or entries == []:

@@ -150,7 +150,7 @@ def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:
 
 
 def _choices(reader: AttributeReader, ended: dict[str, Value]) -> dict[int, Choice]:
-    """Read `art.response.choices`: the choices of a chat response, or the output items of a response that `ended` so."""
+    """Read `art.response.choices`: choices of a chat response, or output items of a response that `ended` so."""
     name = names.RESPONSE_CHOICES
     entries = values.items(reader.structured(name))
     if entries is None:

@@ -71,7 +71,7 @@ _USAGE: Final = {
 
 
 class _Parameter(msgspec.Struct, frozen=True):
-    """The attribute of a request parameter, OpenAI's word for it, and how its value is checked (None: any JSON value)."""
+    """The attribute of a request parameter, OpenAI's word for it, and how its value is checked (None: any JSON)."""
 
     name: str
     word: str
@@ -79,7 +79,7 @@ class _Parameter(msgspec.Struct, frozen=True):
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """What follows from the names of a span's attributes alone, so that it is found once for all spans that have them."""
+    """What follows from attribute names alone, so that it is found once for all spans that have them."""
 
     parameters: tuple[_Parameter, ...]
     usage: tuple[tuple[str, str], ...]

@@ -105,7 +105,7 @@ def _langchain_response_id(reader: AttributeReader) -> str | None:
 
 
 def _is_json(reader: AttributeReader, mime_type: str) -> bool:
-    """Whether a value is declared to be JSON: an answer that is text may begin as JSON does. The type may be cut off."""
+    """Whether a value is declared to be JSON: text may begin as JSON does. The type itself may be cut off."""
     return _JSON.startswith(reader.text(mime_type) or "?")
 
 

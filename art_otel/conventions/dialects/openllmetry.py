@@ -125,7 +125,7 @@ def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str,
 def _input_messages(
     reader: AttributeReader, entries: list[dict[str, Value]] | None, completions: int, *, dropped: bool
 ) -> tuple[Message, ...] | None:
-    """Parse the prompt. An entry without a role may have lost it when attributes were dropped, else it is the user's."""
+    """Parse the prompt. An entry without a role is the user's, unless attributes were dropped."""
     if entries is None or not _is_whole(entries, completions):
         return None
     return _parse(reader, entries, role=None if dropped else "user")
