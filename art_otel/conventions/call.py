@@ -15,7 +15,7 @@ from art_otel.conventions.bodies.failure import failure_of
 from art_otel.conventions.bodies.finish import BROKEN, completed_reason, is_response
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
 from art_otel.conventions.dialects import all_readers, art, attribute_readers, genai
-from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
+from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import LogRecord, Span
 
@@ -75,11 +75,11 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
 def _read_facts(recording: Recording) -> CallFacts:
     """Read every dialect that may be on the span, the most trusted first, and merge what each recorded."""
     readers = all_readers if recording.span.events or recording.logs else attribute_readers
-    facts = NOTHING
+    facts = NO_FACTS
     for read in recording.names.memo(readers):
         new_facts = read(recording, facts)
         if new_facts is not None:
-            facts = new_facts if facts is NOTHING else merge_facts(facts, new_facts)
+            facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
     return facts
 
 

@@ -36,34 +36,34 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cut: tuple[str, ...] = ()
 
 
-NOTHING: Final = CallFacts()
+NO_FACTS: Final = CallFacts()
 
-UNSAID: Final = Message(role="assistant")
+UNKNOWN_MESSAGE: Final = Message(role="assistant")
 """The message of a choice of which only the tokens were recorded."""
 
 
-def merge_facts(trusted: CallFacts, other: CallFacts) -> CallFacts:
+def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
     """Merge the facts of two dialects: where both have a field, the more trusted one wins."""
-    prompt, choices, used, cut = trusted.input_messages, trusted.choices, trusted.usage, other.cut
+    prompt, choices, usage, cut = trusted.input_messages, trusted.choices, trusted.usage, lesser.cut
     merged = CallFacts(
-        operation_name=trusted.operation_name or other.operation_name,
-        response_id=trusted.response_id or other.response_id,
-        provider=trusted.provider or other.provider,
-        request_model=trusted.request_model or other.request_model,
-        response_model=trusted.response_model or other.response_model,
-        parameters={**other.parameters, **trusted.parameters},
-        tools=other.tools if trusted.tools is None else trusted.tools,
-        input_messages=other.input_messages if prompt is None else _merge_inputs(prompt, other.input_messages),
-        choices=other.choices if choices is None else _merge_choices(choices, other.choices),
-        prompt_token_ids=other.prompt_token_ids if trusted.prompt_token_ids is None else trusted.prompt_token_ids,
-        usage=other.usage if used is None else _merge_usage(used, other.usage),
-        policy_version=trusted.policy_version or other.policy_version,
-        stream=other.stream if trusted.stream is None else trusted.stream,
+        operation_name=trusted.operation_name or lesser.operation_name,
+        response_id=trusted.response_id or lesser.response_id,
+        provider=trusted.provider or lesser.provider,
+        request_model=trusted.request_model or lesser.request_model,
+        response_model=trusted.response_model or lesser.response_model,
+        parameters={**lesser.parameters, **trusted.parameters},
+        tools=lesser.tools if trusted.tools is None else trusted.tools,
+        input_messages=lesser.input_messages if prompt is None else _merge_inputs(prompt, lesser.input_messages),
+        choices=lesser.choices if choices is None else _merge_choices(choices, lesser.choices),
+        prompt_token_ids=lesser.prompt_token_ids if trusted.prompt_token_ids is None else trusted.prompt_token_ids,
+        usage=lesser.usage if usage is None else _merge_usage(usage, lesser.usage),
+        policy_version=trusted.policy_version or lesser.policy_version,
+        stream=lesser.stream if trusted.stream is None else trusted.stream,
     )
     return msgspec.structs.replace(  # in two steps: more than 15 arguments at once take four times as long
         merged,
-        conventions=_conventions(trusted.conventions, other.conventions),
-        previous_response_id=trusted.previous_response_id or other.previous_response_id,
+        conventions=_conventions(trusted.conventions, lesser.conventions),
+        previous_response_id=trusted.previous_response_id or lesser.previous_response_id,
         cut=union(trusted.cut, cut) if cut else trusted.cut,
     )
 
@@ -98,17 +98,19 @@ def _tool_calls_of(message: Message) -> list[tuple[str, str]]:
     return [(call.name, canonical_arguments(call.arguments)) for call in message.tool_calls]
 
 
-def _merge_message(trusted: Message, other: Message) -> Message | None:
+def _merge_message(trusted: Message, lesser: Message) -> Message | None:
     """Merge two recordings of a message; None when they cannot be of one."""
-    if trusted is other:
+    if trusted is lesser:
         return trusted
-    if trusted is UNSAID and other.content and other.role == UNSAID.role:  # as below, without comparing each field
-        return other
-    if trusted == Message(role=other.role) and _has_content(other):  # as where only ids are known exactly
-        return other
-    if not compatible(trusted, other):
+    if (
+        trusted is UNKNOWN_MESSAGE and lesser.content and lesser.role == UNKNOWN_MESSAGE.role
+    ):  # as below, without comparing each field
+        return lesser
+    if trusted == Message(role=lesser.role) and _has_content(lesser):  # as where only ids are known exactly
+        return lesser
+    if not compatible(trusted, lesser):
         return None
-    first, second = _without_repeated(trusted, other.refusal), _without_repeated(other, trusted.refusal)
+    first, second = _without_repeated(trusted, lesser.refusal), _without_repeated(lesser, trusted.refusal)
     content_source = first if _has_content(first) or not _has_content(second) else second
     calls = zip(first.tool_calls, second.tool_calls, strict=True) if first.tool_calls and second.tool_calls else ()
     return Message(
@@ -134,26 +136,26 @@ def _without_repeated(message: Message, refusal: str | None) -> Message:
     return msgspec.structs.replace(message, content=None, parts=None)
 
 
-def _merge_tool_call(trusted: ToolCall, other: ToolCall) -> ToolCall:
-    spelled = other if other.exact and not trusted.exact else trusted
-    return ToolCall(id=trusted.id or other.id, name=trusted.name, arguments=spelled.arguments, exact=spelled.exact)
+def _merge_tool_call(trusted: ToolCall, lesser: ToolCall) -> ToolCall:
+    spelled = lesser if lesser.exact and not trusted.exact else trusted
+    return ToolCall(id=trusted.id or lesser.id, name=trusted.name, arguments=spelled.arguments, exact=spelled.exact)
 
 
-def _merge_inputs(trusted: tuple[Message, ...], other: tuple[Message, ...] | None) -> tuple[Message, ...]:
+def _merge_inputs(trusted: tuple[Message, ...], lesser: tuple[Message, ...] | None) -> tuple[Message, ...]:
     """Merge message by message when both recorded the same prompt; else the trusted one."""
-    if not trusted or not other:
-        return trusted or other or trusted
-    if len(trusted) != len(other) or not all(map(compatible, trusted, other)):
+    if not trusted or not lesser:
+        return trusted or lesser or trusted
+    if len(trusted) != len(lesser) or not all(map(compatible, trusted, lesser)):
         return trusted
-    return tuple(_merge_message(*pair) or pair[0] for pair in zip(trusted, other, strict=True))
+    return tuple(_merge_message(*pair) or pair[0] for pair in zip(trusted, lesser, strict=True))
 
 
-def merge_prompts(sent: tuple[Message, ...], shown: tuple[Message, ...] | None) -> tuple[Message, ...]:
+def merge_prompts(sent: tuple[Message, ...], displayed: tuple[Message, ...] | None) -> tuple[Message, ...]:
     """Merge the prompt that was sent with another recording of it.
 
     Arguments of tool calls are spelled as they were sent: a framework may spell what was sampled anew.
     """
-    merged = _merge_inputs(sent, shown)
+    merged = _merge_inputs(sent, displayed)
     return merged if merged is sent or not sent else tuple(map(_spelled_as, merged, sent))
 
 
@@ -161,42 +163,42 @@ def _spelled_as(merged: Message, sent: Message) -> Message:
     if not sent.tool_calls or merged.tool_calls == sent.tool_calls:
         return merged
     spelled = [
-        msgspec.structs.replace(call, arguments=known.arguments, exact=known.exact)
-        for call, known in zip(merged.tool_calls, sent.tool_calls, strict=True)
+        msgspec.structs.replace(call, arguments=sent_call.arguments, exact=sent_call.exact)
+        for call, sent_call in zip(merged.tool_calls, sent.tool_calls, strict=True)
     ]
     return msgspec.structs.replace(merged, tool_calls=tuple(spelled))
 
 
-def _merge_choices(trusted: tuple[Choice, ...], other: tuple[Choice, ...] | None) -> tuple[Choice, ...]:
-    if other is None:
+def _merge_choices(trusted: tuple[Choice, ...], lesser: tuple[Choice, ...] | None) -> tuple[Choice, ...]:
+    if lesser is None:
         return trusted
-    if len(trusted) == len(other) == 1 and trusted[0].index == other[0].index:
-        return (_merge_choice(trusted[0], other[0]),)
-    merged = {choice.index: choice for choice in other}
+    if len(trusted) == len(lesser) == 1 and trusted[0].index == lesser[0].index:
+        return (_merge_choice(trusted[0], lesser[0]),)
+    merged = {choice.index: choice for choice in lesser}
     for choice in trusted:
         counterpart = merged.get(choice.index)
         merged[choice.index] = choice if counterpart is None else _merge_choice(choice, counterpart)
     return tuple(merged[index] for index in sorted(merged))
 
 
-def _merge_choice(trusted: Choice, other: Choice) -> Choice:
-    message = _merge_message(trusted.message, other.message)
+def _merge_choice(trusted: Choice, lesser: Choice) -> Choice:
+    message = _merge_message(trusted.message, lesser.message)
     if message is None:
         return trusted
-    ids = other.token_ids if trusted.token_ids is None else trusted.token_ids
-    logprobs = other.logprobs if trusted.logprobs is None else trusted.logprobs
+    ids = lesser.token_ids if trusted.token_ids is None else trusted.token_ids
+    logprobs = lesser.logprobs if trusted.logprobs is None else trusted.logprobs
     return Choice(
         index=trusted.index,
         message=message,
-        finish_reason=trusted.finish_reason or other.finish_reason,
+        finish_reason=trusted.finish_reason or lesser.finish_reason,
         token_ids=ids,
         logprobs=logprobs if ids is None or logprobs is None or len(logprobs.data) == len(ids.data) else None,
     )
 
 
-def _merge_usage(trusted: Usage, other: Usage | None) -> Usage:
-    if other is None:
+def _merge_usage(trusted: Usage, lesser: Usage | None) -> Usage:
+    if lesser is None:
         return trusted
-    counts = msgspec.structs.asdict(other)
+    counts = msgspec.structs.asdict(lesser)
     counts |= {name: count for name, count in msgspec.structs.asdict(trusted).items() if count is not None}
     return Usage(**counts)

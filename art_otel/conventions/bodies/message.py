@@ -117,7 +117,7 @@ def join(messages: Sequence[Message]) -> Message:
         draft.reasoning += [message.reasoning] if message.reasoning else []
         draft.refusals += [message.refusal] if message.refusal else []
         draft.tool_calls += message.tool_calls
-    return draft.message(role=messages[0].role, name=next((one.name for one in messages if one.name), None))
+    return draft.message(role=messages[0].role, name=next((message.name for message in messages if message.name), None))
 
 
 class Draft:
@@ -141,8 +141,8 @@ class Draft:
         """Add content: a text, a part, or a list of them. None adds nothing."""
         if content is None:
             return
-        listed = values.items(content)
-        for part in [content] if listed is None else listed:
+        entries = values.items(content)
+        for part in [content] if entries is None else entries:
             self.add(part)
 
     def add(self, part: Value) -> None:
@@ -177,10 +177,10 @@ class Draft:
         if refusal := values.text(fields.get("refusal")):
             self.refusals.append(refusal)
         for call in values.items(fields.get("tool_calls")) or ():
-            called = values.mapping(call)
-            if called is None:
+            entry = values.mapping(call)
+            if entry is None:
                 raise ParseError("", "has a tool call that is no object")
-            self.tool_calls.append(tool_call(called))
+            self.tool_calls.append(tool_call(entry))
         if function_call := values.mapping(fields.get("function_call")):
             self.tool_calls.append(tool_call(function_call))
         if audio := values.mapping(fields.get("audio")):
@@ -248,8 +248,8 @@ def _answer(fields: dict[str, Value]) -> Message:
     is_content = bool(inner) and all("type" in (values.mapping(part) or {}) for part in inner)
     if response is not None:
         draft.add_recorded(response if isinstance(response, str) or is_content else _json(response))
-    answered = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")
-    return draft.message(role="tool", tool_call_id=answered)
+    call_id = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")
+    return draft.message(role="tool", tool_call_id=call_id)
 
 
 def _json(value: Value) -> str:

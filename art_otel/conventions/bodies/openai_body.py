@@ -170,8 +170,8 @@ def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
     prompts = values.items(prompt) or []
     if len(prompts) == 1 and isinstance(prompts[0], str):
         return (Message(role="user", content=prompts[0]),), None
-    several = len(prompts) > 1 and all(isinstance(one, (str, list)) for one in prompts)
-    return None, prompts if several else None
+    are_several = len(prompts) > 1 and all(isinstance(entry, (str, list)) for entry in prompts)
+    return None, prompts if are_several else None
 
 
 def _prompt_ids(prompt: Value) -> TokenIds | None:

@@ -67,7 +67,7 @@ def _location(fields: dict[str, Value]) -> dict[str, Value]:
 
 def _other_fields(fields: dict[str, Value]) -> dict[str, Value]:
     names = ("id", "file_id", "filename", "detail", "transcript")
-    return {name: found for name in names if (found := values.text(fields.get(name))) is not None}
+    return {name: text for name in names if (text := values.text(fields.get(name))) is not None}
 
 
 def _first(fields: dict[str, Value], *names: str) -> str | None:

@@ -15,7 +15,7 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.openai_body import read_tokens
 from art_otel.conventions.bodies.tokens import choice_tokens
-from art_otel.conventions.facts import UNSAID, CallFacts
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import Value
 
@@ -26,7 +26,7 @@ RESPONSE_IDS: Final = "response_token_ids"
 LOGPROBS: Final = "logprobs.content"
 
 
-_FIRST: Final = Choice(index=0, message=UNSAID)
+_FIRST: Final = Choice(index=0, message=UNKNOWN_MESSAGE)
 
 
 def matches(names: AttributeNames) -> bool:

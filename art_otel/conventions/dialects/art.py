@@ -17,7 +17,7 @@ from art_otel.conventions.bodies.messages import coalesce
 from art_otel.conventions.bodies.openai_body import read_choices, read_parameters, read_response, read_tools, read_usage
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
 from art_otel.conventions.dialects import genai, openinference
-from art_otel.conventions.facts import UNSAID, CallFacts
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, Span, Value
@@ -200,7 +200,7 @@ def _choice(reader: AttributeReader, sampled: _Completion, index: int, answer: C
         logprobs = None
     return Choice(
         index=index,
-        message=UNSAID if answer is None else answer.message,
+        message=UNKNOWN_MESSAGE if answer is None else answer.message,
         finish_reason=None if answer is None else answer.finish_reason,
         token_ids=ids,
         logprobs=logprobs,

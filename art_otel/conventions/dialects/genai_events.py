@@ -132,8 +132,8 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
     nested = values.mapping(message)
     if not nested:
         return _message(fields)
-    beside = {name: fields[name] for name in _BESIDE if name in fields}
-    return _message({**beside, **{name: value for name, value in nested.items() if value is not None}})
+    siblings = {name: fields[name] for name in _BESIDE if name in fields}
+    return _message({**siblings, **{name: value for name, value in nested.items() if value is not None}})
 
 
 def _message(fields: dict[str, Value]) -> dict[str, Value]:
