@@ -1,7 +1,7 @@
 """Conventions: a span and its log records -> InferenceCall. The only package with foreign attribute names.
 
 How a span becomes a call:
-1. `roles`: role_of(span) says what the span stands for. Only one with the role "inference" is a call.
+1. `roles`: role_of(span) says what the span represents. Only one with the role "inference" is a call.
 2. `dialects/`: each convention that instrumentors record calls in (GenAI, OpenInference, OpenLLMetry, …) has a module,
    its dialect. `dialects.DIALECTS` lists them, the most trusted first. Those that may be on the span, by the names of
    its attributes, read it.

@@ -1,8 +1,8 @@
 """CallFacts: the fields of a call that one dialect recorded, and how those of two dialects are merged.
 
-Invariant: unknown is None, and known facts of the more trusted side always win, field by field. What a message says
-(content, refusal, tool calls) is one such fact: it is never put together from two recordings. Where both recorded the
-same message, which they often did with different losses, each gives what lies around it: reasoning, ids, parts, names.
+Invariant: unknown is None, and where both dialects have a field, the more trusted one wins. The content, refusal and
+tool calls of a message are one field: they are never combined from two recordings. Where both recorded the same
+message, often with different losses, each adds what only it has of its reasoning, ids, parts and names.
 """
 
 from collections.abc import Sequence

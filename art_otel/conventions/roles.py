@@ -1,9 +1,9 @@
-"""Roles: what a span stands for, so that only sampling becomes an InferenceCall.
+"""Roles: what each span represents, so that only requests for a completion become calls.
 
 Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
 and a server's own span about usage and latency is "other". So is our own span of a rollout or step, whatever others
 write on it because it is current (LiteLLM). The SDK drops a span's oldest attributes beyond its limit,
-which are the ones that name its role; then what is left has to tell.
+which are the ones that name its role; then it is inferred from the others.
 """
 
 import re
@@ -40,7 +40,7 @@ _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "TOOL": "tool",
 }
 _UNKNOWN_KIND: Final = "UNKNOWN"
-"""What Phoenix writes on every span that had no kind: it says nothing."""
+"""What Phoenix writes on every span that had no kind."""
 
 _TRACELOOP_KINDS: Final[dict[str, Role]] = {"agent": "agent", "tool": "tool"}
 _MERGED_TOOLS: Final = "(merged tools)"
@@ -78,7 +78,7 @@ AGENT_NAME: Final = "gen_ai.agent.name"
 
 
 def role_of(span: Span) -> Role:
-    """What the span stands for."""
+    """The role of a span: what it represents."""
     if genai.OPERATION_NAME not in span.attributes and _is_unmarked(span):
         return "other"
     role = _named_role(span)

@@ -1,1 +1,1 @@
-"""Attributes: reading the values of a span's attributes, and what their names alone tell."""
+"""Attributes: reading the attributes of a span: their names, their values, and lists flattened over them."""

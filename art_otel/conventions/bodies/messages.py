@@ -1,7 +1,7 @@
 """Messages: a recorded message list in any dialect -> Message records.
 
 Invariant: a list is read whole or not at all (ParseError), because a prompt with a hole in it would teach the wrong
-thing. A prompt that goes on with an earlier one shares its messages, and each message's JSON is parsed once.
+thing. A prompt that begins with an earlier one shares its messages, and each message's JSON is parsed once.
 """
 
 from functools import lru_cache
@@ -85,7 +85,7 @@ def _parsed(json_text: bytes) -> tuple[Message, ...]:
 _remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
 
 
-def coalesce(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def join_assistant_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Join adjacent assistant messages: together they were sampled, where an API records each item as a message."""
     done: list[Message] = []
     for is_sampled, adjacent in groupby(messages, key=_is_assistant):

@@ -1,6 +1,6 @@
 """OpenAI body: the JSON bodies of a request to an OpenAI-compatible API and of its response.
 
-Invariant: what stands in such a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
+Invariant: a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
 of the server. Chat Completions, Completions and Responses are told apart by their fields; Anthropic's messages are read
 too. A body of another shape gives no facts.
 """
@@ -15,7 +15,7 @@ from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies import messages
 from art_otel.conventions.bodies.finish import finish_reason, response_finish_reason
 from art_otel.conventions.bodies.message import Draft, messages_of
-from art_otel.conventions.bodies.messages import coalesce, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION
 from art_otel.conventions.bodies.tokens import choice_tokens, parse_ids, parse_logprobs
 from art_otel.conventions.bodies.tools import parse_tools
@@ -135,7 +135,7 @@ def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:
         input_messages: tuple[Message, ...] | None = (Message(role="user", content=items),)
     elif items is not None:
         item_messages = _message_list(items)
-        input_messages = None if item_messages is None else coalesce(item_messages)
+        input_messages = None if item_messages is None else join_assistant_messages(item_messages)
     else:
         input_messages = _message_list(body.get("messages"))
     return with_instructions(system_messages(body.get("instructions") or body.get("system")), input_messages)
@@ -187,7 +187,7 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
     if "choices" in body:
         return read_choices(reader, name, _with_ids(body["choices"], body.get("response_token_ids")))
     if "output" in body:
-        output = coalesce(
+        output = join_assistant_messages(
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
         )
         reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))

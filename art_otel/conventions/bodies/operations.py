@@ -1,4 +1,4 @@
-"""Operations: what a span asked for, in GenAI's words.
+"""Operations: what a request was for, in GenAI's words.
 
 Sources: `{operation} {model}` of GenAI, `{vendor}.{operation}` of OpenLLMetry and AgentOps, the methods after which
 OpenInference names its spans. Invariant: words that nobody defined stay as they were.

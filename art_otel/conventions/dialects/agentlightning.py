@@ -1,8 +1,8 @@
 """Agent Lightning: the tokens that its tracer adds to spans of AgentOps, OpenLLMetry and LiteLLM.
 
 https://github.com/microsoft/agent-lightning (0.1 to 0.3, `agentlightning/instrumentation`): `prompt_token_ids` and
-`response_token_ids`, lists of ids, and `logprobs.content`, JSON text of what OpenAI calls so. Invariant: what stands
-here came from the server's response and is exact. It is of the first choice; of further ones nobody kept the tokens.
+`response_token_ids`, lists of ids, and `logprobs.content`, JSON text of what OpenAI calls so. Invariant: they
+came from the server's response and are exact. They are of the first choice; of further ones nobody kept the tokens.
 """
 
 from typing import Final

@@ -17,7 +17,7 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import coalesce, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
 from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.tools import parse_tools
@@ -57,9 +57,9 @@ _STREAM: Final = (
     "llm.is_streaming",
 )
 _NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
-_WHOLE: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
+_INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
-_OPENAI_WORDS: Final = {"stop_sequences": "stop", "choice.count": "n"}
+_OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
 _USAGE: Final = {
     "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
     "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
@@ -71,10 +71,10 @@ _USAGE: Final = {
 
 
 class _Parameter(msgspec.Struct, frozen=True):
-    """The attribute of a request parameter, OpenAI's word for it, and how its value is checked (None: any JSON)."""
+    """The attribute of a request parameter, OpenAI's name for it, and how its value is checked (None: any JSON)."""
 
+    attribute: str
     name: str
-    word: str
     check: Callable[[Value], Value] | None
 
 
@@ -129,11 +129,12 @@ def is_responses(span: Span) -> bool:
 
 
 def _facts(reader: AttributeReader, convention: str, *, responses: bool) -> CallFacts | None:
+    """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
     attributes, layout = reader.attributes, reader.names.memo(_layout)
     get, text = attributes.get, values.text
     messages = reader.messages(INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
     if messages is not None and responses:
-        messages = coalesce(messages)
+        messages = join_assistant_messages(messages)
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
     operation_name = None if operation_word is None else operation(operation_word)
     facts = CallFacts(
@@ -168,11 +169,11 @@ def _layout(names: AttributeNames) -> _Layout:
     )
 
 
-def _parameter(name: str) -> _Parameter:
-    suffix = name.removeprefix(_REQUEST)
-    word = _OPENAI_WORDS.get(suffix, suffix)
-    check = values.integer if word in _WHOLE else values.number if word in _NUMBERS else None
-    return _Parameter(name=name, word=word, check=check)
+def _parameter(attribute: str) -> _Parameter:
+    suffix = attribute.removeprefix(_REQUEST)
+    name = _OPENAI_NAMES.get(suffix, suffix)
+    check = values.integer if name in _INTEGERS else values.number if name in _NUMBERS else None
+    return _Parameter(attribute=attribute, name=name, check=check)
 
 
 def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
@@ -185,40 +186,40 @@ def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] 
 
     An empty list means that nobody recorded the choices: a call that ended well has one.
     """
+    outputs = _output_messages(reader, responses=responses)
+    if not outputs:
+        return None
+    if responses:
+        joined = join_assistant_messages(tuple([message for message, _ in outputs]))[0]
+        reasons = [reason for _, reason in outputs if reason is not None]
+        return (Choice(index=0, message=joined, finish_reason=reasons[-1] if reasons else None),)
+    if len(outputs) > MAX_CHOICES:
+        reader.mark_invalid(OUTPUT_MESSAGES)
+        return None
+    return tuple(
+        [Choice(index=index, message=message, finish_reason=reason) for index, (message, reason) in enumerate(outputs)]
+    )
+
+
+def _output_messages(reader: AttributeReader, *, responses: bool) -> list[tuple[Message, str | None]] | None:
+    """Parse the output messages, each with its finish reason; None when they are unknown or cannot be parsed."""
     text = reader.attributes.get(OUTPUT_MESSAGES)
     if isinstance(text, str) and not responses and (plain := decode_plain(text)):
-        if len(plain) > MAX_CHOICES:
-            reader.mark_invalid(OUTPUT_MESSAGES)
-            return None
-        return tuple(
-            [
-                Choice(index=index, message=message, finish_reason=finish_reason(reason))
-                for index, (message, reason) in enumerate(plain)
-            ]
-        )
+        return [(message, finish_reason(reason)) for message, reason in plain]
     value = reader.structured(OUTPUT_MESSAGES)
     if value is None:
         return None
-    message_list = values.items(value)
-    entries = [value] if message_list is None else message_list
-    if len(entries) > MAX_CHOICES and not responses:
-        reader.mark_invalid(OUTPUT_MESSAGES)
-        return None
+    entries = values.items(value)
     try:
-        sampled = [messages_of(entry, role="assistant")[-1] for entry in entries]
+        return [
+            (
+                messages_of(entry, role="assistant")[-1],
+                finish_reason((values.mapping(entry) or {}).get("finish_reason")),
+            )
+            for entry in ([value] if entries is None else entries)
+        ]
     except ParseError:
         return None
-    reasons = [finish_reason((values.mapping(entry) or {}).get("finish_reason")) for entry in entries]
-    messages = coalesce(tuple(sampled))[:1] if responses else tuple(sampled)
-    if responses:
-        reasons = [reason for reason in reasons if reason is not None][-1:]
-    return (
-        tuple(
-            Choice(index=index, message=message, finish_reason=reasons[index] if index < len(reasons) else None)
-            for index, message in enumerate(messages)
-        )
-        or None
-    )
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
@@ -233,20 +234,19 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
 
 
 def _parameters(reader: AttributeReader, layout: tuple[_Parameter, ...]) -> dict[str, Value]:
-    """Read the request parameters, in OpenAI's words."""
+    """Read the request parameters, under OpenAI's names."""
     parameters: dict[str, Value] = {}
     for parameter in layout:
-        check = parameter.check
-        parameters[parameter.word] = (
-            reader.json_safe(parameter.name) if check is None else check(reader.attributes[parameter.name])
-        )
+        attribute, check = parameter.attribute, parameter.check
+        value = reader.json_safe(attribute) if check is None else check(reader.attributes[attribute])
+        parameters[parameter.name] = value
     if user := values.text(reader.attributes.get("gen_ai.user")):
         parameters["user"] = user
     schema = parameters.pop("structured_output_schema", None)
     if schema is not None:
         parameters["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
     if None in parameters.values():
-        return {word: value for word, value in parameters.items() if value is not None}
+        return {name: value for name, value in parameters.items() if value is not None}
     return parameters
 
 

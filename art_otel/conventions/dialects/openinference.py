@@ -17,7 +17,7 @@ from art_otel.conventions.attributes.unflatten import unflatten
 from art_otel.conventions.bodies import messages
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import is_blank
-from art_otel.conventions.bodies.messages import coalesce
+from art_otel.conventions.bodies.messages import join_assistant_messages
 from art_otel.conventions.bodies.openai_body import read_parameters, read_request, read_response, read_tools
 from art_otel.conventions.bodies.tools import parse_tool
 from art_otel.conventions.facts import CallFacts, merge_facts
@@ -120,7 +120,7 @@ def _messages(reader: AttributeReader, prefix: str, *, responses: bool) -> tuple
         return None
     if any(map(is_blank, parsed)):
         return None
-    return coalesce(parsed) if responses else parsed
+    return join_assistant_messages(parsed) if responses else parsed
 
 
 def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] | None:
