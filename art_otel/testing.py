@@ -208,7 +208,7 @@ def choices(draw: DrawFn, index: int = 0) -> Choice:
     )
 
 
-_MAYBE_IDS: Final = st.none() | token_ids() | token_ids()
+_MAYBE_IDS: Final = st.integers(0, 3).flatmap(lambda number: token_ids() if number else st.none())
 _FINISH_REASON: Final = st.sampled_from([None, "stop", "length", "tool_calls"])
 
 
@@ -298,13 +298,14 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
     """
     calls: list[InferenceCall] = []
     for _ in range(draw(st.integers(0, max_calls))):
-        continued = draw(st.sampled_from(calls)) if calls and draw(st.integers(0, 3)) else None
+        messages_before, ids_before = draw(_continued(calls)) if calls and draw(st.integers(0, 3)) else ((), TokenIds())
+        added, added_ids = draw(_ADDED), draw(_MAYBE_IDS)
         step = draw(st.integers(1, 2))
         count = draw(st.integers(0, 3))
         call = structs.replace(
             draw(inference_calls()),
-            input_messages=draw(_prompt_messages(continued)),
-            prompt_token_ids=draw(_prompt_ids(continued)),
+            input_messages=None if draw(_RARELY) else messages_before + added,
+            prompt_token_ids=None if added_ids is None else ids_before + added_ids,
             choices=tuple(draw(choices(index * step)) for index in range(count)) or None,
         )
         calls.append(call)
@@ -313,37 +314,27 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
 
 
 _ADDED: Final = st.lists(messages(), max_size=2).map(tuple)
+_CHANGE: Final = st.sampled_from([None, "edited", "written anew", "tokenized anew"])
 
 
 @st.composite
-def _prompt_messages(draw: DrawFn, continued: InferenceCall | None) -> tuple[Message, ...] | None:
-    """New messages, mostly behind those of an earlier call, of which some are written in other words."""
-    added = draw(_ADDED)
-    if continued is None or continued.input_messages is None:
-        return added if draw(st.integers(0, 3)) else None
-    kept = list(continued.input_messages)
-    if continued.choices:
-        kept.append(draw(st.sampled_from(continued.choices)).message)
-    if kept and draw(st.booleans()):
-        index = draw(st.integers(0, len(kept) - 1))
-        # Reasoning is no part of a message's identity, so this is an edit; another message begins another path.
-        kept[index] = draw(st.just(structs.replace(kept[index], reasoning=draw(_LABEL))) | messages())
-    return (*kept, *added)
-
-
-@st.composite
-def _prompt_ids(draw: DrawFn, continued: InferenceCall | None) -> TokenIds | None:
-    """New token ids, mostly behind those of an earlier call or the first of these."""
-    added = draw(_MAYBE_IDS)
-    if added is None or continued is None or continued.prompt_token_ids is None:
-        return added
-    kept = continued.prompt_token_ids
-    sampled = [choice.token_ids for choice in continued.choices or () if choice.token_ids is not None]
-    if sampled:
-        kept += draw(st.sampled_from(sampled))
-    if draw(st.booleans()):
-        kept = TokenIds(kept.data[: 4 * draw(st.integers(0, len(kept)))])
-    return kept + added
+def _continued(draw: DrawFn, calls: Sequence[InferenceCall]) -> tuple[tuple[Message, ...], TokenIds]:
+    """What an earlier call was asked and one of its completions, as a later prompt repeats them."""
+    call = draw(st.sampled_from(calls))
+    repeated, ids = [*(call.input_messages or ())], call.prompt_token_ids or TokenIds()
+    if call.choices:
+        choice = draw(st.sampled_from(call.choices))
+        repeated.append(choice.message)
+        ids += choice.token_ids or TokenIds()
+    change = draw(_CHANGE)
+    if change == "tokenized anew":
+        ids = TokenIds(ids.data[: 4 * draw(st.integers(0, len(ids)))])
+    elif change is not None and repeated:
+        index = draw(st.integers(0, len(repeated) - 1))
+        # Reasoning is no part of a message's identity, so the message stays the same one.
+        edited = structs.replace(repeated[index], reasoning=draw(_LABEL))
+        repeated[index] = edited if change == "edited" else draw(messages())
+    return tuple(repeated), ids
 
 
 @st.composite

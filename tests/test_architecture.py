@@ -35,6 +35,8 @@ PACKAGES = [
 
 FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
+    "conventions": ["attributes", "caches", "bodies", "dialects"],
+    "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""

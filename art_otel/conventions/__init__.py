@@ -23,17 +23,8 @@ from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import env_state_of, extra_of
 from art_otel.conventions.dialects.genai_events import is_completion_event
-from art_otel.conventions.dialects.wrapper_spans import is_method, only_asks
-from art_otel.conventions.recordings import (
-    asked_of,
-    content_of,
-    merge_calls,
-    model_of,
-    same_answer,
-    same_call,
-    same_model,
-    same_tool_calls,
-)
+from art_otel.conventions.dialects.wrapper_spans import is_method, only_asks, repeats_response
+from art_otel.conventions.recordings import asked_of, merge_calls
 from art_otel.conventions.rewards import (
     EVALUATION,
     BadReward,
@@ -42,11 +33,10 @@ from art_otel.conventions.rewards import (
     rewards_of,
     rewards_of_log,
 )
-from art_otel.conventions.roles import AGENT_NAME, Role, agent_name, holds_call, may_be_call, may_have_role, role_of
+from art_otel.conventions.roles import Role, agent_name, holds_call, may_be_call, may_have_role, role_of
 from art_otel.conventions.tool_spans import ToolFacts, tool_facts
 
 __all__ = [
-    "AGENT_NAME",
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",
@@ -56,7 +46,6 @@ __all__ = [
     "agent_name",
     "asked_of",
     "capture_switch",
-    "content_of",
     "env_state_of",
     "evaluation_attributes",
     "extra_of",
@@ -71,16 +60,12 @@ __all__ = [
     "may_be_call",
     "may_have_role",
     "merge_calls",
-    "model_of",
     "number",
     "only_asks",
     "parse_call",
+    "repeats_response",
     "rewards_of",
     "rewards_of_log",
     "role_of",
-    "same_answer",
-    "same_call",
-    "same_model",
-    "same_tool_calls",
     "tool_facts",
 ]

@@ -1,8 +1,8 @@
-"""Clock: start times that can be compared between machines, and what ran at a moment.
+"""Clock skew: start times that can be compared between machines, and what ran at a moment.
 
 Invariant: spans of one resource keep their distances. A child of another resource that starts when it cannot have
-started was timed by another clock; it and its siblings of that resource are moved together so that they begin inside
-the parent, and everything below moves with them. Durations never change. (Jaeger adjusts clock skew likewise.)
+started was timed by another clock; it and its siblings of that whole resource are moved together so that they begin
+inside the parent, and everything below moves with them. Durations never change. (Jaeger adjusts clock skew likewise.)
 """
 
 from bisect import bisect_right
@@ -10,35 +10,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Generic, TypeVar
 
+import msgspec
+
 from art_otel.spans.span import Resource, Span, SpanKey
 
-_Thing = TypeVar("_Thing")
+_Item = TypeVar("_Item")
 
 
-class IntervalIndex(Generic[_Thing]):
-    """Things by the time they ran. With n of them it takes n log n to make and log n to ask."""
+class IntervalIndex(Generic[_Item]):
+    """Items by the time they ran. With n of them it takes n log n to make and log n to ask."""
 
-    def __init__(self, times: Iterable[tuple[int, int | None, _Thing]]) -> None:
-        """Take each thing with its first and last moment in nanoseconds; a last moment of None has not come yet."""
-        self._things: list[_Thing] = []
+    def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
+        """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""
+        self._items: list[_Item] = []
         changes: list[tuple[int, int, int]] = []
-        for place, (first, last, thing) in enumerate(times):
-            self._things.append(thing)
-            changes.append((first, 1, place))
+        for position, (first, last, item) in enumerate(times):
+            self._items.append(item)
+            changes.append((first, 1, position))
             if last is not None:
-                changes.append((last + 1, -1, -place))
+                changes.append((last + 1, -1, -position))
         changes.sort()
         self._moments = [moment for moment, _, _ in changes]
         self._counts = list(accumulate(count for _, count, _ in changes))
-        # While one thing runs, the sum of the places of all that run is its place.
-        self._places = list(accumulate(place for _, _, place in changes))
+        # While one item runs, the sum of the positions of all that run is its position.
+        self._positions = list(accumulate(position for _, _, position in changes))
 
-    def only_at(self, moment: int) -> _Thing | None:
-        """The thing that was running at a moment, if just one was."""
+    def only_at(self, moment: int) -> _Item | None:
+        """The item that was running at a moment, if just one was."""
         last_change = bisect_right(self._moments, moment) - 1
         if last_change < 0 or self._counts[last_change] != 1:
             return None
-        return self._things[self._places[last_change]]
+        return self._items[self._positions[last_change]]
 
 
 def topological_order(keys: Iterable[SpanKey], parents: Mapping[SpanKey, SpanKey]) -> Iterator[SpanKey]:
@@ -69,7 +71,7 @@ def correct_clock_skew(spans: Mapping[SpanKey, Span], parents: Mapping[SpanKey, 
     if _of_one_resource(spans.values()):
         return starts
     shifts: dict[SpanKey, int] = {}
-    shared: dict[tuple[SpanKey, str], int] = {}
+    shared: dict[tuple[SpanKey, bytes], int] = {}
     by_start = sorted(spans, key=lambda key: (starts[key], key))
     for key in topological_order(by_start, parents):
         above = parents.get(key)
@@ -92,16 +94,16 @@ def _shift(
     above: SpanKey,
     spans: Mapping[SpanKey, Span],
     shifts: Mapping[SpanKey, int],
-    shared: dict[tuple[SpanKey, str], int],
+    shared: dict[tuple[SpanKey, bytes], int],
 ) -> int:
     child, parent = spans[key], spans[above]
     same_clock = child.resource is parent.resource or child.resource == parent.resource
     if same_clock or _possible(child, parent, shifts[above]):
         return shifts[above]
-    group = (above, str(child.resource.attributes.get("service.instance.id")))
+    group = (above, msgspec.msgpack.encode(child.resource, order="deterministic"))
     if group not in shared:
-        room = max(0, _duration(parent) - _duration(child))
-        shared[group] = parent.start_ns + shifts[above] + room // 2 - child.start_ns
+        slack = max(0, _duration(parent) - _duration(child))
+        shared[group] = parent.start_ns + shifts[above] + slack // 2 - child.start_ns
     return shared[group]
 
 

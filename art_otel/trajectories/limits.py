@@ -11,14 +11,8 @@ import msgspec
 MAX_REPEATED: Final = 64 << 20
 """Bytes that one kind of repeated text may take in a rollout."""
 
-MAX_HELD: Final = 256 << 20
-"""Bytes that what the calls of a tree repeat may take while it is assembled: references, of which prompts are made."""
-
-REFERENCE: Final = 8
-"""Bytes."""
-
-MAX_OF_NAME: Final = 1024
-"""Characters of a name that one span or process gives to any number of rollouts."""
+MAX_CONTINUED_MESSAGES: Final = 16 << 20
+"""Messages of a rollout's prompts that were put together by response id: a chain of 4,000 calls has as many."""
 
 _SHORT: Final = 64
 
@@ -42,12 +36,3 @@ class Budget(msgspec.Struct, eq=False):
     def take_text(self, text: str) -> bool:
         """As `take`, of a text; one that is short needs no budget, as the span that repeats it takes more."""
         return len(text) <= _SHORT or self.take(len(text))
-
-
-class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of one rollout: for its prompts, for what its steps say, for names. `held` is that of its tree."""
-
-    prompts: Budget
-    steps: Budget
-    names: Budget
-    held: Budget

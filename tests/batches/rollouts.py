@@ -74,3 +74,9 @@ def agent_rollouts(draw) -> list[Trajectory]:
         )
         for number in range(draw(st.integers(0, 3)))
     ]
+
+
+def ended_on_failure(trajectory: Trajectory) -> bool:
+    """Whether no call ended well after the last that failed, by the times that they ended."""
+    ends = sorted((one.end_ns or 0, one.failed) for one in trajectory.calls)
+    return bool(ends) and ends[-1][1]

@@ -12,7 +12,19 @@ from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward, TrajectoryGroup
-from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, given, looking, rollout, said, user
+from tests.batches.rollouts import (
+    agent_rollouts,
+    answer,
+    assistant,
+    call,
+    chat,
+    ended_on_failure,
+    given,
+    looking,
+    rollout,
+    said,
+    user,
+)
 from tests.conversions import RECORDINGS, convert_files
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
@@ -93,8 +105,8 @@ def test_what_cannot_be_learnt_is_counted():
     found, report = examples(
         [
             rollout([call(0, None, assistant("a")), call(1, [user("b")], assistant("c"))], "prompt unknown"),
-            rollout([call(0, [user("a")], assistant("b"), error_type="Timeout")], "failed"),
-            rollout([call(0, [user("a")], error_type="Timeout")], "nothing sampled"),
+            rollout([call(0, [user("a")], assistant("b"), finish_reason=None, stream=True)], "broken"),
+            rollout([call(0, [user("a")])], "nothing sampled"),
             rollout(chat(user("a"), assistant("b")), "incomplete", incomplete_reasons={"missing root": 1}),
             rollout(chat(user("a"), assistant("b")), "error", status="error"),
         ]
@@ -151,14 +163,14 @@ def test_the_best_of_each_group():
 
 
 def test_the_best_is_one_from_which_something_is_learnt():
-    def failed(rollout_id, reward):
-        calls = [call(0, [user("hello")], assistant("x"), error_type="Timeout")]
+    def broken(rollout_id, reward):
+        calls = [call(0, [user("hello")], assistant("x"), finish_reason=None, stream=True)]
         return rollout(calls, rollout_id, group_id="g", reward=reward)
 
     unknown = rollout([call(0, None, assistant("a"))], "r-2", group_id="g", reward=0.9)
     silent = rollout([], "r-3", group_id="g", reward=0.8)
     found, report = examples(
-        [said("a", "r-0", 0.5), failed("r-1", 1.0), unknown, silent, said("b", "r-4", 0.0)], best_of_group=True
+        [said("a", "r-0", 0.5), broken("r-1", 1.0), unknown, silent, said("b", "r-4", 0.0)], best_of_group=True
     )
     assert [one.rollout_id for one in found] == ["r-0"]
     assert report.trajectories_left_out == {
@@ -248,7 +260,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
     assert trained == Counter(
         (one.rollout_id, turn.message.content)
         for one in rollouts
-        if one.complete and one.status == "ok"
+        if one.complete and one.status == "ok" and not ended_on_failure(one)
         for turn in one.turns
         if turn.message is not None and turn.untrained is None
     )

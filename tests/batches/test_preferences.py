@@ -195,7 +195,9 @@ def test_recorded_ids_do_not_part_a_conversation(tmp_path):
 def test_what_has_no_conversation_is_counted():
     rollouts = [
         rollout([call(0, None, assistant("a"))], "r-0", group_id="g", reward=1.0),
-        rollout([call(0, [user("a")], assistant("b"), error_type="Timeout")], "r-1", group_id="g", reward=0.0),
+        rollout(
+            [call(0, [user("a")], assistant("b"), finish_reason=None, stream=True)], "r-1", group_id="g", reward=0.0
+        ),
         rollout([], "r-2", group_id="g", reward=0.0),
     ]
     _, report = pairs_of(rollouts)

@@ -30,7 +30,7 @@ def test_the_summary_says_what_came_in_and_out(tmp_path, capsys):
     assert "7 spans and 0 log records from 1 file" in out
     assert "6: 1 completed, 5 failed" in out
     assert "1 trajectory" in out
-    assert "failed call: LLM calls that ended in an error" in out
+    assert "1 complete, 0 incomplete" in out
     assert (tmp_path / "part-00000.parquet").exists()
 
 

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.conventions import merge_calls, parse_call, role_of, same_call
+from art_otel.conventions import merge_calls, parse_call, role_of
 from art_otel.spans import Span
 from tests.conventions.builders import call, span
 from tests.conventions.recorded import CHECKED, records
 from tests.conversions import convert_files, convert_spans
 from tests.dumps import make_span
+from tests.trajectories.recordings import are_one_call
 
 PROMPT, SAMPLED = [1, 2, 3], [4, 5]
 LOGPROBS = [-0.25, -0.5]
@@ -241,7 +242,7 @@ def test_the_proxys_own_recording():
     for inner in raw:
         outer = spans[inner.parent_span_id]
         assert role_of(outer) == role_of(inner) == "inference"
-        assert same_call(outer, parse_call(outer), inner, parse_call(inner))
+        assert are_one_call(outer, inner)
         merged.append(merge_calls([parse_call(outer), parse_call(inner)]))
         assert merged[-1].prompt_token_ids.tolist() == json.loads(inner.attributes["llm.hosted_vllm.prompt_token_ids"])
     assert [found.response_id for found in merged] == [f"chatcmpl-00000{number}" for number in (1, 2, 3)]

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import ToolCall
-from art_otel.conventions import merge_calls, parse_call, role_of, same_call
+from art_otel.conventions import merge_calls, parse_call, role_of
 from art_otel.conventions.dialects import litellm
 from tests.conventions.builders import call, span
+from tests.trajectories.recordings import are_one_call
 
 CHOICE = {
     "index": 0,
@@ -153,7 +154,7 @@ def test_both_are_one_call_with_the_ids_of_tool_calls():
     message = {"role": "assistant", "content": None, "tool_calls": made}
     inner = body({**CHOICE, "message": message, "finish_reason": "tool_calls"})
     calls = [parse_call(request()), parse_call(inner)]
-    assert same_call(request(), calls[0], inner, calls[1])
+    assert are_one_call(request(), inner)
     found = merge_calls(calls)
     (choice,) = found.choices
     assert [call.id for call in choice.message.tool_calls] == ["f", "g"]

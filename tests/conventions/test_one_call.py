@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from art_otel.conventions import merge_calls, parse_call, same_call
+from art_otel.conventions import merge_calls, parse_call
 from art_otel.errors import UsageError
 from tests.conventions.builders import event, span
 from tests.conventions.recorded import calls, spans
+from tests.trajectories.recordings import are_one_call
 
 ASKED = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "q"}]}])
 OTHER = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "another"}]}])
@@ -55,30 +56,26 @@ def inner(attributes=None, **fields):
     return span(found, scope="inner", span_id="b" * 16, kind="internal", **fields)
 
 
-def same(one, other):
-    return same_call(one, parse_call(one), other, parse_call(other))
-
-
 def test_nested_spans_of_two_scopes_with_one_response_are_one_call():
-    assert same(outer({"gen_ai.response.id": "r"}), inner({"output.value": ANSWER}))
-    assert not same(outer({"gen_ai.response.id": "other"}), inner({"output.value": ANSWER}))
+    assert are_one_call(outer({"gen_ai.response.id": "r"}), inner({"output.value": ANSWER}))
+    assert not are_one_call(outer({"gen_ai.response.id": "other"}), inner({"output.value": ANSWER}))
 
 
 def test_without_both_ids_nothing_may_contradict():
-    assert same(outer(), inner({"output.value": ANSWER}))
-    assert same(outer(), inner())
-    assert not same(outer({"gen_ai.request.model": "n"}), inner())
-    assert not same(outer({"gen_ai.input.messages": OTHER}), inner())
+    assert are_one_call(outer(), inner({"output.value": ANSWER}))
+    assert are_one_call(outer(), inner())
+    assert not are_one_call(outer({"gen_ai.request.model": "n"}), inner())
+    assert not are_one_call(outer({"gen_ai.input.messages": OTHER}), inner())
     longer = json.dumps([*json.loads(ASKED), *json.loads(OTHER)])
-    assert not same(outer({"gen_ai.input.messages": longer}), inner())
-    assert same(outer({"gen_ai.input.messages": "unknown"}), inner())
+    assert not are_one_call(outer({"gen_ai.input.messages": longer}), inner())
+    assert are_one_call(outer({"gen_ai.input.messages": "unknown"}), inner())
 
 
 def test_a_span_in_one_of_its_own_scope_is_another_call():
     one = outer({"gen_ai.response.id": "r"})
-    assert not same(one, outer({"gen_ai.response.id": "r"}))
+    assert not are_one_call(one, outer({"gen_ai.response.id": "r"}))
     raw = outer({"gen_ai.response.id": "r"}, name="raw_gen_ai_request")
-    assert same(one, raw)
+    assert are_one_call(one, raw)
 
 
 def test_the_exact_fields_win_whichever_span_is_the_outer_one():
@@ -223,7 +220,7 @@ def test_parse_retries_are_two_calls_although_the_server_repeats_the_response_id
     )
     one, other = parse_call(first), parse_call(second)
     assert one.response_id == other.response_id
-    assert not same_call(first, one, second, other)
+    assert not are_one_call(first, second)
 
 
 def test_events_of_an_exception_do_not_make_a_good_call_bad():

@@ -1,8 +1,9 @@
-"""What ran at a moment, and spans after their parents."""
+"""Clocks that differ between services, what ran at a moment, and spans after their parents."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_otel.spans import Resource, Span, build_tree
 from art_otel.spans.clock_skew import IntervalIndex, topological_order
 
 MOMENTS = st.integers(0, 20)
@@ -35,3 +36,29 @@ def test_keys_keep_their_order_where_parents_allow():
     keys = [("t", name) for name in "dcba"]
     assert list(topological_order(keys, {})) == keys
     assert list(topological_order(keys, {("t", "d"): ("t", "a")})) == [("t", name) for name in "adcb"]
+
+
+SECOND = 10**9
+
+
+def start_of(*services: tuple[str, float]) -> list[float]:
+    """When calls of services began, in seconds after the start of the span above them, which takes three."""
+    begin = 100 * SECOND
+    spans = [Span(trace_id="1" * 32, span_id=f"{1:016x}", name="x", start_ns=begin, end_ns=begin + 3 * SECOND)]
+    for number, (name, late) in enumerate(services, 2):
+        place = {"trace_id": "1" * 32, "span_id": f"{number:016x}", "parent_span_id": f"{1:016x}"}
+        start = begin + round(late * SECOND)
+        resource = Resource(attributes={"service.name": name})
+        times = {"start_ns": start, "end_ns": start + SECOND}
+        spans.append(Span(**place, name="y", kind="server", resource=resource, **times))
+    tree = build_tree(spans)
+    return [(tree.starts[span.key] - begin) / SECOND for span in spans[1:]]
+
+
+def test_each_service_has_a_clock_of_its_own():
+    alone = start_of(("late", 49))
+    assert start_of(("early", -0.1), ("late", 49)) == [1.0, *alone] == [1.0, 1.0]
+
+
+def test_calls_of_one_service_keep_their_distances():
+    assert start_of(("late", 49), ("late", 49.5)) == [1.0, 1.5]

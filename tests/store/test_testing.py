@@ -3,11 +3,10 @@
 import subprocess
 import sys
 
-import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, given, settings
 
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
-from art_otel.testing import SpanBuilder, trajectories
+from art_otel.testing import SpanBuilder, lineages, trajectories
 from art_otel.trajectories import SpanGroup, build_trajectories, rebuild_prompts
 
 ASK = Message(role="user", content="ask")
@@ -64,24 +63,29 @@ def test_calls_say_what_their_turns_say(trajectory):
         assert all(turn.logprobs is None or len(turn.logprobs) == len(turn.token_ids) for turn in turns)
 
 
-DRAWN = settings(deadline=None, max_examples=2_000, database=None)
+HAPPENS_TO_AGENTS = {
+    "edits": lambda one: any(prompt.edits for prompt in one.prompts),
+    "tokenized anew": lambda one: any(prompt.drifted_at is not None for prompt in one.prompts),
+    "written anew": lambda one: any(prompt.respelled_at is not None for prompt in one.prompts),
+    "a part of a path kept": lambda one: any(
+        prompt.kept_tokens and prompt.token_parent is None for prompt in one.prompts
+    ),
+    "trained": lambda one: any(turn.untrained is None for turn in one.turns),
+    "failed": lambda one: any(turn.untrained == "failed" for turn in one.turns),
+    "doubtful": lambda one: any(turn.untrained == "content doubtful" for turn in one.turns),
+}
 
 
-@pytest.mark.parametrize(
-    "holds",
-    [
-        lambda one: any(prompt.edits for prompt in one.prompts),
-        lambda one: any(prompt.drifted_at for prompt in one.prompts),
-        lambda one: any(prompt.respelled_at for prompt in one.prompts),
-        lambda one: any(prompt.token_parent != prompt.parent is not None for prompt in one.prompts),
-        lambda one: any(prompt.kept_tokens and prompt.token_parent is None for prompt in one.prompts),
-        lambda one: {turn.untrained for turn in one.turns} >= {None, "failed"},
-        lambda one: {turn.untrained for turn in one.turns} >= {None, "content doubtful"},
-        lambda one: any(tool.turn for tool in one.tool_calls),
-    ],
-)
-def test_trajectories_hold_what_happens_to_agents(holds):
-    assert find(trajectories(), holds, settings=DRAWN)
+def test_lineages_hold_what_happens_to_agents():
+    happened: set[str] = set()
+
+    @given(lineages())
+    @settings(deadline=None, max_examples=400, derandomize=True, database=None, phases=[Phase.generate])
+    def draw(lineage):
+        happened.update(name for name, holds in HAPPENS_TO_AGENTS.items() if holds(lineage))
+
+    draw()
+    assert happened == set(HAPPENS_TO_AGENTS)
 
 
 def test_without_hypothesis_the_import_says_what_to_install():

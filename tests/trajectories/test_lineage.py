@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
-from art_otel.trajectories import Trajectory, histories, rebuild_prompts, text_only_histories, token_histories
+from art_otel.trajectories import (
+    Trajectory,
+    histories,
+    main_history,
+    rebuild_prompts,
+    text_only_histories,
+    token_histories,
+)
 from art_otel.trajectories.views.token_paths import TokenPaths
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import trajectory_of
@@ -212,3 +219,14 @@ def test_stored_size_is_linear_in_what_is_new_also_where_every_turn_drifts(first
     assert sum(prompt.drifted_at is not None for prompt in trajectory.prompts) == 59 - first_as_sampled
     assert all(len(prompt.messages) == 1 for prompt in trajectory.prompts)
     assert sum(len(history.token_ids) for history in token_histories(trajectory)) > 500_000
+
+
+@given(agent_calls())
+def test_the_main_history_is_the_longest_one(calls):
+    trajectory = trajectory_of(calls)
+    every, main = histories(trajectory), main_history(trajectory)
+    assert (main is None) == (not every)
+    if main is not None:
+        assert main in every
+        known = [one for one in every if one.messages is not None] or every
+        assert len(main.turns) == max(len(one.turns) for one in known)

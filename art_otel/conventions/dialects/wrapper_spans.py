@@ -1,12 +1,14 @@
-"""Unanswered: LLM spans without an answer that are no request of their own.
+"""Wrapper spans: LLM spans that are no request of their own.
 
-Instrumentors of frameworks mark every method of an LLM class (LlamaIndex), or write a stream's answer to a second span
-(Logfire). Invariant: what may have been hidden, dropped or cut is none of these: a call nobody may read stays a call.
+Instrumentors of frameworks mark every method of an LLM class (LlamaIndex), write a stream's answer to a second span
+(Logfire), or repeat the response in one of its own (LiteLLM). Invariant: a span whose content may have been hidden,
+dropped or cut is none of these: a call nobody may read stays a call.
 """
 
 from typing import Final
 
 from art_otel.calls import InferenceCall
+from art_otel.conventions.dialects.litellm import RAW_SPAN
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
 from art_otel.spans import Attributes, Span
 
@@ -41,6 +43,11 @@ def only_asks(span: Span, call: InferenceCall) -> bool:
     return ended_well and asks and _tells_no_answer(call)
 
 
+def repeats_response(span: Span) -> bool:
+    """Whether it repeats what the span around it tells, by the same instrumentor."""
+    return span.name == RAW_SPAN
+
+
 def _tells_no_answer(call: InferenceCall) -> bool:
-    told = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
-    return told == (None,) * len(told) and not call.cut and not call.dropped_attributes
+    facts = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
+    return facts == (None,) * len(facts) and not call.cut and not call.dropped_attributes

@@ -7,27 +7,18 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.trajectories.limits import MAX_REPEATED, Budget
 from art_otel.trajectories.model import PolicyVersions, Trajectory
 
 
 def with_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> tuple[InferenceCall, ...]:
-    """The calls, those that say no version with what their rollout says.
-
-    A version so long that there is no budget for it in every call is cut from those behind.
-    """
+    """The calls, those that say no version with what their rollout says."""
     if of_rollout is None:
         return tuple(calls)
-    budget = Budget(MAX_REPEATED)
-    return tuple(call if call.policy_version is not None else _versioned(call, of_rollout, budget) for call in calls)
-
-
-def _versioned(call: InferenceCall, version: str, budget: Budget) -> InferenceCall:
-    if budget.take_text(version):
-        return msgspec.structs.replace(call, policy_version=version)
-    return msgspec.structs.replace(call, cut=(*call.cut, attributes.POLICY_VERSION))
+    return tuple(
+        call if call.policy_version is not None else msgspec.structs.replace(call, policy_version=of_rollout)
+        for call in calls
+    )
 
 
 def first_and_last(calls: Iterable[InferenceCall], of_rollout: str | None) -> PolicyVersions | None:
@@ -53,8 +44,8 @@ def versions_in(trajectory: Trajectory) -> set[str | None]:
 
     A call that failed before anything was sampled needs none.
     """
-    told = trajectory.policy_version
-    of_rollout: set[str | None] = set() if told is None else {told.first, told.last}
+    versions = trajectory.policy_version
+    of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
     if of_rollout and not _says_any(trajectory.calls):
         return of_rollout
     sampling = {turn.call for turn in trajectory.turns}

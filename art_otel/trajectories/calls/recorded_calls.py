@@ -12,13 +12,13 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import AGENT_NAME, Role, integer, merge_calls, parse_call
+from art_otel.conventions import Role, agent_name, integer, parse_call
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
-from art_otel.trajectories.calls.continued_responses import MAX_RESUMED, resume_prompts
-from art_otel.trajectories.calls.nested import find_requests
+from art_otel.trajectories.calls.continued_responses import continue_responses
+from art_otel.trajectories.calls.duplicates import find_calls
+from art_otel.trajectories.calls.duplicates.cluster import Cluster
 from art_otel.trajectories.calls.step_data import StepData
-from art_otel.trajectories.limits import MAX_HELD, MAX_REPEATED, Budget, Budgets
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
 
@@ -35,14 +35,13 @@ class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Tree(NamedTuple):
-    """A tree, and what is known of all of it. `held` is what its calls may repeat in memory."""
+    """A tree, and what is known of all of it."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
     logs: Mapping[SpanKey, Sequence[LogRecord]]
     ancestry: Ancestry
     steps: StepData
-    held: Budget
 
 
 def record_calls(
@@ -53,50 +52,36 @@ def record_calls(
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and unite those that describe one request."""
     own_spans = {rollout.root.key for rollout in rollouts if rollout.root is not None}
-    known = _Tree(
-        tree=tree,
-        roles=roles,
-        logs=logs,
-        ancestry=Ancestry(tree, roles, own_spans),
-        steps=StepData(),
-        held=Budget(MAX_HELD),
-    )
-    return {rollout: _record(rollout, known) for rollout in rollouts}
+    whole = _Tree(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, own_spans), steps=StepData())
+    return {rollout: _record(rollout, whole) for rollout in rollouts}
 
 
-def _record(rollout: RolloutSpans, known: _Tree) -> RecordedCalls:
-    spans, starts = known.tree.spans, known.tree.starts
-    inference = sorted([(starts[key], key) for key in rollout.keys if known.roles[key] == "inference"])
-    parsed = {key: parse_call(spans[key], known.logs.get(key, ())) for _, key in inference}
+def _record(rollout: RolloutSpans, whole: _Tree) -> RecordedCalls:
+    tree = whole.tree
+    inference = [key for key in rollout.keys if whole.roles[key] == "inference"]
+    parsed = {key: parse_call(tree.spans[key], whole.logs.get(key, ())) for key in inference}
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
-    budgets = Budgets(
-        prompts=Budget(MAX_RESUMED), steps=Budget(MAX_REPEATED), names=Budget(MAX_REPEATED), held=known.held
-    )
-    for group in find_requests(parsed, known.tree, known.ancestry):
-        outermost = group[0]
-        merged = parsed[outermost] if len(group) == 1 else merge_calls([parsed[key] for key in group])
-        calls.append(_in_context(merged, spans[outermost], known, budgets))
-        for key in group:
-            call_of[key] = merged.span_id
-    resumed, unresolved = resume_prompts(calls, budgets)
-    return RecordedCalls(calls=tuple(resumed), call_of=call_of, unresolved=unresolved)
+    for cluster in find_calls(parsed, tree, whole.ancestry):
+        call = _in_context(cluster, whole)
+        calls.append(call)
+        call_of.update(dict.fromkeys(cluster.keys, call.span_id))
+    continued, unresolved = continue_responses(calls)
+    return RecordedCalls(calls=tuple(continued), call_of=call_of, unresolved=unresolved)
 
 
-def _in_context(call: InferenceCall, span: Span, known: _Tree, budgets: Budgets) -> InferenceCall:
-    """Add what the spans above the call know: agent, step, environment state."""
-    above = known.ancestry.above(span.key)
-    step = span if attributes.STEP_INDEX in span.attributes else above.step
-    if above.agent is None and step is None:
+def _in_context(cluster: Cluster, whole: _Tree) -> InferenceCall:
+    """The call with what its spans and those above them say: agent, step, environment state."""
+    call, span = cluster.call, cluster.outermost.span
+    context = whole.ancestry.upward(span.key)
+    agent = next(filter(None, (agent_name(recording.span) for recording in cluster.recordings)), context.agent)
+    if agent is None and context.step is None:
         return call
-    if step is not None and step is not span:
-        call = known.steps.add_to(call, step, budgets)
-    agent, cut = above.agent, call.cut
-    if agent is None:
-        agent = call.agent
-    elif not budgets.names.take_text(agent):
-        agent, cut = call.agent, (*cut, AGENT_NAME)
-    return msgspec.structs.replace(call, agent=agent, cut=cut, step=None if step is None else step_index(step))
+    if context.step is None:
+        return msgspec.structs.replace(call, agent=agent)
+    if context.step is not span:
+        call = whole.steps.add_to(call, context.step)
+    return msgspec.structs.replace(call, agent=agent, step=step_index(context.step))
 
 
 def step_index(span: Span) -> int | None:

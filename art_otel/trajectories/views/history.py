@@ -38,15 +38,8 @@ class History:
 
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
     """Every message path from a root turn to a leaf, in the order of the leaves."""
-    turns = trajectory.turns
-    trained_before: set[int] = set()
-    result: list[History] = []
-    for leaf in leaves(turns):
-        path = path_to(turns, leaf)
-        trained = {turn for turn in path if turns[turn].untrained is None} - trained_before
-        trained_before |= trained
-        result.append(History(turns=path, messages=_messages(turns, path, trained)))
-    return tuple(result)
+    first_leaves = _first_leaves(trajectory.turns)
+    return tuple(_history(trajectory.turns, leaf, first_leaves) for leaf in leaves(trajectory.turns))
 
 
 def text_only_histories(trajectory: Trajectory) -> tuple[History, ...]:
@@ -71,16 +64,39 @@ def leaves(turns: Sequence[Turn]) -> list[int]:
 
 
 def main_history(trajectory: Trajectory) -> History | None:
-    """The history with most turns; of equally long ones that to the latest call's first choice.
+    """The one of the histories that has most turns; of equally long ones that to the latest call's first choice.
 
     Those with known messages go first. None where nothing was sampled.
     """
-    return max(histories(trajectory), key=lambda one: _rank(trajectory.turns, one), default=None)
+    turns = trajectory.turns
+    depths: list[int] = []
+    for turn in turns:
+        depths.append(1 if turn.prompt.parent is None else depths[turn.prompt.parent] + 1)
+    leaf = max(leaves(turns), key=lambda leaf: _rank(turns[leaf], depths[leaf]), default=None)
+    return None if leaf is None else _history(turns, leaf, _first_leaves(turns))
 
 
-def _rank(turns: Sequence[Turn], history: History) -> tuple[bool, int, int, int]:
-    leaf = turns[history.turns[-1]]
-    return (history.messages is not None, len(history.turns), leaf.call, -leaf.choice)
+def _rank(leaf: Turn, depth: int) -> tuple[bool, int, int, int]:
+    return (leaf.prompt.messages is not None, depth, leaf.call, -leaf.choice)
+
+
+def _first_leaves(turns: Sequence[Turn]) -> list[int]:
+    """The first leaf of the paths through each turn: in the history that leads to it the turn is trained."""
+    first_leaves = list(range(len(turns)))
+    continued: set[int] = set()
+    for position in reversed(range(len(turns))):
+        parent = turns[position].prompt.parent
+        if parent is not None:
+            leaf = first_leaves[position]
+            first_leaves[parent] = min(leaf, first_leaves[parent]) if parent in continued else leaf
+            continued.add(parent)
+    return first_leaves
+
+
+def _history(turns: Sequence[Turn], leaf: int, first_leaves: Sequence[int]) -> History:
+    path = path_to(turns, leaf)
+    trained = {turn for turn in path if turns[turn].untrained is None and first_leaves[turn] == leaf}
+    return History(turns=path, messages=_messages(turns, path, trained))
 
 
 def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> tuple[HistoryMessage, ...] | None:

@@ -1,7 +1,7 @@
-"""Plain: a trajectory as JSON values, for people and programs that read text.
+"""Plain JSON: a trajectory as JSON values, for people and programs that read text.
 
-Invariant: nothing that was recorded is left out and nothing is rounded; packed ids and logprobs become lists, bytes
-become base64 text.
+Invariant: nothing that was recorded is left out, said twice or rounded. A call has its whole prompt, so its entry in
+`prompts` has the links and counts; packed ids and logprobs become lists, bytes become base64 text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,15 +10,30 @@ from typing import Any, cast
 
 import msgspec
 
-from art_otel.calls import Logprobs, TokenIds
-from art_otel.trajectories.model import Trajectory
+from art_otel.calls import InferenceCall, Logprobs, TokenIds
+from art_otel.trajectories.model import Prompt, Trajectory, Turn
 
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     """The whole trajectory with `complete` beside it; keys are the field names."""
-    names = [field.name for field in fields(trajectory) if field.name != "result"]
+    names = [field.name for field in fields(trajectory) if field.name not in ("result", "prompts", "turns")]
     plain = {name: _plain(getattr(trajectory, name)) for name in names}
-    return {**plain, "complete": trajectory.complete}
+    prompts = [_prompt(*pair) for pair in zip(trajectory.prompts, trajectory.calls, strict=True)]
+    return {**plain, "prompts": prompts, "turns": list(map(_turn, trajectory.turns)), "complete": trajectory.complete}
+
+
+def _prompt(prompt: Prompt, call: InferenceCall) -> dict[str, object]:
+    """A prompt without what its call has whole."""
+    repeated = (() if call.input_messages is None else ("messages", "edits")) + (
+        () if call.prompt_token_ids is None else ("context_token_ids",)
+    )
+    return {name: _plain(getattr(prompt, name)) for name in prompt.__struct_fields__ if name not in repeated}
+
+
+def _turn(turn: Turn) -> dict[str, object]:
+    """A turn with the links of its prompt, which stands with its call."""
+    plain = {name: _plain(getattr(turn, name)) for name in turn.__struct_fields__ if name != "prompt"}
+    return {**plain, "parent": turn.parent, "token_parent": turn.token_parent}
 
 
 def _plain(value: object) -> object:

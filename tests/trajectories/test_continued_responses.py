@@ -1,25 +1,16 @@
 """Prompts that the server put together: whole or unknown, and bounded, as each of a chain holds those before it."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.calls import Choice, InferenceCall, Message, TokenIds
+from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.calls import recorded_calls
-from art_otel.trajectories.calls.continued_responses import MAX_RESUMED, resume_prompts
-from art_otel.trajectories.limits import MAX_HELD, Budget, Budgets
-from art_otel.trajectories.lineage import build_turns
-from tests.batches.test_peer_errors import operations
-
-PLENTY = 1 << 40
-
-
-def budgets(prompts: int, held: int = MAX_HELD) -> Budgets:
-    return Budgets(prompts=Budget(prompts), steps=Budget(0), names=Budget(0), held=Budget(held))
+from art_otel.trajectories.calls.continued_responses import continue_responses
+from art_otel.trajectories.limits import MAX_CONTINUED_MESSAGES
+from art_otel.trajectories.lineage.turns import build_lineage
 
 
 def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
@@ -48,8 +39,8 @@ def chain(count: int, *, instructions: bool = False, text: str = "q", **fields) 
     return [call(n, n - 1 if n else None, [*own[n], user(text)], **fields) for n in range(count)]
 
 
-def lengths(calls, budget: int = MAX_RESUMED) -> list[int | None]:
-    resumed, unresolved = resume_prompts(calls, budgets(budget))
+def lengths(calls) -> list[int | None]:
+    resumed, unresolved = continue_responses(calls)
     found = [None if one.input_messages is None else len(one.input_messages) for one in resumed]
     assert unresolved == found.count(None)
     return found
@@ -87,15 +78,15 @@ def put_together(calls: list[InferenceCall]) -> list[InferenceCall]:
 
 @given(conversations())
 def test_a_prompt_is_what_the_server_put_together(calls):
-    assert list(resume_prompts(calls, budgets(PLENTY, PLENTY))[0]) == put_together(calls)
+    assert list(continue_responses(calls)[0]) == put_together(calls)
 
 
-@given(conversations(), st.integers(0, 3000))
-def test_with_less_room_a_prompt_is_the_same_or_unknown(calls, budget):
-    resumed, unresolved = resume_prompts(calls, budgets(budget))
+@given(conversations(), st.integers(0, 30))
+def test_within_a_limit_a_prompt_is_the_same_or_unknown(calls, limit):
+    resumed, unresolved = continue_responses(calls, limit)
     continuing = [one for one in resumed if one.previous_response_id is not None]
     assert unresolved == sum(one.input_messages is None for one in continuing)
-    assert 8 * sum(len(one.input_messages or ()) for one in continuing) <= budget
+    assert sum(len(one.input_messages or ()) for one in continuing) <= limit
     for one, whole in zip(resumed, put_together(calls), strict=True):
         assert one == whole or (one.input_messages is None and one.previous_response_id is not None)
 
@@ -105,31 +96,7 @@ def test_chains_of_thousands_of_calls_are_whole_and_longer_ones_bounded():
     found = lengths(chain(12_000))
     known = 12_000 - found.count(None)
     assert found == [*range(1, 2 * known, 2), *[None] * (12_000 - known)]
-    assert 0.99 * MAX_RESUMED < 8 * sum(range(1, 2 * known, 2)) <= MAX_RESUMED
-
-
-def test_what_is_told_anew_counts_with_its_text():
-    """Behind other instructions, or where token ids do not go on, nothing of it is in an earlier turn."""
-    ids = {"prompt_token_ids": TokenIds.of([1])}
-    drifted = [
-        msgspec.structs.replace(one, choices=(msgspec.structs.replace(one.choices[0], token_ids=TokenIds.of([2])),))
-        for one in chain(200, text="q" * 1000, **ids)
-    ]
-    assert lengths(chain(200, text="q" * 1000)).count(None) == 0
-    for calls in (chain(200, instructions=True, text="q" * 1000), drifted):
-        few = lengths(calls, 1_000_000)
-        known = 200 - few.count(None)
-        assert 25 < known < 40  # their texts alone are known^2 / 2 thousand bytes
-        assert lengths(calls).count(None) == 0
-
-
-def test_many_that_continue_one_long_chain_take_linear_time():
-    def forks(count: int) -> list[InferenceCall]:
-        first = chain(count, instructions=True)
-        return [*first, *(call(count + n, count - 1, [user("q")]) for n in range(count))]
-
-    small, large = (operations(resume_prompts, forks(count), budgets(PLENTY, PLENTY)) / count for count in (100, 800))
-    assert large < 1.1 * small
+    assert 0.99 * MAX_CONTINUED_MESSAGES < sum(range(1, 2 * known, 2)) <= MAX_CONTINUED_MESSAGES
 
 
 def responses(count: int, root: Span, builder: SpanBuilder) -> list[Span]:
@@ -142,9 +109,8 @@ def responses(count: int, root: Span, builder: SpanBuilder) -> list[Span]:
     return made
 
 
-@pytest.mark.parametrize("budget", [8 * (3 + 5), 8 * (3 + 5) + 7])
-def test_a_rollout_has_room_of_its_own_and_says_what_is_unknown(budget, monkeypatch):
-    monkeypatch.setattr(recorded_calls, "MAX_RESUMED", budget)
+def test_a_rollout_has_a_limit_of_its_own_and_says_what_is_unknown(monkeypatch):
+    monkeypatch.setattr(continue_responses, "__defaults__", (3 + 5,))
     builder = SpanBuilder()
     outer = builder.rollout("a")
     inner = msgspec.structs.replace(builder.rollout("b"), parent_span_id=outer.span_id)
@@ -152,19 +118,7 @@ def test_a_rollout_has_room_of_its_own_and_says_what_is_unknown(budget, monkeypa
     first, second = build_trajectories(SpanGroup(spans=spans)).trajectories
     assert [len(one.input_messages or ()) for one in (*first.calls, *second.calls)] == [1, 3, 5, 0, 1, 3, 5]
     assert (first.incomplete_reasons, second.incomplete_reasons) == ({"unknown history": 1}, {})
-    assert [turn.messages is None for turn in first.turns] == [False, False, False, True]
-
-
-def test_all_prompts_that_are_held_at_once_are_bounded():
-    held = budgets(PLENTY, 8 * (3 + 5 + 7 + 3)).held
-    found = [
-        [
-            len(one.input_messages or ())
-            for one in resume_prompts(chain(4), msgspec.structs.replace(budgets(PLENTY), held=held))[0]
-        ]
-        for _ in range(2)
-    ]
-    assert found == [[1, 3, 5, 7], [1, 3, 0, 0]]
+    assert [prompt.messages is None for prompt in first.prompts] == [False, False, False, True]
 
 
 def thinking(number: int, thought: str) -> Message:
@@ -179,7 +133,7 @@ def test_a_call_goes_on_with_the_response_that_it_names():
             made = call(at, before, [user(f"q{number}")])
             said = Choice(index=0, message=thinking(number, f"of {chat}"))
             calls.append(msgspec.structs.replace(made, choices=(said,)))
-    resumed, _ = resume_prompts(calls, budgets(PLENTY, PLENTY))
-    _, turns = build_turns(resumed)
-    assert [turn.parent for turn in turns] == [None, None, *range(22)]
-    assert not any(turn.edits for turn in turns)
+    resumed, _ = continue_responses(calls)
+    lineage = build_lineage(resumed)
+    assert [prompt.parent for prompt in lineage.prompts] == [None, None, *range(22)]
+    assert not any(prompt.edits for prompt in lineage.prompts)

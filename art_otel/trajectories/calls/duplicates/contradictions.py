@@ -1,0 +1,209 @@
+"""Contradictions: whether what two recordings say allows that they are of one call.
+
+Invariant: only what both recorded whole contradicts. A text that is empty on one side, or begins as the other does and
+was cut or broken off, contradicts nothing; nor do lost reasoning, names and images, a refusal written as text, the
+spelling of JSON arguments, or the instructions that a framework left out.
+"""
+
+import json
+from collections.abc import Hashable, Sequence
+from itertools import zip_longest
+from typing import Final
+
+from art_otel.calls import Choice, InferenceCall, Message, ToolCall, Usage, canonical_arguments
+
+_INSTRUCTIONS: Final = ("system", "developer")
+
+
+def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether anything that both know whole differs, so that they are two calls.
+
+    A prompt may be written otherwise where both tell the same answer: frameworks show it before they lay it out for the
+    API. So may a model where both have one response id: a router gives it another name.
+    """
+    if ids_differ(one, other):
+        return True
+    if not has_same_id(one, other) and models_differ(one, other):
+        return True
+    if one.scrubbed or other.scrubbed:
+        return False
+    return answers_differ(one, other) or (prompts_differ(one, other) and not tell_same_answer(one, other))
+
+
+def has_same_id(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both know the response's id, and it is the same."""
+    return one.response_id is not None and one.response_id == other.response_id
+
+
+def ids_differ(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both know the response's id, and they differ."""
+    return one.response_id is not None and other.response_id is not None and one.response_id != other.response_id
+
+
+def models_differ(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both know the model and it differs by more than the vendor's prefix."""
+    model, other_model = _model(one), _model(other)
+    return model is not None and other_model is not None and model != other_model
+
+
+def usage_differs(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both counted tokens, and otherwise.
+
+    Frameworks write 0 for what they do not know, and count tokens from a cache or leave them out.
+    """
+    first, second = one.usage or Usage(), other.usage or Usage()
+    if first.cached_tokens or second.cached_tokens:
+        return False
+    counts = ((first.input_tokens, second.input_tokens), (first.output_tokens, second.output_tokens))
+    return any(count and other_count and count != other_count for count, other_count in counts)
+
+
+def prompts_differ(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both know the prompt, and it differs by more than a recorder loses of it."""
+    ids, other_ids = one.prompt_token_ids, other.prompt_token_ids
+    if ids is not None and other_ids is not None and ids != other_ids:
+        return True
+    messages, other_messages = one.input_messages, other.input_messages
+    if not messages or not other_messages or one.dropped_attributes or other.dropped_attributes:
+        return False
+    same = _may_be_cuts_of_one if one.cut or other.cut else _are_same_messages
+    if same(messages, other_messages):
+        return False
+    bare, other_bare = _without_instructions(messages), _without_instructions(other_messages)
+    is_one_without = (len(bare) == len(messages)) != (len(other_bare) == len(other_messages))
+    return not is_one_without or not same(bare, other_bare)
+
+
+def answers_differ(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both know the answer, and it differs by more than a recorder loses of it.
+
+    Some recorders keep one of several choices, so counts differ only where both have several.
+    """
+    choices, other_choices = one.choices or (), other.choices or ()
+    if len(choices) != len(other_choices) and min(len(choices), len(other_choices)) > 1:
+        return not _may_be_cut(one) and not _may_be_cut(other)
+    by_index = {choice.index: choice for choice in other_choices}
+    return any(
+        choice.index in by_index and not _is_same_choice(choice, one, by_index[choice.index], other)
+        for choice in choices
+    )
+
+
+def tell_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both tell the answer, a text or tool calls, and it is the same."""
+    choices, other_choices = one.choices or (), other.choices or ()
+    if len(choices) != len(other_choices) or answers_differ(one, other):
+        return False
+    return any(map(_tell_the_same, choices, other_choices))
+
+
+def complement(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether one knows the prompt alone and the other the answer alone: nothing shows that they belong together."""
+    first, second = (bool(one.input_messages), bool(one.choices)), (bool(other.input_messages), bool(other.choices))
+    return {first, second} == {(True, False), (False, True)}
+
+
+def content_key(call: InferenceCall) -> Hashable | None:
+    """What was asked and answered, as a key of equal contents; None where either is unknown."""
+    asked = tuple(map(_text, call.input_messages or ()))
+    if not any(asked) or (call.choices is None and not call.failed):
+        return None
+    return asked, tuple((choice.index, _text(choice.message), _tools(choice.message)) for choice in call.choices or ())
+
+
+def _model(call: InferenceCall) -> str | None:
+    model = call.request_model or call.response_model
+    return None if model is None else model.rpartition("/")[2]
+
+
+def _may_be_cut(call: InferenceCall) -> bool:
+    """Whether parts of the recording may be missing."""
+    return bool(call.cut or call.dropped_attributes or call.failed)
+
+
+def _is_same_choice(choice: Choice, call: InferenceCall, other: Choice, other_call: InferenceCall) -> bool:
+    is_partial, is_other_partial = _is_partial(choice, call), _is_partial(other, other_call)
+    is_whole = not is_partial and not is_other_partial
+    if is_whole and choice.token_ids is not None and other.token_ids is not None:
+        return choice.token_ids == other.token_ids
+    message, other_message = choice.message, other.message
+    text, other_text = _text(message), _text(other_message)
+    if not _is_same_text(text, other_text, is_partial=is_partial, is_other_partial=is_other_partial):
+        return False
+    if not is_whole or not _says(message) or not _says(other_message):
+        return True
+    if message.tool_calls and other_message.tool_calls:
+        return _are_same_tool_calls(message.tool_calls, other_message.tool_calls)
+    return bool(text and other_text)
+
+
+def _is_partial(choice: Choice, call: InferenceCall) -> bool:
+    """Whether the choice may have been longer than it was recorded."""
+    return _may_be_cut(call) or (call.stream is True and choice.finish_reason is None)
+
+
+def _tell_the_same(choice: Choice, other: Choice) -> bool:
+    text, tools = _text(choice.message), choice.message.tool_calls
+    if text and text == _text(other.message):
+        return True
+    return bool(tools and other.message.tool_calls and _are_same_tool_calls(tools, other.message.tool_calls))
+
+
+def _without_instructions(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message.role not in _INSTRUCTIONS]
+
+
+def _are_same_messages(messages: Sequence[Message], other: Sequence[Message]) -> bool:
+    return all(a is not None and b is not None and _is_same_message(a, b) for a, b in zip_longest(messages, other))
+
+
+def _may_be_cuts_of_one(messages: Sequence[Message], other: Sequence[Message]) -> bool:
+    pairs = zip(messages, other, strict=False)
+    return all(_is_same_text(_text(a), _text(b), is_partial=True, is_other_partial=True) for a, b in pairs)
+
+
+def _is_same_message(message: Message, other: Message) -> bool:
+    if message is other:
+        return True
+    if not _is_same_text(_text(message), _text(other)):
+        return False
+    return not message.tool_calls or not other.tool_calls or _are_same_tool_calls(message.tool_calls, other.tool_calls)
+
+
+def _is_same_text(text: str, other: str, *, is_partial: bool = False, is_other_partial: bool = False) -> bool:
+    """Whether the texts are equal, or one says nothing or ends within the other."""
+    if not text or not other or text == other:
+        return True
+    return (is_partial and other.startswith(text)) or (is_other_partial and text.startswith(other))
+
+
+def _are_same_tool_calls(calls: Sequence[ToolCall], other: Sequence[ToolCall]) -> bool:
+    """Whether nothing that both know differs. Arguments are parsed last: one call may have thousands."""
+    return len(calls) == len(other) and all(map(_is_same_tool_call, calls, other))
+
+
+def _is_same_tool_call(call: ToolCall, other: ToolCall) -> bool:
+    if call.name != other.name or (call.id and other.id and call.id != other.id):
+        return False
+    return call.arguments == other.arguments or _have_same_meaning(call, other)
+
+
+def _have_same_meaning(call: ToolCall, other: ToolCall) -> bool:
+    """Whether the arguments are one JSON value. A recorder that parses them loses those that are no JSON."""
+    try:
+        return bool(json.loads(call.arguments) == json.loads(other.arguments))
+    except (ValueError, RecursionError):
+        return not call.exact or not other.exact
+
+
+def _text(message: Message) -> str:
+    """What the message says in words. A recorder that knows no refusals takes one for text."""
+    return (message.content or message.refusal or "").strip()
+
+
+def _tools(message: Message) -> tuple[tuple[str, str], ...]:
+    return tuple((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
+
+
+def _says(message: Message) -> bool:
+    return bool(_text(message) or message.tool_calls)

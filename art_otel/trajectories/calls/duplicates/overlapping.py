@@ -1,0 +1,108 @@
+"""Overlapping recordings: rules for recordings at the same time of which none need be around the other in the tree.
+
+Some instrumentors do not make their spans current (LangChain), so the client's span lies beside them or further up.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection
+from typing import NamedTuple
+
+from art_otel.trajectories.calls.duplicates.cluster import Cluster, Clusters
+from art_otel.trajectories.calls.duplicates.contradictions import content_key
+from art_otel.trajectories.calls.duplicates.recording import Recording
+
+
+class _Enclosing(NamedTuple):
+    """A cluster and when its innermost recording ended. `order` tells apart those that ended at once."""
+
+    end: int
+    order: int
+    cluster: Cluster
+
+
+def join_one_response(clusters: Clusters) -> None:
+    """Recordings with one response id are of one call where they ran at the same time: servers repeat ids."""
+    for of_one_id in clusters.grouped(lambda cluster: cluster.call.response_id):
+        running: list[Cluster] = []
+        for cluster in sorted(of_one_id, key=_by_start):
+            running = [outer for outer in running if _last_end(outer) > cluster.outermost.start]
+            if not any(clusters.join(outer, cluster) for outer in running):
+                running.append(cluster)
+
+
+def join_enclosed(clusters: Clusters) -> None:
+    """A recording that asks and answers the same is of the shortest one around it in time, below its parent.
+
+    At most one of the two knows the response's id. Equal requests are given out one to one, so n stay n.
+    """
+    for same in _with_one_content(clusters):
+        running: list[_Enclosing] = []
+        for order, inner in enumerate(sorted(same, key=_by_start)):
+            end = _end(inner)
+            fitting = running[bisect_left(running, (end,)) :]
+            outer = next((one for one in fitting if _join_beside(clusters, one.cluster, inner)), None)
+            if outer is not None:
+                running.remove(outer)
+            insort(running, _Enclosing(end, order, inner if outer is None else outer.cluster))
+
+
+def join_heard_later(clusters: Clusters) -> None:
+    """A span that ended early is of the call that ran when its first token came, of which it tells after its end.
+
+    LlamaIndex ends a stream's span where the generator is made, before the request is sent.
+    """
+    if not any(map(_heard_later, clusters)):
+        return
+    for same in _with_one_content(clusters):
+        heard = {id(cluster): moment for cluster in same if (moment := _heard_later(cluster)) is not None}
+        tellers = sorted((one for one in same if id(one) in heard), key=lambda one: heard[id(one)])
+        for inner in sorted((one for one in same if id(one) not in heard), key=_end):
+            start, end = inner.outermost.start, _end(inner)
+            fitting = [one for one in tellers if start <= heard[id(one)] <= end]
+            outer = next((one for one in fitting if _join_beside(clusters, one, inner)), None)
+            if outer is not None:
+                tellers.remove(outer)
+
+
+def _join_beside(clusters: Clusters, outer: Cluster, inner: Cluster) -> bool:
+    return clusters.is_below_parent(outer, inner) and clusters.join(outer, inner)
+
+
+def _with_one_content(clusters: Clusters) -> Collection[list[Cluster]]:
+    """The clusters of each content, where some may be joined: not all know the response's id."""
+    if all(cluster.call.response_id is not None for cluster in clusters):
+        return ()
+    return clusters.grouped(_content)
+
+
+def _content(cluster: Cluster) -> object:
+    """What was asked and answered; None where that is unknown, or the call never ended."""
+    if cluster.outermost.end is None:
+        return None
+    return next(filter(None, (content_key(recording.call) for recording in cluster.recordings)), None)
+
+
+def _by_start(cluster: Cluster) -> tuple[int, int, tuple[str, str]]:
+    return cluster.outermost.start, -_end(cluster), cluster.outermost.span.key
+
+
+def _end(cluster: Cluster) -> int:
+    """When the outermost recording ended; its start where it has not."""
+    return cluster.outermost.start if cluster.outermost.end is None else cluster.outermost.end
+
+
+def _last_end(cluster: Cluster) -> int:
+    """When the last recording ended."""
+    return max(_end(cluster), *(one.end for one in cluster.recordings if one.end is not None))
+
+
+def _heard_later(cluster: Cluster) -> int | None:
+    """The last moment that the call tells of after its end."""
+    return max(filter(None, map(_last_event_after_end, cluster.recordings)), default=None)
+
+
+def _last_event_after_end(recording: Recording) -> int | None:
+    span = recording.span
+    if not span.events or span.end_ns is None or span.events[-1].time_ns <= span.end_ns:
+        return None
+    return recording.start + span.events[-1].time_ns - span.start_ns
