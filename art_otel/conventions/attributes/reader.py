@@ -8,10 +8,8 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames, names_of
-from art_otel.conventions.bodies import messages
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, Value
 
@@ -114,21 +112,6 @@ class AttributeReader:
             except (ValueError, RecursionError):
                 pass
         return values.mapping(self.structured(name, may_be_text=may_be_text))
-
-    def messages(self, name: str) -> tuple[Message, ...] | None:
-        """Parse the message list that attribute `name` holds; None for other JSON, which does not count as cut."""
-        value = self.attributes.get(name)
-        if value is None:
-            return None
-        try:
-            if isinstance(value, str):
-                parsed = messages.from_json(value)
-                if parsed is not None:
-                    return parsed
-                value = self.structured(name)
-            return messages.parse(value)
-        except ParseError:
-            return None
 
 
 def _decode_field(key: str, raw: msgspec.Raw) -> Value:

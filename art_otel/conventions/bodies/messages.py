@@ -12,8 +12,9 @@ import msgspec
 
 from art_otel.calls import Message
 from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.message import join, messages_of
-from art_otel.conventions.caches.plain_messages import plain_messages
+from art_otel.conventions.bodies.plain_messages import plain_messages
 from art_otel.conventions.caches.prefix_cache import Prefix, PrefixCache
 from art_otel.errors import ParseError
 from art_otel.spans import Value
@@ -26,6 +27,22 @@ _RAW_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANKS: Final = " \t\r\n"
 _LISTS: Final[PrefixCache[str, tuple[Message, ...]]] = PrefixCache()
 """Parsed JSON lists, without their closing bracket."""
+
+
+def read_messages(reader: AttributeReader, name: str) -> tuple[Message, ...] | None:
+    """Read the message list that attribute `name` holds; None for other JSON, which does not count as cut."""
+    value = reader.attributes.get(name)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            parsed = from_json(value)
+            if parsed is not None:
+                return parsed
+            value = reader.structured(name)
+        return parse(value)
+    except ParseError:
+        return None
 
 
 def parse(value: Value) -> tuple[Message, ...]:

@@ -14,7 +14,7 @@ from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.messages import join_assistant_messages
+from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages
 from art_otel.conventions.bodies.openai_body import read_choices, read_parameters, read_response, read_tools, read_usage
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
 from art_otel.conventions.dialects import genai, openinference
@@ -92,7 +92,7 @@ def _response_end(reader: AttributeReader) -> dict[str, Value]:
 
 def _messages(recording: Recording, reader: AttributeReader) -> tuple[Message, ...] | None:
     """Read `art.request.messages`; of the Responses API these are items, several of which may be one message."""
-    messages = reader.messages(names.REQUEST_MESSAGES)
+    messages = read_messages(reader, names.REQUEST_MESSAGES)
     return join_assistant_messages(messages) if messages and genai.is_responses(recording.span) else messages
 
 

@@ -17,11 +17,11 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages, with_instructions
 from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
+from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.caches.plain_messages import decode_plain
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
@@ -132,7 +132,7 @@ def _facts(reader: AttributeReader, convention: str, *, responses: bool) -> Call
     """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
     attributes, layout = reader.attributes, reader.names.memo(_layout)
     get, text = attributes.get, values.text
-    messages = reader.messages(INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
+    messages = read_messages(reader, INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
