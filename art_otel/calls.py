@@ -8,10 +8,11 @@ collector does not look at them (`gc=False`).
 """
 
 import json
+import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -25,6 +26,7 @@ class _Packed(msgspec.Struct, Generic[_Number], frozen=True, gc=False):
 
     data: bytes = b""
     typecode: ClassVar[str]
+    _number: ClassVar[struct.Struct]
 
     def __post_init__(self) -> None:
         """Raises ValueError for bytes that are no whole number of numbers."""
@@ -51,8 +53,17 @@ class _Packed(msgspec.Struct, Generic[_Number], frozen=True, gc=False):
     def __iter__(self) -> Iterator[_Number]:
         return iter(self._array())
 
-    def __getitem__(self, index: int) -> _Number:
-        return self._array()[index]
+    @overload
+    def __getitem__(self, index: int) -> _Number: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> "_Number | Self":
+        if not isinstance(index, slice):
+            return self._number.unpack_from(self.data, 4 * range(len(self))[index])[0]
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            return cast("Self", self.of(self._array()[index]))
+        return type(self)(self.data[4 * start : 4 * max(start, stop)])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self)})"
@@ -66,6 +77,7 @@ class TokenIds(_Packed[int], frozen=True, gc=False):
     """Token ids as int32, little-endian. Shape: (tokens,)."""
 
     typecode: ClassVar[str] = "i"
+    _number: ClassVar[struct.Struct] = struct.Struct("<i")
 
     def startswith(self, prefix: "TokenIds", position: int = 0) -> bool:
         """Whether the ids from `position` on begin with those of `prefix`."""
@@ -83,6 +95,7 @@ class Logprobs(_Packed[float], frozen=True, gc=False):
     """Natural-log probabilities of sampled tokens as float32, little-endian. Shape: (tokens,)."""
 
     typecode: ClassVar[str] = "f"
+    _number: ClassVar[struct.Struct] = struct.Struct("<f")
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -161,9 +174,10 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index
     of the nearest step. `cut` names attributes whose JSON was cut off by a length limit, `dropped_attributes` counts
-    those the SDK dropped. `scrubbed` says that a secret was taken out of what was asked or answered, `contradicted` that
-    another recording of the call says something else. `conventions` lists who described the call. `parameters`,
-    `env_state` and `extra` hold JSON values; `tools` are OpenAI tool definitions, None when nobody recorded whether there were any.
+    those the SDK dropped. `scrubbed` says that a secret was taken out of what was asked or answered, `contradicted`
+    that another recording of the call says something else. `conventions` lists who described the call. `parameters`,
+    `env_state` and `extra` hold JSON values; `tools` are OpenAI tool definitions, None when nobody recorded whether
+    there were any.
     """
 
     trace_id: str

@@ -1,4 +1,4 @@
-"""The project keeps its shape: who may import whom, how long a file may be, and that ARCHITECTURE.md tells the truth."""
+"""The project keeps its shape: who may import whom, how long a file may be, and that ARCHITECTURE.md is true."""
 
 import ast
 import re
@@ -59,6 +59,12 @@ ALLOWED = {
 }
 """Who may import what from outside."""
 
+FOREIGN_NAMES = ("gen_ai.", "llm.", "openinference.", "traceloop.", "input.value", "output.value")
+"""How attribute names begin that are not ours."""
+
+KNOWS_FOREIGN_NAMES = ("conventions", "tracing", "sources", "demo", "testing")
+"""Who may write them out; everyone else asks `conventions`."""
+
 FORBIDDEN_NAMES = {"utils", "helpers", "manager", "base", "common"}
 
 
@@ -115,6 +121,17 @@ def test_libraries_are_imported_only_where_they_belong(path):
         for library, places in ALLOWED.items():
             if name == library or name.startswith(f"{library}."):
                 assert where.startswith(places), f"{path}: {library} belongs in {places}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_foreign_attribute_names_stand_in_the_conventions(path):
+    if package_of(path) not in KNOWS_FOREIGN_NAMES:
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if is_text(node)]
+        assert not [text for text in texts if text.startswith(FOREIGN_NAMES)]
+
+
+def is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 @pytest.mark.parametrize("package", sorted({package_of(path) for path in sources()} - {"__init__"}))

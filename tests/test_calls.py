@@ -26,6 +26,26 @@ def test_token_ids_are_a_sequence_of_int32(first, second):
     assert repr(one) == f"TokenIds({first})"
 
 
+@given(IDS, st.slices(8))
+def test_a_slice_of_packed_numbers_is_packed(numbers, part):
+    ids = TokenIds.of(numbers)
+    assert ids[part] == TokenIds.of(numbers[part])
+    assert isinstance(ids[part], TokenIds)
+    logprobs = Logprobs.of([number / 2**31 for number in numbers])
+    assert logprobs[part] == Logprobs.of(logprobs.tolist()[part])
+    assert isinstance(logprobs[part], Logprobs)
+
+
+def test_an_index_reads_one_number():
+    ids = TokenIds.of(range(5))
+    assert (ids[-1], ids[0]) == (4, 0)
+    with pytest.raises(IndexError):
+        ids[5]
+    with pytest.raises(IndexError):
+        ids[-6]
+    assert sum(map(TokenIds(bytes(800_000)).__getitem__, range(200_000))) == 0  # 80 s if each index copied all
+
+
 def test_packed_numbers_refuse_what_does_not_fit():
     with pytest.raises(OverflowError):
         TokenIds.of([2**31])

@@ -1,130 +1,107 @@
-"""The call: what all conventions together know about one inference span.
+"""parse_call: one inference span and its log records -> InferenceCall.
 
-Invariant: parse_call never raises for any content of attributes, events or log records: what cannot be read is unknown
-and named in `cut`.
+Invariant: it never raises for any content of attributes, events or log records: what cannot be read is unknown, and
+the attribute is named in `cut`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
 
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall
-from art_otel.conventions.attributes.names import AttributeNames, names_of
-from art_otel.conventions.bodies.echo import sampled_facts
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.bodies.failure import failure_of
 from art_otel.conventions.bodies.finish import BROKEN, completed_reason, is_response
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
-from art_otel.conventions.dialects import agentlightning, art, genai, genai_events, litellm, openinference, openllmetry
-from art_otel.conventions.facts import NOTHING, CallFacts, merge_facts
+from art_otel.conventions.dialects import all_readers, art, attribute_readers, genai
+from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import LogRecord, Span
 
-Read: TypeAlias = Callable[[Recording, CallFacts], CallFacts | None]
-Matches: TypeAlias = Callable[[AttributeNames], bool]
-
-
-class Convention(msgspec.Struct, frozen=True):
-    """How a convention is read, and which spans it is read of: by the names of their attributes.
-
-    One without `matches` reads events and log records only.
-    """
-
-    read: Read
-    matches: Matches | None = None
-
-
-CONVENTIONS: Final[dict[str, Convention]] = {
-    art.CONVENTION: Convention(art.read, art.matches),
-    agentlightning.CONVENTION: Convention(agentlightning.read, agentlightning.matches),
-    openinference.RAW: Convention(openinference.read_raw, openinference.may_have_bodies),
-    litellm.CONVENTION: Convention(litellm.read, litellm.matches),
-    genai.ATTRIBUTES: Convention(genai.read, genai.matches),
-    genai.DETAILS: Convention(genai.read_details),
-    genai_events.CONVENTION: Convention(genai_events.read),
-    openinference.FLATTENED: Convention(openinference.read_flattened, openinference.may_be_flattened),
-    openllmetry.CONVENTION: Convention(openllmetry.read, openllmetry.matches),
-}
-"""Who may describe a call, the most trusted first. Each is told what the more trusted ones know already."""
-
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
-    """The call that an inference span and its log records describe. `agent` and `step` are left to the span tree."""
-    names = names_of(span.attributes)
-    recorded = Recording(span, logs, names)
-    known = NOTHING
-    for read in names.told(_readers_with_events if span.events or logs else _readers):
-        found = read(recorded, known)
-        if found is not None:
-            known = found if known is NOTHING else merge_facts(known, found)
-    operation_name = known.operation_name or operation_of_name(span.name) or "chat"
+    """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
+    recording = Recording(span, logs, names_of(span.attributes))
+    facts = _read_facts(recording)
+    operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
-        known = sampled_facts(_with_prompts_apart(known))
+        facts = _without_echo(_with_prompts_apart(facts))
     reasons = genai.finish_reasons(span)
     error_type, error = failure_of(span)
-    broke = _broke(known.choices, reasons)
-    if broke and error_type is None and error is None:
+    ended_in_error = _ended_in_error(facts.choices, reasons)
+    if ended_in_error and error_type is None and error is None:
         error_type = BROKEN
-    choices = _finished(known.choices, reasons) if known.choices and (reasons or broke) else known.choices
-    if choices and is_response(known.response_id):
-        choices = tuple(map(_completed, choices))
+    choices = facts.choices
+    if choices and (reasons or ended_in_error):
+        choices = _with_finish_reasons(choices, reasons)
+    if choices and is_response(facts.response_id):
+        choices = tuple(map(_of_response, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
         operation_name=operation_name,
         start_ns=span.start_ns,
         end_ns=span.end_ns,
-        response_id=known.response_id,
-        provider=known.provider,
-        request_model=known.request_model,
-        response_model=known.response_model,
-        parameters=known.parameters,
-        input_messages=known.input_messages,
+        response_id=facts.response_id,
+        provider=facts.provider,
+        request_model=facts.request_model,
+        response_model=facts.response_model,
+        parameters=facts.parameters,
+        input_messages=facts.input_messages,
         choices=choices,
-        prompt_token_ids=known.prompt_token_ids,
-        conventions=known.conventions,
+        prompt_token_ids=facts.prompt_token_ids,
+        conventions=facts.conventions,
     )
     dropped = sum([log.dropped_attributes_count for log in logs]) if logs else 0
-    says_more = names.told(art.says_more)
+    has_extras = recording.names.memo(art.has_extras)
     return msgspec.structs.replace(  # in two steps: more than 15 arguments at once take four times as long
         call,
-        previous_response_id=known.previous_response_id,
-        tools=known.tools,
-        usage=known.usage,
-        policy_version=known.policy_version,
+        previous_response_id=facts.previous_response_id,
+        tools=facts.tools,
+        usage=facts.usage,
+        policy_version=facts.policy_version,
         error_type=error_type,
         error=error,
-        stream=known.stream,
+        stream=facts.stream,
         dropped_attributes=span.dropped_attributes_count + dropped,
-        cut=known.cut,
-        env_state=art.read_env_state(recorded.reader()) if says_more else {},
-        extra=art.read_extra(recorded.reader()) if says_more else {},
+        cut=facts.cut,
+        scrubbed=has_extras and art.is_scrubbed(recording.reader()),
+        env_state=art.read_env_state(recording.reader()) if has_extras else {},
+        extra=art.read_extra(recording.reader()) if has_extras else {},
     )
 
 
-def _readers(names: AttributeNames) -> tuple[Read, ...]:
-    """The conventions that may tell something where there are no events."""
-    return tuple(one.read for one in CONVENTIONS.values() if one.matches is not None and one.matches(names))
-
-
-def _readers_with_events(names: AttributeNames) -> tuple[Read, ...]:
-    return tuple(one.read for one in CONVENTIONS.values() if one.matches is None or one.matches(names))
+def _read_facts(recording: Recording) -> CallFacts:
+    """Read every dialect that may be on the span, the most trusted first, and merge what each recorded."""
+    readers = all_readers if recording.span.events or recording.logs else attribute_readers
+    facts = NO_FACTS
+    for read in recording.names.memo(readers):
+        new_facts = read(recording, facts)
+        if new_facts is not None:
+            facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
+    return facts
 
 
 def _with_prompts_apart(facts: CallFacts) -> CallFacts:
-    """Several prompts of one text completion as a parameter, because none of them stands before all choices.
+    """Move several prompts of one text completion to the parameters, because none of them precedes all choices.
 
-    Recorders write them like the messages of one prompt, each as the user's.
+    Instrumentors record them as user messages of one prompt.
     """
     messages = facts.input_messages or ()
-    if len(messages) < 2 or any(one.role != "user" for one in messages):
+    if len(messages) < 2 or any(message.role != "user" for message in messages):
         return facts
     prompts = {"prompt": [message.content for message in messages]}
     return msgspec.structs.replace(facts, input_messages=None, parameters={**prompts, **facts.parameters})
 
 
-def _broke(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
-    """Whether a choice ended in an error, which some instrumentors say in place of its finish reason."""
+def _without_echo(facts: CallFacts) -> CallFacts:
+    """Drop the choices of a request with `echo`: each may begin with the prompt, in its text and in its tokens."""
+    return msgspec.structs.replace(facts, choices=None) if values.flag(facts.parameters.get("echo")) else facts
+
+
+def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
+    """Whether a choice ended in an error, which some instrumentors record as its finish reason."""
     if BROKEN in reasons:
         return True
     for choice in choices or ():  # noqa: SIM110 # any() costs twice as much, and this is asked of every call
@@ -133,24 +110,24 @@ def _broke(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> b
     return False
 
 
-def _finished(choices: Sequence[Choice], reasons: Sequence[str | None]) -> tuple[Choice, ...]:
-    """The choices with the span's finish reasons where the messages had none; an error is no reason to finish."""
-    found = [_reason(choice, reasons) for choice in choices]
-    kept = [None if reason == BROKEN else reason for reason in found]
-    return tuple(
-        choice if reason == choice.finish_reason else msgspec.structs.replace(choice, finish_reason=reason)
-        for choice, reason in zip(choices, kept, strict=True)
-    )
+def _with_finish_reasons(choices: Sequence[Choice], reasons: Sequence[str | None]) -> tuple[Choice, ...]:
+    """Give the choices that name no finish reason the span's; an error is none."""
+    return tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)
 
 
-def _completed(choice: Choice) -> Choice:
-    """A choice of a response, which has a status that some recorders call `stop` whatever was said."""
+def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
+    reason = choice.finish_reason
+    if reason is None and choice.index < len(reasons):
+        reason = reasons[choice.index]
+    return None if reason == BROKEN else reason
+
+
+def _of_response(choice: Choice) -> Choice:
+    """Correct the finish reason of a Responses API choice, which some instrumentors call `stop` whatever was said."""
     if choice.finish_reason != "stop" or not choice.message.tool_calls:
         return choice
-    return msgspec.structs.replace(choice, finish_reason=completed_reason(tool_calls=True))
+    return _with_finish_reason(choice, completed_reason(tool_calls=True))
 
 
-def _reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
-    if choice.finish_reason is None and choice.index < len(reasons):
-        return reasons[choice.index]
-    return choice.finish_reason
+def _with_finish_reason(choice: Choice, reason: str | None) -> Choice:
+    return choice if reason == choice.finish_reason else msgspec.structs.replace(choice, finish_reason=reason)

@@ -1,4 +1,4 @@
-"""Capture: how each instrumentor is told to record messages.
+"""Capture switches: the settings that make each instrumentor record messages.
 
 Source: the instrumentors' documentation and the measured facts in docs/how-to/capture-content.md. Scopes are matched by
 prefix, the longest first.
@@ -20,5 +20,5 @@ _SWITCHES: Final[Mapping[str, str]] = {
 
 def capture_switch(scope: str) -> str:
     """The environment variables that make the instrumentor of this scope record messages."""
-    known = [prefix for prefix in _SWITCHES if scope.startswith(prefix)]
-    return _SWITCHES[max(known, key=len)] if known else "its own switch for message content"
+    prefixes = [prefix for prefix in _SWITCHES if scope.startswith(prefix)]
+    return _SWITCHES[max(prefixes, key=len)] if prefixes else "its own switch for message content"

@@ -1,4 +1,4 @@
-"""Recording: what was recorded of one call, as every convention is given it."""
+"""Recording: what was recorded of one call, which every dialect reads."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from art_otel.spans import LogRecord, Span
 
 
 class Recording(msgspec.Struct, frozen=True, gc=False):
-    """An inference span with its log records. `names` are those of the span's attributes."""
+    """An inference span, its log records, and the names of the span's attributes."""
 
     span: Span
     logs: Sequence[LogRecord]
     names: AttributeNames
 
     def reader(self) -> AttributeReader:
-        """The span's attributes, of which nothing was read yet."""
+        """A new reader of the span's attributes."""
         return AttributeReader(self.span.attributes, self.names)

@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import InferenceCall, Message
-from art_otel.conventions.call import CONVENTIONS
+from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
 from art_otel.errors import UsageError
 
-_TRUST: Final = {name: rank for rank, name in enumerate(CONVENTIONS)}
+_TRUST: Final = {name: rank for rank, name in enumerate(DIALECTS)}
 
 
 def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:

@@ -1,9 +1,9 @@
-"""Roles: what a span stands for, so that only sampling becomes an InferenceCall.
+"""Roles: what each span represents, so that only requests for a completion become calls.
 
 Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
 and a server's own span about usage and latency is "other". So is our own span of a rollout or step, whatever others
 write on it because it is current (LiteLLM). The SDK drops a span's oldest attributes beyond its limit,
-which are the ones that name its role; then what is left has to tell.
+which are the ones that name its role; then it is inferred from the others.
 """
 
 import re
@@ -17,6 +17,7 @@ from art_otel.conventions.bodies.operations import operation, operation_of_name
 from art_otel.conventions.dialects import genai, litellm, openinference, openllmetry
 from art_otel.conventions.dialects.art import SCOPE
 from art_otel.conventions.dialects.wrapper_spans import prepares
+from art_otel.conventions.tool_spans import TOOL_NAME
 from art_otel.spans import Attributes, Span
 
 Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
@@ -39,9 +40,12 @@ _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "TOOL": "tool",
 }
 _UNKNOWN_KIND: Final = "UNKNOWN"
-"""What Phoenix writes on every span that had no kind: it says nothing."""
+"""What Phoenix writes on every span that had no kind."""
 
 _TRACELOOP_KINDS: Final[dict[str, Role]] = {"agent": "agent", "tool": "tool"}
+_MERGED_TOOLS: Final = "(merged tools)"
+"""What Google's ADK names a span beside those of several tools, which is no execution of its own."""
+
 _CONTENT_PREFIXES: Final = (
     genai.INPUT_MESSAGES,
     genai.OUTPUT_MESSAGES,
@@ -52,7 +56,7 @@ _CONTENT_PREFIXES: Final = (
     "llm.input_messages.",
     "llm.output_messages.",
 )
-_LEFT: Final = re.compile(
+_COMPLETION_NAMES: Final = re.compile(
     r"gen_ai\.(prompt|completion)\.\d|gen_ai\.(input|output)\.messages$|llm\.(input|output)_messages\.\d"
     r"|(gen_ai|llm)\.usage\.|gen_ai\.response\.|llm\.token_count\."
 )
@@ -67,20 +71,22 @@ _INSTRUMENTORS: Final = re.compile(
 _MAY_BE_CLIENT: Final = ("client", "unspecified")
 """SDKs always set a kind; some stores (Phoenix, MLflow) do not keep it."""
 
-_MARKS: Final = ("gen_ai.", "llm.", "openinference.", "traceloop.")
+_ROLE_PREFIXES: Final = ("gen_ai.", "llm.", "openinference.", "traceloop.")
 """How the attributes begin that name a role or are left of one."""
 
 AGENT_NAME: Final = "gen_ai.agent.name"
 
 
 def role_of(span: Span) -> Role:
-    """What the span stands for."""
+    """The role of a span: what it represents."""
     if genai.OPERATION_NAME not in span.attributes and _is_unmarked(span):
         return "other"
     role = _named_role(span)
+    if role == "tool" and span.attributes.get(TOOL_NAME) == _MERGED_TOOLS:
+        return "other"
     if role != "inference":
         return role
-    if _is_own(span) or prepares(span.attributes):
+    if _is_ours(span) or prepares(span.attributes):
         return "other"
     if _is_fetch(span):
         return "retrieval"
@@ -90,32 +96,32 @@ def role_of(span: Span) -> Role:
 
 
 def holds_call(span: Span) -> bool:
-    """Whether somebody wrote a call onto our own span of a rollout or step."""
-    return _is_own(span) and not _is_unmarked(span) and _named_role(span) == "inference"
+    """Whether an instrumentor wrote a call onto our own span of a rollout or step."""
+    return _is_ours(span) and not _is_unmarked(span) and _named_role(span) == "inference"
 
 
-def _is_own(span: Span) -> bool:
-    """Whether it is our span of a rollout or step; those of calls are ours, too, where an instrumentor lost one."""
+def _is_ours(span: Span) -> bool:
+    """Whether it is our own span of a rollout or step. Our hook writes spans of calls, too."""
     return span.scope.name == SCOPE and (ROLLOUT_NAME in span.attributes or STEP_INDEX in span.attributes)
 
 
 def _is_unmarked(span: Span) -> bool:
-    """Whether nothing on the span can tell a role: so are most spans of an application."""
+    """Whether nothing on the span can name a role, as on most spans of an application."""
     if span.dropped_attributes_count or span.name.startswith(_AGENT_SPAN_PREFIX):
         return False
-    return not may_tell_role(span.attributes)
+    return not may_have_role(span.attributes)
 
 
-def may_tell_role(names: Iterable[str]) -> bool:
-    """Whether any of the attributes' names is one that a role can be told by."""
+def may_have_role(names: Iterable[str]) -> bool:
+    """Whether a span with these attributes may have any role but `other`."""
     for name in names:  # noqa: SIM110 # any() costs twice as much, and this is asked of every span
-        if name.startswith(_MARKS):
+        if name.startswith(_ROLE_PREFIXES):
             return True
     return False
 
 
 def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool:
-    """Whether a span that has only just started will be a call; instrumentors say so by name before they do by role."""
+    """Whether a span that has just started will be a call: instrumentors name it before they set its role."""
     named = attributes.get(genai.OPERATION_NAME)
     if not isinstance(named, str):
         named = operation_of_name(span_name) if _INSTRUMENTORS.match(scope_name) else None
@@ -132,7 +138,7 @@ def agent_name(span: Span) -> str | None:
 
 
 def _named_role(span: Span) -> Role:
-    """The role by the first convention that names one."""
+    """The role that the first convention with one names."""
     if named := values.text(span.attributes.get(genai.OPERATION_NAME)):
         return _OPERATIONS.get(operation(named.lower()), "other")
     reader = AttributeReader(span.attributes)
@@ -145,28 +151,28 @@ def _named_role(span: Span) -> Role:
         return _TRACELOOP_KINDS.get(kind.lower(), "other")
     if span.name.startswith(_AGENT_SPAN_PREFIX):
         return "agent"
-    return _left_role(span, reader)
+    return _inferred_role(span, reader)
 
 
-def _left_role(span: Span, reader: AttributeReader) -> Role:
-    """The role of a span without a name for it, by its span name and by what is left."""
-    called = operation_of_name(span.name)
-    known = _INSTRUMENTORS.match(span.scope.name) is not None
-    if span.kind not in _MAY_BE_CLIENT and not known and span.name != litellm.RAW_SPAN:
+def _inferred_role(span: Span, reader: AttributeReader) -> Role:
+    """The role of a span that names none, by its span name and by the attributes that are left."""
+    operation_name = operation_of_name(span.name)
+    is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
+    if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
     if span.name == litellm.RAW_SPAN and litellm.is_response(span.attributes):
         return "inference"
-    asked = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
-    agent = called is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
-    answered = not agent and any(map(_LEFT.match, span.attributes))
-    lost = called is not None and known and span.dropped_attributes_count > 0
-    if not (asked or answered or lost):
+    has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
+    names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
+    has_answer = not names_agent and any(map(_COMPLETION_NAMES.match, span.attributes))
+    lost_names = operation_name is not None and is_instrumentor and span.dropped_attributes_count > 0
+    if not (has_request or has_answer or lost_names):
         return "other"
-    return "inference" if called is None else _OPERATIONS.get(called, "other")
+    return "inference" if operation_name is None else _OPERATIONS.get(operation_name, "other")
 
 
 def _is_fetch(span: Span) -> bool:
-    """Whether a stored response was fetched, which instrumentors record as a call that asked nothing of no model."""
+    """Whether a stored response was fetched, which instrumentors record as a call without a model or input."""
     attributes = span.attributes
     if genai.REQUEST_MODEL not in attributes and attributes.get(genai.INPUT_MESSAGES) in ("[]", [], ()):
         return True

@@ -1,10 +1,12 @@
-"""Tool spans: what the span of a tool that ran says about it.
+"""Tool spans: what was recorded of one execution of a tool.
 
 Read are GenAI's `execute_tool` spans (https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-agent-spans/), and the
-tool spans of OpenInference, OpenLLMetry and older pydantic-ai. Invariant: nothing here raises; the first name with a
-value wins; JSON text becomes its value, other text stays text, and what nobody recorded is None.
+tool spans of OpenInference, OpenLLMetry, LangSmith, Google's ADK 1 and older pydantic-ai. Invariant: nothing here
+raises; the first attribute with a value wins; JSON text becomes its value, other text stays text, and what nobody
+recorded is None.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -14,23 +16,35 @@ from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.dialects import openinference
 from art_otel.spans import Span, Value
 
-_NAMES: Final = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
-_CALL_IDS: Final = ("gen_ai.tool.call.id", "tool_call.id", "tool.id")
+TOOL_NAME: Final = "gen_ai.tool.name"
+
+_NAMES: Final = (TOOL_NAME, "tool.name", "traceloop.entity.name")
+_CALL_IDS: Final = ("gen_ai.tool.call.id", "tool.call_id", "tool_call.id", "tool.id")
 _ARGUMENTS: Final = (
     "gen_ai.tool.call.arguments",
     "tool_arguments",
+    "gcp.vertex.agent.tool_call_args",
     "tool_call.function.arguments",
     openinference.INPUT_VALUE,
     "traceloop.entity.input",
+    "gen_ai.prompt",
 )
-_RESULTS: Final = ("gen_ai.tool.call.result", "tool_response", openinference.OUTPUT_VALUE, "traceloop.entity.output")
+_LANGSMITH_RESULT: Final = "gen_ai.completion"
+_RESULTS: Final = (
+    "gen_ai.tool.call.result",
+    "tool_response",
+    "gcp.vertex.agent.tool_response",
+    openinference.OUTPUT_VALUE,
+    "traceloop.entity.output",
+    _LANGSMITH_RESULT,
+)
 _SPAN_NAME_PREFIX: Final = "execute_tool "
-_WRAPPERS: Final = ("inputs", "outputs")
-"""OpenLLMetry wraps what a tool was given and gave in an object with one of these keys."""
+_PYTHON_ARGUMENTS: Final = frozenset({"args", "kwargs", "sanitize_inputs_outputs"})
+"""What OpenLLMetry, LlamaIndex and smolagents write of the call of a Python function."""
 
 
 class ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded of one run of a tool. `arguments` and `result` are JSON values or text, None when unknown."""
+    """One execution of a tool. `arguments` and `result` are JSON values or text, None when unknown."""
 
     name: str
     call_id: str | None = None
@@ -39,24 +53,54 @@ class ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tool_facts(span: Span) -> ToolFacts:
-    """What the span of a tool says. Its name is the span's where no attribute has it."""
+    """Read the span of a tool. Its name is the span's where no attribute has it."""
     reader = AttributeReader(span.attributes)
+    _, arguments = _first_value(reader, _ARGUMENTS)
+    name, result = _first_value(reader, _RESULTS)
+    result = _unwrap_result(result, is_langsmith=name == _LANGSMITH_RESULT)
+    message = _langchain_message(result)
     return ToolFacts(
         name=reader.text(*_NAMES) or span.name.removeprefix(_SPAN_NAME_PREFIX),
-        call_id=reader.text(*_CALL_IDS),
-        arguments=_first_value(reader, _ARGUMENTS),
-        result=_first_value(reader, _RESULTS),
+        call_id=reader.text(*_CALL_IDS) or values.text(message.get("tool_call_id")),
+        arguments=_unwrap_arguments(arguments),
+        result=message.get("content", result),
     )
 
 
-def _first_value(reader: AttributeReader, names: tuple[str, ...]) -> Value:
+def _first_value(reader: AttributeReader, names: tuple[str, ...]) -> tuple[str | None, Value]:
     for name in names:
-        if reader.attributes.get(name) is not None:
-            value = reader.json_safe(name)
-            return _unwrapped(value) if name.startswith("traceloop.") else value
-    return None
+        recorded = reader.attributes.get(name)
+        if recorded is not None:
+            decoded = reader.structured(name, may_be_text=True)
+            return name, reader.make_safe(name, recorded if decoded is None else decoded)
+    return None, None
 
 
-def _unwrapped(value: Value) -> Value:
+def _unwrap_arguments(value: Value) -> Value:
+    """Take arguments out of the object that an instrumentor of a framework wraps them in."""
     fields = values.mapping(value) or {}
-    return next((fields[key] for key in _WRAPPERS if key in fields), value)
+    if "input_str" in fields and "inputs" in fields:  # OpenLLMetry of LangChain
+        return fields["inputs"]
+    if "kwargs" in fields and fields.keys() <= _PYTHON_ARGUMENTS and not fields.get("args"):
+        return fields["kwargs"]
+    return value
+
+
+def _unwrap_result(value: Value, *, is_langsmith: bool) -> Value:
+    """Take a result out of the object that an instrumentor of a framework wraps it in."""
+    fields = values.mapping(value) or {}
+    if "output" in fields and (is_langsmith or fields.keys() == {"output", "kwargs"}):  # OpenLLMetry of LangChain
+        return fields["output"]
+    if "raw_input" in fields and "raw_output" in fields:  # LlamaIndex
+        return fields["raw_output"]
+    return value
+
+
+def _langchain_message(value: Value) -> Mapping[str, Value]:
+    """The fields of a ToolMessage of LangChain, in each of its serializations; empty for any other value."""
+    fields = values.mapping(value) or {}
+    if fields.get("lc") is not None:
+        fields = values.mapping(fields.get("kwargs")) or {}
+    elif fields.keys() == {"type", "data"}:
+        fields = values.mapping(fields["data"]) or {}
+    return fields if fields.get("type") == "tool" and "content" in fields and "tool_call_id" in fields else {}

@@ -22,7 +22,7 @@ asked = []
 
 
 def test_what_names_tell_is_asked_once():
-    assert [names_of(["told.a", "told.b"]).told(count) for _ in range(3)] == [2, 2, 2]
+    assert [names_of(["told.a", "told.b"]).memo(count) for _ in range(3)] == [2, 2, 2]
     assert asked == [names_of(["told.a", "told.b"])]
 
 
@@ -36,10 +36,10 @@ def test_names_among_others_come_in_the_order_of_those():
 def test_sets_of_names_without_end_are_not_remembered_without_end():
     for number in range(3 * REMEMBERED):
         assert names_of([f"name.{number}"]).starting("name.") == (f"name.{number}",)
-    assert len(attribute_names._KNOWN) <= REMEMBERED
+    assert len(attribute_names._REMEMBERED_NAMES) <= REMEMBERED
 
 
 def test_long_names_are_not_remembered():
     long = "n" * (REMEMBERED_LENGTH + 1)
     assert names_of([long]).starting("n") == (long,)
-    assert (long,) not in attribute_names._KNOWN
+    assert (long,) not in attribute_names._REMEMBERED_NAMES

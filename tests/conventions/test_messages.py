@@ -5,7 +5,7 @@ import json
 import pytest
 
 from art_otel.calls import Message, ToolCall
-from art_otel.conventions.bodies.messages import coalesce, parse
+from art_otel.conventions.bodies.messages import join_assistant_messages, parse
 from art_otel.conventions.facts import compatible
 from art_otel.errors import ParseError
 from tests.conventions.builders import call, genai, openinference
@@ -299,7 +299,7 @@ def test_items_coalesce_between_others_turns():
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "c"}]},
     ]
-    user, asked, answer, said = coalesce(parse(items))
+    user, asked, answer, said = join_assistant_messages(parse(items))
     assert (user.role, answer.role) == ("user", "tool")
     assert asked == Message(role="assistant", content="a", reasoning="hm", tool_calls=(CALL,))
     assert said.content == "bc"
@@ -319,13 +319,13 @@ def test_a_run_of_items_is_what_joining_them_one_by_one_gives():
     )
     one_by_one = run[:1]
     for message in run[1:]:
-        one_by_one = coalesce((*one_by_one, message))
-    assert coalesce(run) == one_by_one
+        one_by_one = join_assistant_messages((*one_by_one, message))
+    assert join_assistant_messages(run) == one_by_one
     assert (one_by_one[0].name, one_by_one[0].content) == ("a", "xy")
 
 
 def test_a_long_run_of_items_is_joined_at_once():
-    (said,) = coalesce(parse([{"role": "assistant", "content": "x"}] * 50_000))
+    (said,) = join_assistant_messages(parse([{"role": "assistant", "content": "x"}] * 50_000))
     assert said.content == "x" * 50_000
 
 

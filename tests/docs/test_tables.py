@@ -10,8 +10,8 @@ import pytest
 
 from art_otel import attributes
 from art_otel.conventions.attributes.known import _PREFIXES
-from art_otel.conventions.call import CONVENTIONS
 from art_otel.conventions.capture_switches import _SWITCHES
+from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.rewards import RewardSource
 from art_otel.sources import FORMATS
 from art_otel.spans import QuarantineReason
@@ -55,7 +55,7 @@ def test_no_attribute_of_ours_is_invented():
 
 
 def test_the_order_of_trust_is_the_codes():
-    assert first_column(section(ATTRIBUTES, "### Who is trusted")) == list(CONVENTIONS)
+    assert first_column(section(ATTRIBUTES, "### Who is trusted")) == list(DIALECTS)
 
 
 def test_the_sources_of_rewards_are_the_codes():

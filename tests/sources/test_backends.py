@@ -30,6 +30,11 @@ def tag(key, kind, value):
     return {"key": key, "type": kind, "value": value}
 
 
+def test_a_fraction_of_a_microsecond_keeps_its_digits(tmp_path):
+    (span,) = spans_of(jaeger(tmp_path, startTime=1764000000000000.5, duration=0.25))
+    assert (span.start_ns, span.end_ns) == (1764000000000000500, 1764000000000000750)
+
+
 @pytest.mark.parametrize(
     ("value", "name", "attributes", "dropped"),
     [

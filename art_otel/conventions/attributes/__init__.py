@@ -1,0 +1,1 @@
+"""Attributes: reading the attributes of a span: their names, their values, and lists flattened over them."""

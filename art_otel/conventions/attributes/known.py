@@ -1,4 +1,4 @@
-"""Claims: which attribute names belong to a convention of this package, so that they are not taken for an app's own."""
+"""Known attributes: the names that belong to a convention of this package, so that no app's own metadata has them."""
 
 from typing import Final
 
@@ -15,9 +15,9 @@ _PREFIXES: Final = (
     "error.",
 )
 _NAMES: Final = frozenset({"prompt_token_ids", "response_token_ids", "logprobs.content", "logprobs.refusal"})
-"""Those of Agent Lightning that begin with nothing of its own."""
+"""Names of Agent Lightning, which have no prefix of their own."""
 
 
-def is_foreign(name: str) -> bool:
-    """Whether a convention owns the attribute."""
+def is_convention_attribute(name: str) -> bool:
+    """Whether the attribute belongs to a convention of this package."""
     return name.startswith(_PREFIXES) or name in _NAMES

@@ -1,6 +1,6 @@
-"""AttributeReader: attributes being read, and the names of those whose value could not be read whole.
+"""AttributeReader: reads the attributes of one span, and collects the names of those it could not read whole.
 
-Invariant: nothing here raises for any content. A value that is there but mark_invalid counts as unknown, and its
+Invariant: nothing here raises for any content. A value that cannot be read whole is unknown, and its
 attribute's name stands in `cut`.
 """
 
@@ -8,10 +8,8 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames, names_of
-from art_otel.conventions.bodies import messages
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, Value
 
@@ -20,7 +18,7 @@ _MESSAGE_LISTS: Final = frozenset({"messages", "input"})
 
 
 class AttributeReader:
-    """Attributes of a span, event or log record. The first of several names that has a value wins."""
+    """Reads the attributes of a span, event or log record. Of several names the first that has a value wins."""
 
     __slots__ = ("_cut", "_names", "attributes")
 
@@ -42,11 +40,11 @@ class AttributeReader:
         return tuple(self._cut)
 
     def mark_invalid(self, name: str) -> None:
-        """Note that the value of an attribute could not be read whole."""
+        """Record that the value of an attribute could not be read whole."""
         self._cut[name] = None
 
     def text(self, *names: str) -> str | None:
-        """The first non-empty text."""
+        """The first non-empty text among the attributes named."""
         for name in names:
             value = self.attributes.get(name)
             if value and isinstance(value, str):
@@ -54,7 +52,7 @@ class AttributeReader:
         return None
 
     def integer(self, *names: str) -> int | None:
-        """The first whole number."""
+        """The first whole number among the attributes named."""
         for name in names:
             value = self.attributes.get(name)
             if value is not None and (number := values.integer(value)) is not None:
@@ -62,7 +60,7 @@ class AttributeReader:
         return None
 
     def flag(self, *names: str) -> bool | None:
-        """The first boolean."""
+        """The first boolean among the attributes named."""
         for name in names:
             value = self.attributes.get(name)
             if value is not None and (boolean := values.flag(value)) is not None:
@@ -70,9 +68,9 @@ class AttributeReader:
         return None
 
     def structured(self, name: str, *, may_be_text: bool = False) -> Value:
-        """The value of an attribute that is JSON text or structured already; None for other text.
+        """Decode an attribute that is JSON text, or return its structured value; None for other text.
 
-        What begins as JSON and is none was cut, unless it `may_be_text`.
+        Text that begins as JSON and is none was cut off, unless it `may_be_text`.
         """
         value = self.attributes.get(name)
         if not isinstance(value, str):
@@ -90,14 +88,14 @@ class AttributeReader:
         return decoded
 
     def json_safe(self, name: str) -> Value:
-        """As `structured`, in JSON values that any writer takes; other text stays text."""
+        """Decode an attribute to values that any JSON writer accepts; text that is no JSON stays text."""
         value = self.structured(name)
         if value is None:
             value = self.attributes.get(name) if name not in self._cut else None
-        return self.kept(name, value)
+        return self.make_safe(name, value)
 
-    def kept(self, name: str, value: Value) -> Value:
-        """A value found below attribute `name` in JSON values that any writer takes; None when it cannot be."""
+    def make_safe(self, name: str, value: Value) -> Value:
+        """Make what attribute `name` holds safe for any JSON writer; None, and `name` cut, when it cannot be."""
         try:
             return values.json_safe(value)
         except ParseError:
@@ -105,31 +103,16 @@ class AttributeReader:
             return None
 
     def body(self, name: str, *, may_be_text: bool = False) -> dict[str, Value] | None:
-        """The JSON object that attribute `name` holds; lists of messages in it stay JSON (`msgspec.Raw`)."""
+        """Decode the JSON object that attribute `name` holds; lists of messages in it stay JSON (`msgspec.Raw`)."""
         value = self.attributes.get(name)
         if isinstance(value, str):
             try:
                 fields = _RAW_OBJECT.decode(value)
-                return {key: _kept_as_json(key, raw) for key, raw in fields.items()}
+                return {key: _decode_field(key, raw) for key, raw in fields.items()}
             except (ValueError, RecursionError):
                 pass
         return values.mapping(self.structured(name, may_be_text=may_be_text))
 
-    def messages(self, name: str) -> tuple[Message, ...] | None:
-        """The message list that attribute `name` holds; None for JSON that is no message list, which is not cut."""
-        value = self.attributes.get(name)
-        if value is None:
-            return None
-        try:
-            if isinstance(value, str):
-                known = messages.from_json(value)
-                if known is not None:
-                    return known
-                value = self.structured(name)
-            return messages.parse(value)
-        except ParseError:
-            return None
 
-
-def _kept_as_json(key: str, raw: msgspec.Raw) -> Value:
+def _decode_field(key: str, raw: msgspec.Raw) -> Value:
     return raw if key in _MESSAGE_LISTS and memoryview(raw)[:1].tobytes() == b"[" else msgspec.json.decode(raw)

@@ -1,4 +1,4 @@
-"""Indexed attributes: lists and objects that a convention spreads over names, `prefix.0.role`, `prefix.0.content`, ….
+"""Unflatten: lists and objects that a convention flattens to one attribute a value, `prefix.0.role`, ….
 
 Invariant: a list that lost entries (the SDK drops the oldest attributes of a span beyond 128) is unknown, not shorter.
 """
@@ -14,19 +14,19 @@ from art_otel.spans import Attributes, Value
 
 
 def unflatten(reader: AttributeReader, prefix: str) -> list[Value] | None:
-    """The list below `prefix`; None when there is none, or when entries are missing (then `prefix` is cut)."""
+    """Rebuild the list below `prefix`; None when there is none, or when entries are missing (then `prefix` is cut)."""
     shape = reader.names.lists.get(prefix)
     if not isinstance(shape, tuple):
         if shape is not None or reader.names.starting(f"{prefix}."):
             reader.mark_invalid(prefix)
         return None
-    return [_filled(entry, reader.attributes) for entry in shape]
+    return [_value_of(entry, reader.attributes) for entry in shape]
 
 
 class FlatList(msgspec.Struct, frozen=True):
-    """A list of objects by the names of its attributes: `names` has them entry by entry.
+    """A flattened list of objects, known by names only: `names` has those of each entry, one entry after the other.
 
-    `counts` says how many entries the first so many names make up; other numbers of names end within an entry.
+    `counts[n]` is how many entries the first n names make up; no n is in it that ends within an entry.
     """
 
     shapes: tuple[dict[str, Shape], ...]
@@ -34,56 +34,56 @@ class FlatList(msgspec.Struct, frozen=True):
     counts: dict[int, int]
 
     def values(self, attributes: Attributes) -> list[tuple[str, Value]]:
-        """Each name with its value."""
+        """Pair each name with its value."""
         return list(zip(self.names, map(attributes.__getitem__, self.names), strict=True))
 
     def entries(self, attributes: Attributes, start: int) -> list[dict[str, Value]]:
-        """The entries from position `start` on."""
-        return [_object(shape, attributes) for shape in self.shapes[start:]]
+        """Rebuild the entries from position `start` on."""
+        return [_object_of(shape, attributes) for shape in self.shapes[start:]]
 
 
 def flat_list(names: AttributeNames, prefix: str) -> FlatList | None:
-    """The list below `prefix` if all its entries are objects."""
-    listed = names.lists.get(prefix)
-    shapes = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, tuple) else []
-    if not shapes or len(shapes) != len(listed or ()):
+    """The flattened list below `prefix`, if all its entries are objects."""
+    shape = names.lists.get(prefix)
+    shapes = [entry for entry in shape if isinstance(entry, dict)] if isinstance(shape, tuple) else []
+    if not shapes or len(shapes) != len(shape or ()):
         return None
-    several = [_leaves(shape) for shape in shapes]
-    ends = accumulate(map(len, several))
+    leaves = [_leaves(shape) for shape in shapes]
+    ends = accumulate(map(len, leaves))
     return FlatList(
         shapes=tuple(shapes),
-        names=tuple(chain.from_iterable(several)),
+        names=tuple(chain.from_iterable(leaves)),
         counts={end: position for position, end in enumerate((0, *ends))},
     )
 
 
 def _leaves(shape: Shape) -> list[str]:
-    """The names of a shape."""
+    """The attribute names in a shape."""
     if isinstance(shape, str):
         return [shape]
     return [name for inner in (shape if isinstance(shape, tuple) else shape.values()) for name in _leaves(inner)]
 
 
-def _object(shape: dict[str, Shape], attributes: Attributes) -> dict[str, Value]:
-    return {step: _filled(inner, attributes) for step, inner in shape.items()}
+def _object_of(shape: dict[str, Shape], attributes: Attributes) -> dict[str, Value]:
+    return {step: _value_of(inner, attributes) for step, inner in shape.items()}
 
 
-def _filled(shape: Shape, attributes: Attributes) -> Value:
-    """The value of a shape."""
+def _value_of(shape: Shape, attributes: Attributes) -> Value:
+    """The value that a shape stands for."""
     if isinstance(shape, str):
         value = attributes[shape]
-        return _lists(value) if isinstance(value, dict) else value
+        return _with_lists(value) if isinstance(value, dict) else value
     if isinstance(shape, tuple):
-        return [_filled(entry, attributes) for entry in shape]
-    return _object(shape, attributes)
+        return [_value_of(entry, attributes) for entry in shape]
+    return _object_of(shape, attributes)
 
 
-def _lists(value: Value) -> Value:
-    """A value of which every object whose names are 0, 1, … is a list."""
+def _with_lists(value: Value) -> Value:
+    """Turn every object in a value whose keys are 0, 1, … into a list."""
     fields = mapping(value)
     if fields is None:
         return value
-    lists = {name: _lists(inner) for name, inner in fields.items()}
+    lists = {name: _with_lists(inner) for name, inner in fields.items()}
     if all(str(position) in lists for position in range(len(lists))):
         return [lists[str(position)] for position in range(len(lists))]
     return lists

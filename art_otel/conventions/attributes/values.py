@@ -106,8 +106,8 @@ def decode(json_text: str) -> tuple[Value, bool]:
         lenient: Value = json.loads(json_text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise ParseError("", f"is not JSON ({error})") from None
-    kept = json_safe(lenient)
-    return kept, kept == lenient
+    safe = json_safe(lenient)
+    return safe, safe == lenient
 
 
 def json_safe(value: Value, depth: int = MAX_DEPTH) -> Value:
@@ -145,5 +145,5 @@ def json_value(value: Value) -> Value:
 
 
 def write_json(value: Value) -> str:
-    """A value as compact JSON with sorted names: equal values give equal text. Raises ParseError as `json_safe` does."""
+    """Write a value as compact JSON with sorted keys: equal values give equal text. Raises ParseError."""
     return msgspec.json.encode(json_safe(value), order="deterministic").decode()

@@ -1,4 +1,4 @@
-"""Failure: how a call ended when it did not end well."""
+"""Failure: whether a span failed, and with which error."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ ERROR_TYPE: Final = "error.type"
 
 
 def is_cancellation(error_type: str) -> bool:
-    """Whether an error of this type says that somebody cancelled, in asyncio, concurrent.futures or trio."""
+    """Whether an error type is a cancellation, of asyncio, concurrent.futures or trio."""
     return error_type.rsplit(".", 1)[-1] == "CancelledError" or error_type == "trio.Cancelled"
 
 

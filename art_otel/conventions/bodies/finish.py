@@ -1,7 +1,7 @@
 """Finish reasons in OpenAI's words: stop, length, tool_calls, content_filter.
 
-Invariant: a word that nobody defined stays as it was, and an unknown reason is None. `error` is none to finish: the
-call failed.
+Invariant: a word that nobody defined stays as it was, and an unknown reason is None. `error` is no finish reason:
+the call failed.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ BROKEN: Final = "error"
 """What is written instead of a reason when a stream broke."""
 
 _RESPONSE_IDS: Final = "resp_"
-"""How ids of the Responses API begin; of OpenAI and of the servers that offer it."""
+"""The prefix of the ids of the Responses API, of OpenAI and of servers that offer it."""
 
 _WORDS: Final = {
     "tool_call": "tool_calls",
@@ -33,26 +33,26 @@ _WORDS: Final = {
 
 
 def finish_reason(value: Value) -> str | None:
-    """The reason in OpenAI's word for it."""
-    recorded = values.text(value)
-    if recorded is None:
+    """Translate a finish reason to OpenAI's word."""
+    reason = values.text(value)
+    if reason is None:
         return None
-    word = recorded.lower()
+    word = reason.lower()
     return _WORDS.get(word, word)
 
 
 def is_response(response_id: str | None) -> bool:
-    """Whether the id is one of the Responses API."""
+    """Whether a response id is one of the Responses API."""
     return response_id is not None and response_id.startswith(_RESPONSE_IDS)
 
 
 def completed_reason(*, tool_calls: bool) -> str:
-    """The reason of a Responses API response that was completed."""
+    """The finish reason of a completed response of the Responses API."""
     return "tool_calls" if tool_calls else "stop"
 
 
 def response_finish_reason(response: dict[str, Value], *, tool_calls: bool) -> str | None:
-    """The reason of a Responses API response, which has a status (and details when incomplete) instead of one."""
+    """The finish reason of a Responses API response, by its status and, when incomplete, its details."""
     status = response.get("status")
     if status == "completed":
         return completed_reason(tool_calls=tool_calls)

@@ -1,7 +1,7 @@
 """Message: one recorded message in any dialect -> Message records.
 
-Invariant: what was said decides, never where it stood: text, reasoning, refusal, tool calls and answers to them are
-told apart by their part types, so that one completion is equal whoever recorded it. Read are OpenAI's chat messages and
+Invariant: text, reasoning, refusal, tool calls and answers to them are told apart by their part types, never by where
+they stand, so that one completion is equal whoever recorded it. Read are OpenAI's chat messages and
 Responses items, GenAI's messages with `parts`
 (https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-input-messages.json) and Anthropic's content blocks.
 """
@@ -33,61 +33,63 @@ _ANSWER: Final = frozenset(
 
 
 def messages_of(entry: Value, role: str | None = None) -> tuple[Message, ...]:
-    """One recorded message: as one, or as several when it answers several tool calls at once.
+    """Parse one recorded message: to several when it answers several tool calls at once, else to one.
 
-    `role` is what it has when it names none. Raises ParseError when `entry` is no message.
+    `role` is that of a message that names none. Raises ParseError when `entry` is no message.
     """
     fields = values.mapping(entry)
     if fields is None or "lc" in fields:
-        raise ParseError("", "is no message, or one in LangChain's own serialisation")
+        raise ParseError("", "is no message, or one in LangChain's own serialization")
     if (plain := _plain(fields)) is not None:
         return (plain,)
     kind = values.text(fields.get("type"))
-    recorded = values.text(fields.get("role"))
+    named_role = values.text(fields.get("role"))
     draft = Draft()
-    if recorded is None and kind is not None and kind != "message" and kind not in ROLES:
+    if named_role is None and kind is not None and kind != "message" and kind not in ROLES:
         draft.add(fields)
         return draft.messages(role="assistant")
     draft.add_recorded(fields.get("parts") or fields.get("content"))
     draft.add_fields(fields)
-    recorded = recorded or (kind if kind in ROLES else role)
-    if recorded is None:
+    named_role = named_role or (kind if kind in ROLES else role)
+    if named_role is None:
         raise ParseError("", "is a message without a role")
-    answered = values.text(fields.get("tool_call_id")) or (
-        values.text(fields.get("id")) if recorded == "tool" else None
+    answered_id = values.text(fields.get("tool_call_id")) or (
+        values.text(fields.get("id")) if named_role == "tool" else None
     )
     name = values.text(fields.get("name"))
-    return draft.messages(role=ROLES.get(recorded, recorded), name=name, tool_call_id=answered)
+    return draft.messages(role=ROLES.get(named_role, named_role), name=name, tool_call_id=answered_id)
 
 
 def _plain(fields: dict[str, Value]) -> Message | None:
-    """A message of a role and one text, as most are; None for any other."""
+    """Parse a message of a role and one text, as most are; None for any other."""
     if not fields.keys() <= _PLAIN_FIELDS:
         return None
-    role, said = fields.get("role"), fields.get("parts") or fields.get("content")
-    if isinstance(said, list) and len(only := cast("list[Value]", said)) == 1:
-        part = values.mapping(only[0]) or {}
-        said = part.get("content") if part.get("type") == "text" else None
-    if not isinstance(said, str) or not isinstance(role, str) or not role:
+    role, content = fields.get("role"), fields.get("parts") or fields.get("content")
+    if isinstance(content, list) and len(entries := cast("list[Value]", content)) == 1:
+        part = values.mapping(entries[0]) or {}
+        content = part.get("content") if part.get("type") == "text" else None
+    if not isinstance(content, str) or not isinstance(role, str) or not role:
         return None
-    return Message(role=ROLES.get(role, role), content=said)
+    return Message(role=ROLES.get(role, role), content=content)
 
 
 def tool_call(fields: dict[str, Value]) -> ToolCall:
-    """A tool call in OpenAI's, GenAI's, Anthropic's or LangChain's shape. Arguments kept as text are exact."""
-    called = values.mapping(fields.get("function")) or values.mapping(fields.get("custom")) or fields
-    arguments = next((called[name] for name in ("arguments", "input", "args") if called.get(name) is not None), None)
+    """Parse a tool call in OpenAI's, GenAI's, Anthropic's or LangChain's shape. Arguments kept as text are exact."""
+    function = values.mapping(fields.get("function")) or values.mapping(fields.get("custom")) or fields
+    arguments = next(
+        (function[name] for name in ("arguments", "input", "args") if function.get(name) is not None), None
+    )
     exact = isinstance(arguments, str)
     return ToolCall(
         id=_first(fields, "call_id", "id", "toolCallId"),
-        name=_first(called, "name", "toolName") or "",
+        name=_first(function, "name", "toolName") or "",
         arguments=arguments if isinstance(arguments, str) else "" if arguments is None else _json(arguments),
         exact=exact,
     )
 
 
 def unwrapped(content: str) -> Value:
-    """Content kept as the JSON text of a list of parts, as that list; any other text as it is."""
+    """Decode content that is the JSON text of a list of parts; any other text stays as it is."""
     if not content.startswith("[{"):
         return content
     try:
@@ -100,13 +102,13 @@ def unwrapped(content: str) -> Value:
 
 
 def is_blank(message: Message) -> bool:
-    """Whether only its role was recorded, as of content that the recorder could not write."""
-    said = (message.content, message.refusal, message.reasoning, message.parts)
-    return said == _NOTHING_SAID and not message.tool_calls
+    """Whether only the role of a message was recorded, as happens to content that an instrumentor cannot write."""
+    texts = (message.content, message.refusal, message.reasoning, message.parts)
+    return texts == _NOTHING_SAID and not message.tool_calls
 
 
 def join(messages: Sequence[Message]) -> Message:
-    """Messages of one role as the one that was sampled. One alone stays as it is."""
+    """Join messages of one role to the one that was sampled."""
     if len(messages) == 1:
         return messages[0]
     draft = Draft()
@@ -115,7 +117,7 @@ def join(messages: Sequence[Message]) -> Message:
         draft.reasoning += [message.reasoning] if message.reasoning else []
         draft.refusals += [message.refusal] if message.refusal else []
         draft.tool_calls += message.tool_calls
-    return draft.message(role=messages[0].role, name=next((one.name for one in messages if one.name), None))
+    return draft.message(role=messages[0].role, name=next((message.name for message in messages if message.name), None))
 
 
 class Draft:
@@ -127,10 +129,10 @@ class Draft:
         self.refusals: list[str] = []
         self.tool_calls: list[ToolCall] = []
         self.answers: list[Message] = []
-        self.said = False
+        self.has_text = False
 
     def add_recorded(self, content: Value) -> None:
-        """Add content as somebody recorded it. Raises ParseError, also when it has too many parts."""
+        """Add recorded content. Raises ParseError, also when it has too many parts."""
         if len(values.items(content) or ()) > _MAX_PARTS:
             raise ParseError("", f"has more than {_MAX_PARTS} parts")
         self.add_all(content)
@@ -139,26 +141,26 @@ class Draft:
         """Add content: a text, a part, or a list of them. None adds nothing."""
         if content is None:
             return
-        listed = values.items(content)
-        for part in [content] if listed is None else listed:
+        entries = values.items(content)
+        for part in [content] if entries is None else entries:
             self.add(part)
 
     def add(self, part: Value) -> None:
         """Add one part. Raises ParseError when it is neither a text nor an object."""
         if isinstance(part, str):
-            self._say(part)
+            self._add_text(part)
             return
         fields = values.mapping(part)
         if fields is None:
             raise ParseError("", "has a part that is neither a text nor an object")
         kind = values.text(fields.get("type"))
         if kind in _TEXT or (kind is None and "text" in fields):
-            self._say(_text(fields, "content", "text"))
+            self._add_text(_text(fields, "content", "text"))
         elif kind in _REASONING:
-            thought = next(
+            reasoning = next(
                 (fields[name] for name in ("content", "thinking", "text", "summary") if fields.get(name)), None
             )
-            self.reasoning += reasoning_texts(thought)
+            self.reasoning += reasoning_texts(reasoning)
         elif kind == "refusal":
             self.refusals.append(_text(fields, "content", "refusal"))
         elif kind in _TOOL_CALL:
@@ -169,36 +171,36 @@ class Draft:
             self.parts.append(parts.canonical(fields))
 
     def add_fields(self, fields: dict[str, Value]) -> None:
-        """Add what OpenAI's chat messages keep beside their content."""
-        thought = next((fields[n] for n in ("reasoning_content", "reasoning", "thinking") if fields.get(n)), None)
-        self.reasoning += reasoning_texts(thought)
+        """Add the fields that OpenAI's chat messages have beside `content`."""
+        reasoning = next((fields[n] for n in ("reasoning_content", "reasoning", "thinking") if fields.get(n)), None)
+        self.reasoning += reasoning_texts(reasoning)
         if refusal := values.text(fields.get("refusal")):
             self.refusals.append(refusal)
         for call in values.items(fields.get("tool_calls")) or ():
-            called = values.mapping(call)
-            if called is None:
+            entry = values.mapping(call)
+            if entry is None:
                 raise ParseError("", "has a tool call that is no object")
-            self.tool_calls.append(tool_call(called))
+            self.tool_calls.append(tool_call(entry))
         if function_call := values.mapping(fields.get("function_call")):
             self.tool_calls.append(tool_call(function_call))
         if audio := values.mapping(fields.get("audio")):
             self.parts.append(parts.canonical({**audio, "type": "audio"}))
 
     def messages(self, *, role: str, name: str | None = None, tool_call_id: str | None = None) -> tuple[Message, ...]:
-        """The answers to tool calls, each a message, and what else was said."""
+        """Build the messages: one for each answer to a tool call, and one for everything else."""
         if self.answers and not (self.parts or self.tool_calls or self.reasoning or self.refusals):
             return tuple(self.answers)
         return (*self.answers, self.message(role=role, name=name, tool_call_id=tool_call_id))
 
     def message(self, *, role: str, name: str | None = None, tool_call_id: str | None = None) -> Message:
-        """What was said, without answers."""
+        """Build the message of everything but answers to tool calls."""
         texts = [str(part["text"]) for part in self.parts if part.get("type") == "text"]
         rich = len(self.parts) > 1 or len(texts) < len(self.parts)
         nothing_else = not (self.parts or self.tool_calls or self.reasoning or self.refusals)
         return Message(
             role=role,
             name=name,
-            content="".join(texts) or ("" if self.said and nothing_else else None),
+            content="".join(texts) or ("" if self.has_text and nothing_else else None),
             reasoning="\n".join(filter(None, self.reasoning)) or None,
             refusal="\n".join(filter(None, self.refusals)) or None,
             tool_calls=tuple(self.tool_calls),
@@ -206,18 +208,18 @@ class Draft:
             parts=values.write_json(self.parts) if rich else None,
         )
 
-    def _say(self, said: str) -> None:
-        self.said = True
-        if said:
-            self.parts.append({"type": "text", "text": said})
+    def _add_text(self, text: str) -> None:
+        self.has_text = True
+        if text:
+            self.parts.append({"type": "text", "text": text})
 
 
 def reasoning_texts(value: Value) -> list[str]:
-    """The texts of reasoning: one text, summaries, or (OpenLLMetry) the JSON text of a list of summaries."""
+    """The texts of reasoning: of one text, of summaries, or (OpenLLMetry) of the JSON text of a list of summaries."""
     if isinstance(value, str):
         return [value] if (summaries := _summaries(value)) is None else summaries
-    found = [_summary(part) for part in values.items(value) or [value]]
-    return [thought for thought in found if thought is not None]
+    texts = [_summary(part) for part in values.items(value) or [value]]
+    return [text for text in texts if text is not None]
 
 
 def _summaries(json_text: str) -> list[str] | None:
@@ -228,8 +230,8 @@ def _summaries(json_text: str) -> list[str] | None:
         decoded, _ = values.decode(json_text)
     except ParseError:
         return None
-    found = [_summary(part) for part in values.items(decoded) or ()]
-    return None if None in found else [thought for thought in found if thought is not None]
+    texts = [_summary(part) for part in values.items(decoded) or ()]
+    return None if None in texts else [text for text in texts if text is not None]
 
 
 def _summary(part: Value) -> str | None:
@@ -238,7 +240,7 @@ def _summary(part: Value) -> str | None:
 
 
 def _answer(fields: dict[str, Value]) -> Message:
-    """The answer to a tool call: text and parts stay what they are, any other value becomes its JSON text."""
+    """Parse the answer to a tool call: text and parts stay what they are, any other value becomes JSON text."""
     names = ("response", "result", "output", "content")
     response = next((fields[name] for name in names if fields.get(name) is not None), None)
     draft = Draft()
@@ -246,12 +248,12 @@ def _answer(fields: dict[str, Value]) -> Message:
     is_content = bool(inner) and all("type" in (values.mapping(part) or {}) for part in inner)
     if response is not None:
         draft.add_recorded(response if isinstance(response, str) or is_content else _json(response))
-    answered = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")
-    return draft.message(role="tool", tool_call_id=answered)
+    call_id = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")
+    return draft.message(role="tool", tool_call_id=call_id)
 
 
 def _json(value: Value) -> str:
-    """A value as JSON with `, ` and `: `, as Python's json writes it. Raises ParseError when it cannot be written."""
+    """Write a value as Python's json does, with `, ` and `: `. Raises ParseError when it cannot be written."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except (ValueError, TypeError, RecursionError) as error:
@@ -259,11 +261,11 @@ def _json(value: Value) -> str:
 
 
 def _text(fields: dict[str, Value], *names: str) -> str:
-    found = next((fields[name] for name in names if fields.get(name) is not None), "")
-    if not isinstance(found, str):
+    text = next((fields[name] for name in names if fields.get(name) is not None), "")
+    if not isinstance(text, str):
         raise ParseError("", "has a text part whose text is no text")
-    return found
+    return text
 
 
 def _first(fields: dict[str, Value], *names: str) -> str | None:
-    return next((found for name in names if (found := values.text(fields.get(name)))), None)
+    return next((text for name in names if (text := values.text(fields.get(name)))), None)

@@ -1,7 +1,7 @@
 """Messages: a recorded message list in any dialect -> Message records.
 
 Invariant: a list is read whole or not at all (ParseError), because a prompt with a hole in it would teach the wrong
-thing. A prompt that goes on with an earlier one shares its messages, and each message's JSON is parsed once.
+thing. A prompt that begins with an earlier one shares its messages, and each message's JSON is parsed once.
 """
 
 from functools import lru_cache
@@ -12,8 +12,9 @@ import msgspec
 
 from art_otel.calls import Message
 from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.message import join, messages_of
-from art_otel.conventions.caches.plain_messages import plain_messages
+from art_otel.conventions.bodies.plain_messages import plain_messages
 from art_otel.conventions.caches.prefix_cache import Prefix, PrefixCache
 from art_otel.errors import ParseError
 from art_otel.spans import Value
@@ -25,11 +26,27 @@ REMEMBERED_BYTES: Final = 16_384
 _RAW_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANKS: Final = " \t\r\n"
 _LISTS: Final[PrefixCache[str, tuple[Message, ...]]] = PrefixCache()
-"""JSON lists without their closing bracket."""
+"""Parsed JSON lists, without their closing bracket."""
+
+
+def read_messages(reader: AttributeReader, name: str) -> tuple[Message, ...] | None:
+    """Read the message list that attribute `name` holds; None for other JSON, which does not count as cut."""
+    value = reader.attributes.get(name)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            parsed = from_json(value)
+            if parsed is not None:
+                return parsed
+            value = reader.structured(name)
+        return parse(value)
+    except ParseError:
+        return None
 
 
 def parse(value: Value) -> tuple[Message, ...]:
-    """The messages of a list of objects. Raises ParseError when it is no list, or one entry is no message."""
+    """Parse a list of messages. Raises ParseError when it is no list, or one entry is no message."""
     entries = values.items(value)
     if entries is None:
         raise ParseError("", "is no list of messages")
@@ -37,36 +54,36 @@ def parse(value: Value) -> tuple[Message, ...]:
 
 
 def from_json(json_text: str) -> tuple[Message, ...] | None:
-    """The messages of a JSON text; None when msgspec refuses it. Raises ParseError as `parse` does."""
+    """Parse the JSON text of a list of messages; None when msgspec refuses it. Raises ParseError as `parse` does."""
     earlier = _LISTS.find(json_text)
     if earlier is not None:
         rest = json_text[earlier.length :].lstrip(_BLANKS)
         if rest == "]":
-            return earlier.known
-        added = _added(rest)
+            return earlier.value
+        added = _parse_rest(rest)
         if added:
-            return _kept(json_text, earlier.known + added, earlier)
-    found = _entries(json_text)
-    return _kept(json_text, found, None) if found else found
+            return _cache(json_text, earlier.value + added, earlier)
+    messages = _parse_list(json_text)
+    return _cache(json_text, messages, None) if messages else messages
 
 
-def _kept(
-    json_text: str, found: tuple[Message, ...], earlier: Prefix[str, tuple[Message, ...]] | None
+def _cache(
+    json_text: str, parsed: tuple[Message, ...], earlier: Prefix[str, tuple[Message, ...]] | None
 ) -> tuple[Message, ...]:
     if json_text.endswith("]"):
-        _LISTS.keep(json_text, found, end=len(json_text) - 1, earlier=earlier)
-    return found
+        _LISTS.keep(json_text, parsed, end=len(json_text) - 1, earlier=earlier)
+    return parsed
 
 
-def _added(rest: str) -> tuple[Message, ...] | None:
-    """The messages of the rest of a list, which begins behind one of its entries."""
+def _parse_rest(rest: str) -> tuple[Message, ...] | None:
+    """Parse the rest of a JSON list, which begins behind one of its entries."""
     if not rest.startswith(","):
         return None
     added = f"[{rest[1:]}"
-    return plain_messages(added) or _entries(added)
+    return plain_messages(added) or _parse_list(added)
 
 
-def _entries(json_text: str) -> tuple[Message, ...] | None:
+def _parse_list(json_text: str) -> tuple[Message, ...] | None:
     try:
         entries = _RAW_LIST.decode(json_text)
         return tuple(chain.from_iterable(_message(bytes(entry)) for entry in entries))
@@ -85,23 +102,23 @@ def _parsed(json_text: bytes) -> tuple[Message, ...]:
 _remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
 
 
-def coalesce(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Adjacent assistant messages as one, which is what was sampled where an API records one item a message."""
+def join_assistant_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Join adjacent assistant messages: together they were sampled, where an API records each item as a message."""
     done: list[Message] = []
-    for is_sampled, adjacent in groupby(messages, key=_is_assistants):
+    for is_sampled, adjacent in groupby(messages, key=_is_assistant):
         run = list(adjacent)
         done += [join(run)] if is_sampled else run
     return tuple(done)
 
 
-def _is_assistants(message: Message) -> bool:
+def _is_assistant(message: Message) -> bool:
     return message.role == "assistant"
 
 
 def with_instructions(
     instructions: tuple[Message, ...], messages: tuple[Message, ...] | None
 ) -> tuple[Message, ...] | None:
-    """A prompt led by its system instructions, unless it starts with them already."""
+    """Put system instructions before a prompt, unless it starts with them already."""
     if messages is None or messages[: len(instructions)] == instructions:
         return messages
     return instructions + messages

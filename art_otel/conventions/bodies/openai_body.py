@@ -1,12 +1,11 @@
-"""Payload: the JSON bodies of a request to an OpenAI-compatible API and of its response.
+"""OpenAI body: the JSON bodies of a request to an OpenAI-compatible API and of its response.
 
-Invariant: what stands in such a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
+Invariant: a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
 of the server. Chat Completions, Completions and Responses are told apart by their fields; Anthropic's messages are read
 too. A body of another shape gives no facts.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -14,19 +13,15 @@ from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.bodies.echo import is_echo, leaves_prompt_out, sampled_tokens
 from art_otel.conventions.bodies.finish import finish_reason, response_finish_reason
 from art_otel.conventions.bodies.message import Draft, messages_of
-from art_otel.conventions.bodies.messages import coalesce, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION
 from art_otel.conventions.bodies.tokens import choice_tokens, parse_ids, parse_logprobs
 from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.facts import CallFacts
 from art_otel.errors import ParseError
 from art_otel.spans import Value
-
-TokensOf: TypeAlias = Callable[[dict[str, Value]], tuple[Value, Value]]
-"""Finds the ids and the logprobs in a choice of OpenAI's JSON."""
 
 _NO_PARAMETERS: Final = frozenset(
     {"model", "messages", "input", "instructions", "prompt", "system", "tools", "functions", "stream"}
@@ -38,35 +33,35 @@ MAX_CHOICES: Final = 1 << 16
 
 
 def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
-    """What a request body, found in attribute `name`, tells; None when it is no request for a completion."""
-    prompt, several = _prompt(body.get("prompt"))
-    asked = _input_messages(body) if prompt is None else prompt
+    """Read the request body that attribute `name` holds; None when it asks for no completion."""
+    prompt, prompts = _prompt(body.get("prompt"))
+    messages = _input_messages(body) if prompt is None else prompt
     model = values.text(body.get("model"))
-    if asked is None and model is None and "prompt" not in body:
+    if messages is None and model is None and "prompt" not in body:
         return None
     parameters = read_parameters(reader, name, body)
-    if several is not None:
-        parameters["prompt"] = reader.kept(name, several)
+    if prompts is not None:
+        parameters["prompt"] = reader.make_safe(name, prompts)
     return CallFacts(
-        operation_name=TEXT_COMPLETION if "prompt" in body else None if asked is None else "chat",
+        operation_name=TEXT_COMPLETION if "prompt" in body else None if messages is None else "chat",
         previous_response_id=values.text(body.get("previous_response_id")),
         request_model=model,
         parameters=parameters,
-        tools=() if asked is not None and not _names_tools(body) else read_tools(reader, name, body),
-        input_messages=asked,
+        tools=() if messages is not None and not _names_tools(body) else read_tools(reader, name, body),
+        input_messages=messages,
         prompt_token_ids=_prompt_ids(body.get("prompt")),
         stream=values.flag(body.get("stream")),
     )
 
 
 def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) -> dict[str, Value]:
-    """The parameters of a request body in its own words, without those that are null."""
-    kept = {key: reader.kept(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
-    return {key: value for key, value in kept.items() if value is not None}
+    """Read the parameters of a request body under their own names, without those that are null."""
+    parameters = {key: reader.make_safe(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
+    return {key: value for key, value in parameters.items() if value is not None}
 
 
 def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
-    """The tools of a request body, also as the older `functions`; None when it names none."""
+    """Read the tools of a request body, also of the older `functions`; None when it names none."""
     if not _names_tools(body):
         return None
     try:
@@ -80,15 +75,10 @@ def _names_tools(body: dict[str, Value]) -> bool:
     return body.get("tools") is not None or body.get("functions") is not None
 
 
-def read_response(
-    reader: AttributeReader, name: str, body: dict[str, Value], request: dict[str, Value] | None = None
-) -> CallFacts | None:
-    """What a response body, found in attribute `name`, tells; None when it has no completion.
-
-    Of the request that it answers it has to be known whether it has its prompt echoed.
-    """
+def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
+    """Read the response body that attribute `name` holds; None when it has no completion."""
     try:
-        choices = _choices(reader, name, body, request or {})
+        choices = _choices(reader, name, body)
     except ParseError:
         reader.mark_invalid(name)
         choices = None
@@ -106,55 +96,53 @@ def read_response(
     )
 
 
-def read_choices(
-    reader: AttributeReader, name: str, value: Value, tokens_of: TokensOf = choice_tokens
-) -> tuple[Choice, ...]:
-    """The choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
+def read_choices(reader: AttributeReader, name: str, value: Value) -> tuple[Choice, ...]:
+    """Read the choices of Chat Completions or Completions. Raises ParseError when it is no list of choices."""
     entries = values.items(value) or [None]
     if len(entries) > MAX_CHOICES:
         raise ParseError("", f"has more than {MAX_CHOICES} choices")
-    recorded = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
-    telling = [(position, fields) for position, fields in recorded if fields is None or _says(fields)]
-    found = [_choice(reader, name, position, fields, tokens_of) for position, fields in telling or recorded[:1]]
-    if len({choice.index for choice in found}) < len(found):
-        found = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(found)]
-    return tuple(sorted(found, key=lambda choice: choice.index))
+    numbered = [(position, values.mapping(entry)) for position, entry in enumerate(entries)]
+    with_content = [(position, fields) for position, fields in numbered if fields is None or _has_content(fields)]
+    choices = [_choice(reader, name, position, fields) for position, fields in with_content or numbered[:1]]
+    if len({choice.index for choice in choices}) < len(choices):
+        choices = [msgspec.structs.replace(choice, index=position) for position, choice in enumerate(choices)]
+    return tuple(sorted(choices, key=lambda choice: choice.index))
 
 
-def _says(choice: dict[str, Value]) -> bool:
-    """Whether a choice tells anything but its number."""
+def _has_content(choice: dict[str, Value]) -> bool:
+    """Whether a choice has anything but its index."""
     return any(value is not None for name, value in choice.items() if name != "index")
 
 
 def read_usage(usage: dict[str, Value]) -> Usage | None:
-    """The token counts of a response body."""
+    """Read the token counts of a response body."""
     prompt = values.mapping(usage.get("prompt_tokens_details") or usage.get("input_tokens_details")) or {}
     completion = values.mapping(usage.get("completion_tokens_details") or usage.get("output_tokens_details")) or {}
     counts = AttributeReader(usage)
-    found = Usage(
+    counted = Usage(
         input_tokens=counts.integer("prompt_tokens", "input_tokens"),
         output_tokens=counts.integer("completion_tokens", "output_tokens"),
         total_tokens=counts.integer("total_tokens"),
         cached_tokens=values.integer(prompt.get("cached_tokens", usage.get("cache_read_input_tokens"))),
         reasoning_tokens=values.integer(completion.get("reasoning_tokens")),
     )
-    return None if found == Usage() else found
+    return None if counted == Usage() else counted
 
 
 def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:
-    asked = body.get("input")
-    if isinstance(asked, str):
-        found: tuple[Message, ...] | None = (Message(role="user", content=asked),)
-    elif asked is not None:
-        listed = _message_list(asked)
-        found = None if listed is None else coalesce(listed)
+    items = body.get("input")
+    if isinstance(items, str):
+        input_messages: tuple[Message, ...] | None = (Message(role="user", content=items),)
+    elif items is not None:
+        item_messages = _message_list(items)
+        input_messages = None if item_messages is None else join_assistant_messages(item_messages)
     else:
-        found = _message_list(body.get("messages"))
-    return with_instructions(system_messages(body.get("instructions") or body.get("system")), found)
+        input_messages = _message_list(body.get("messages"))
+    return with_instructions(system_messages(body.get("instructions") or body.get("system")), input_messages)
 
 
 def _message_list(value: Value) -> tuple[Message, ...] | None:
-    """The messages; None for a list in a framework's own words (LangChain writes a list of lists)."""
+    """Parse the messages; None for a list in a framework's own shape (LangChain writes a list of lists)."""
     try:
         return messages.from_json(bytes(value).decode()) if isinstance(value, msgspec.Raw) else messages.parse(value)
     except ParseError:
@@ -162,10 +150,7 @@ def _message_list(value: Value) -> tuple[Message, ...] | None:
 
 
 def system_messages(instructions: Value) -> tuple[Message, ...]:
-    """Instructions given beside the messages, as the system message that stands before them.
-
-    Raises nothing: what is no content at all is no instruction.
-    """
+    """Make a system message of the instructions that stand beside the messages; none where they are no content."""
     draft = Draft()
     try:
         draft.add_recorded(instructions)
@@ -176,21 +161,21 @@ def system_messages(instructions: Value) -> tuple[Message, ...]:
 
 
 def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
-    """The prompt of Completions as messages, and the prompts themselves when one request has several.
+    """Read the prompt of Completions as messages, and the prompts themselves when one request has several.
 
-    No prompt of several stands before all choices, so then the messages are unknown.
+    None of several prompts precedes all choices, so then the messages are unknown.
     """
     if isinstance(prompt, str):
         return (Message(role="user", content=prompt),), None
     prompts = values.items(prompt) or []
     if len(prompts) == 1 and isinstance(prompts[0], str):
         return (Message(role="user", content=prompts[0]),), None
-    several = len(prompts) > 1 and all(isinstance(one, (str, list)) for one in prompts)
-    return None, prompts if several else None
+    are_several = len(prompts) > 1 and all(isinstance(entry, (str, list)) for entry in prompts)
+    return None, prompts if are_several else None
 
 
 def _prompt_ids(prompt: Value) -> TokenIds | None:
-    """The ids of a prompt of Completions that was given as ids."""
+    """Read the prompt of Completions that is token ids."""
     prompts = values.items(prompt) or []
     try:
         return parse_ids(prompts[0] if len(prompts) == 1 and values.items(prompts[0]) else prompts) if prompts else None
@@ -198,14 +183,11 @@ def _prompt_ids(prompt: Value) -> TokenIds | None:
         return None
 
 
-def _choices(
-    reader: AttributeReader, name: str, body: dict[str, Value], request: dict[str, Value]
-) -> tuple[Choice, ...] | None:
+def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
-        listed = _with_ids(body["choices"], body.get("response_token_ids"))
-        return read_choices(reader, name, listed, _tokens_after(body, request) if is_echo(request) else choice_tokens)
+        return read_choices(reader, name, _with_ids(body["choices"], body.get("response_token_ids")))
     if "output" in body:
-        output = coalesce(
+        output = join_assistant_messages(
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
         )
         reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))
@@ -217,40 +199,24 @@ def _choices(
 
 
 def _with_ids(choices: Value, ids: Value) -> Value:
-    """The choices with the ids that Agent Lightning's vLLM writes beside them, a list a choice."""
-    listed, beside = values.items(choices), values.items(ids)
-    if not listed or not beside or len(listed) != len(beside):
+    """Add to each choice the token ids that Agent Lightning's vLLM writes in a list beside the choices."""
+    choice_list, id_lists = values.items(choices), values.items(ids)
+    if not choice_list or not id_lists or len(choice_list) != len(id_lists):
         return choices
-    known = [values.mapping(choice) or {} for choice in listed]
-    return [{"token_ids": found, **choice} for choice, found in zip(known, beside, strict=True)]
+    entries = [values.mapping(choice) or {} for choice in choice_list]
+    return [{"token_ids": choice_ids, **choice} for choice, choice_ids in zip(entries, id_lists, strict=True)]
 
 
-def _tokens_after(body: dict[str, Value], request: dict[str, Value]) -> TokensOf:
-    """How the tokens of a choice are found that begins with the prompt, as those of Chat do not."""
-    asked = _prompt_ids(request.get("prompt"))
-
-    def tokens_of(choice: dict[str, Value]) -> tuple[Value, Value]:
-        if "text" not in choice:
-            return choice_tokens(choice)
-        told = values.items(choice.get("prompt_token_ids")) or values.items(body.get("prompt_token_ids"))
-        before = told or (None if asked is None else asked.tolist())
-        return sampled_tokens(choice, before, is_left_out=leaves_prompt_out(request))
-
-    return tokens_of
-
-
-def _choice(
-    reader: AttributeReader, name: str, position: int, fields: dict[str, Value] | None, tokens_of: TokensOf
-) -> Choice:
+def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str, Value] | None) -> Choice:
     if fields is None:
         raise ParseError("", "is no list of choices")
-    recorded = fields.get("message")
-    recorded = {"content": fields.get("text")} if recorded is None else recorded
+    message = fields.get("message")
+    message = {"content": fields.get("text")} if message is None else message
     index = values.integer(fields.get("index"))
-    ids, logprobs = read_tokens(reader, name, *tokens_of(fields))
+    ids, logprobs = read_tokens(reader, name, *choice_tokens(fields))
     return Choice(
         index=position if index is None or index < 0 else index,
-        message=messages_of(recorded, role="assistant")[-1],
+        message=messages_of(message, role="assistant")[-1],
         finish_reason=finish_reason(fields.get("finish_reason")),
         token_ids=ids,
         logprobs=logprobs,
@@ -260,7 +226,7 @@ def _choice(
 def read_tokens(
     reader: AttributeReader, name: str, ids: Value, logprobs: Value
 ) -> tuple[TokenIds | None, Logprobs | None]:
-    """The ids and logprobs of a choice; unknown, and attribute `name` cut, where they are not what they must be."""
+    """Parse the ids and logprobs of a choice; where they are invalid they are unknown, and attribute `name` is cut."""
     known_ids = known_logprobs = None
     try:
         known_ids = None if ids is None else parse_ids(ids)
@@ -274,11 +240,11 @@ def read_tokens(
 
 
 def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value]) -> TokenIds | None:
-    """The `prompt_token_ids` of vLLM: of the response (Chat) or of each choice (Completions), if all are equal."""
-    listed = values.items(body.get("choices")) or ()
-    places = [body, *(fields for entry in listed if (fields := values.mapping(entry)))]
-    found = [place["prompt_token_ids"] for place in places if place.get("prompt_token_ids") is not None]
-    if not found or any(ids != found[0] for ids in found):
+    """Read vLLM's `prompt_token_ids`, of the response (Chat) or of each choice (Completions), if all are equal."""
+    choice_list = values.items(body.get("choices")) or ()
+    holders = [body, *(fields for entry in choice_list if (fields := values.mapping(entry)))]
+    id_lists = [holder["prompt_token_ids"] for holder in holders if holder.get("prompt_token_ids") is not None]
+    if not id_lists or any(ids != id_lists[0] for ids in id_lists):
         return None
-    ids, _ = read_tokens(reader, name, found[0], None)
+    ids, _ = read_tokens(reader, name, id_lists[0], None)
     return ids

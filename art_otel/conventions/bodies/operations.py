@@ -1,4 +1,4 @@
-"""Operations: what a span asked for, in GenAI's words.
+"""Operations: what a request was for, in GenAI's words.
 
 Sources: `{operation} {model}` of GenAI, `{vendor}.{operation}` of OpenLLMetry and AgentOps, the methods after which
 OpenInference names its spans. Invariant: words that nobody defined stay as they were.
@@ -40,12 +40,12 @@ _NAMES: Final = {
 
 
 def operation(word: str) -> str:
-    """GenAI's word for the operation that an attribute names."""
+    """Translate the operation that an attribute names to GenAI's word."""
     return _WORDS.get(word.lower(), word)
 
 
 def operation_of_name(span_name: str) -> str | None:
-    """The operation after which a span is named; None for a name that is none of an instrumentor's."""
+    """The operation in a span's name; None for a name that no instrumentor gives."""
     first, _, _ = span_name.partition(" ")
     *_, last_but_one, last = ("", *first.lower().split("."))
     return _NAMES.get(f"{last_but_one}.{last}") or _NAMES.get(last)

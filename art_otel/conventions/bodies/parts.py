@@ -31,16 +31,16 @@ _DATA_URL: Final = re.compile(r"data:([^;,]+)?(?:;[^,]*)?;base64,(.*)", re.DOTAL
 
 
 def canonical(part: dict[str, Value]) -> dict[str, Value]:
-    """A part that is no text, reasoning, tool call or answer. Raises ParseError when it is nested too deep."""
+    """Write a part that is no text, reasoning, tool call or answer in one spelling. Raises ParseError when too deep."""
     modality = _MODALITIES.get(str(part.get("type")))
     if modality is None:
         return {str(name): values.json_safe(value) for name, value in part.items()}
     fields = _flat(part)
-    return {"type": values.text(part.get("modality")) or modality, **_place(fields), **_kept(fields)}
+    return {"type": values.text(part.get("modality")) or modality, **_location(fields), **_other_fields(fields)}
 
 
 def _flat(part: dict[str, Value]) -> dict[str, Value]:
-    """The part with the object or URL below its own name lifted up."""
+    """Lift the object or URL that a part has below its own name into the part."""
     fields = dict(part)
     for name in _NESTED:
         inner = fields.pop(name, None)
@@ -51,7 +51,7 @@ def _flat(part: dict[str, Value]) -> dict[str, Value]:
     return fields
 
 
-def _place(fields: dict[str, Value]) -> dict[str, Value]:
+def _location(fields: dict[str, Value]) -> dict[str, Value]:
     """Where the bytes are: a URL, or base64 data with its MIME type."""
     url = _first(fields, "url", "uri", "file_url")
     data = _first(fields, "data", "content", "file_data")
@@ -61,13 +61,13 @@ def _place(fields: dict[str, Value]) -> dict[str, Value]:
     inline = next((match for text in (url, data) if text and (match := _DATA_URL.fullmatch(text))), None)
     if inline is not None:
         url, data, mime_type = None, inline[2], inline[1] or mime_type
-    found = {"url": url, "data": data, "mime_type": mime_type}
-    return {name: value for name, value in found.items() if value is not None}
+    location = {"url": url, "data": data, "mime_type": mime_type}
+    return {name: value for name, value in location.items() if value is not None}
 
 
-def _kept(fields: dict[str, Value]) -> dict[str, Value]:
+def _other_fields(fields: dict[str, Value]) -> dict[str, Value]:
     names = ("id", "file_id", "filename", "detail", "transcript")
-    return {name: found for name in names if (found := values.text(fields.get(name))) is not None}
+    return {name: text for name in names if (text := values.text(fields.get(name))) is not None}
 
 
 def _first(fields: dict[str, Value], *names: str) -> str | None:

@@ -24,38 +24,38 @@ _GROUP_BYTES: Final = 3
 """Base64 writes three bytes as four characters."""
 
 _IDS: Final[PrefixCache[str, bytes]] = PrefixCache()
-"""Whole groups of base64 and the bytes that begin with theirs: a prompt's ids go on with those before it."""
+"""Whole groups of base64 and the bytes they decode to: a prompt's ids mostly continue those of an earlier prompt."""
 
 
 def encode_ids(ids: TokenIds) -> str:
-    """Token ids as an attribute's text."""
+    """Write token ids as an attribute's text."""
     return f"i4:{len(ids)}:{base64.b64encode(ids.data).decode()}"
 
 
 def encode_logprobs(logprobs: Logprobs) -> str:
-    """Logprobs as an attribute's text."""
+    """Write logprobs as an attribute's text."""
     return f"f4:{len(logprobs)}:{base64.b64encode(logprobs.data).decode()}"
 
 
 def decode_ids(value: Value) -> TokenIds:
-    """Token ids from an attribute's text. Raises ParseError when it was cut or is something else."""
-    data = _unpacked("i4", value)
+    """Read token ids from an attribute's text. Raises ParseError when it was cut or is something else."""
+    data = _unpack("i4", value)
     _check_signs(data)
     return TokenIds(data)
 
 
 def decode_prompt_ids(value: Value) -> TokenIds:
-    """As `decode_ids`, for ids of which most stood in the prompt before."""
+    """Read token ids as `decode_ids` does, decoding only what follows the ids of an earlier prompt."""
     start = value.find(":", 3) + 1 if isinstance(value, str) else 0
     earlier = _IDS.find(value, start) if start and value.startswith("i4:") else None
     if earlier is None:
         length = 0
-        data = _unpacked("i4", value)
+        data = _unpack("i4", value)
         _check_signs(data)
     else:
         length = earlier.length
         groups = length // _GROUP * _GROUP_BYTES
-        data = b"".join((memoryview(earlier.known)[:groups], _from_base64(value[start + length :])))
+        data = b"".join((memoryview(earlier.value)[:groups], _from_base64(value[start + length :])))
         _check_count(data, value[3 : start - 1])
         _check_signs(data, groups - groups % 4)
     whole = len(value) - start - _GROUP  # the last group may be padded, so no longer text has it
@@ -65,12 +65,12 @@ def decode_prompt_ids(value: Value) -> TokenIds:
 
 
 def decode_logprobs(value: Value) -> Logprobs:
-    """Logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
-    return _checked_logprobs(Logprobs(_unpacked("f4", value)))
+    """Read logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
+    return _check_logprobs(Logprobs(_unpack("f4", value)))
 
 
 def parse_ids(value: Value) -> TokenIds:
-    """Token ids from a list of whole numbers. Raises ParseError for anything else."""
+    """Pack a list of whole numbers as token ids. Raises ParseError for anything else."""
     try:
         numbers = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
         data = struct.pack(f"<{len(numbers)}i", *numbers)
@@ -83,18 +83,18 @@ def parse_ids(value: Value) -> TokenIds:
 
 
 def parse_logprobs(value: Value) -> Logprobs:
-    """Logprobs from a list of numbers. Raises ParseError for anything else."""
+    """Pack a list of numbers as logprobs. Raises ParseError for anything else."""
     numbers = values.items(value)
     if numbers is None or not set(map(type, numbers)) <= {int, float}:
         raise ParseError("", "is no list of logprobs")
     try:
-        return _checked_logprobs(cast(Logprobs, Logprobs.of(numbers)))
+        return _check_logprobs(cast(Logprobs, Logprobs.of(numbers)))
     except OverflowError:
         raise ParseError("", "has a logprob that is no float32") from None
 
 
 def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
-    """The lists of ids and of logprobs in a choice of OpenAI's JSON, None where there is none.
+    """Find the lists of ids and of logprobs in a choice of OpenAI's JSON; each is None where there is none.
 
     Ids are vLLM's `token_ids`, which LiteLLM puts into `provider_specific_fields`, or the tokens themselves when all
     are `token_id:<n>` (vLLM's `return_tokens_as_token_ids`). Logprobs are Chat's `logprobs.content` or
@@ -104,21 +104,17 @@ def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
     content = values.items(logprobs.get("content"))
     if content is not None:
         entries = [values.mapping(entry) or {} for entry in content]
-        tokens, found = [entry.get("token") for entry in entries], [entry.get("logprob") for entry in entries]
+        tokens, numbers = [entry.get("token") for entry in entries], [entry.get("logprob") for entry in entries]
     else:
-        tokens, found = values.items(logprobs.get("tokens")), values.items(logprobs.get("token_logprobs"))
-    ids = told_ids(choice)
-    return (_spelled_out(tokens) if ids is None else ids), found
-
-
-def told_ids(choice: dict[str, Value]) -> Value:
-    """The list of ids in a choice of OpenAI's JSON, None where at most its tokens spell them."""
+        tokens, numbers = values.items(logprobs.get("tokens")), values.items(logprobs.get("token_logprobs"))
     ids = choice.get("token_ids")
-    return (values.mapping(choice.get("provider_specific_fields")) or {}).get("token_ids") if ids is None else ids
+    if ids is None:
+        ids = (values.mapping(choice.get("provider_specific_fields")) or {}).get("token_ids")
+    return (_ids_in_tokens(tokens) if ids is None else ids), numbers
 
 
-def _spelled_out(tokens: list[Value] | None) -> list[int] | None:
-    """The ids of tokens that are all written `token_id:<n>`."""
+def _ids_in_tokens(tokens: list[Value] | None) -> list[int] | None:
+    """Read the ids of tokens that are all written `token_id:<n>`."""
     ids: list[int] = []
     for token in tokens or ():
         if not isinstance(token, str) or not token.startswith(_ID_PREFIX):
@@ -130,8 +126,8 @@ def _spelled_out(tokens: list[Value] | None) -> list[int] | None:
     return ids or None
 
 
-def _unpacked(kind: str, value: Value) -> bytes:
-    """The numbers of a packed text. Raises ParseError for any other value."""
+def _unpack(kind: str, value: Value) -> bytes:
+    """Decode the bytes of a packed text. Raises ParseError for any other value."""
     parts = value.split(":", 2) if isinstance(value, str) else ()
     if len(parts) != 3 or parts[0] != kind:
         raise ParseError("", f"is no text {kind}:<count>:<base64>")
@@ -159,7 +155,7 @@ def _check_signs(data: bytes, start: int = 0) -> None:
         raise ParseError("", "has a negative token id")
 
 
-def _checked_logprobs(logprobs: Logprobs) -> Logprobs:
+def _check_logprobs(logprobs: Logprobs) -> Logprobs:
     highest = logprobs.data[3::4]  # bytes: NaN, the infinities and what is near them have all bits set in theirs
     is_high = b"\x7f" in highest or b"\xff" in highest
     if is_high and not math.isfinite(sum(logprobs)):  # of float32 no finite numbers add up to infinity

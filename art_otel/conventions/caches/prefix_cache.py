@@ -1,39 +1,39 @@
-"""PrefixCache: what was read last, so that a text which goes on with it is read only from where it goes on.
+"""PrefixCache: the texts that were parsed last, so that of a text which begins with one only the rest is parsed.
 
 Most bytes of a dump repeat the history of a conversation. Invariant: memory holds at most `REMEMBERED` texts of at most
-`REMEMBERED_LENGTH` each, and what is found is exactly what reader the same bytes again would give.
+`REMEMBERED_LENGTH` each, and a cached value is exactly what parsing the same bytes again would give.
 """
 
 from collections.abc import Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 REMEMBERED: Final = 8
-"""A few, because sub-agents and recorders alternate."""
+"""How many texts are kept: a few, because sub-agents and recorders alternate."""
 
 REMEMBERED_LENGTH: Final = 2 << 20
 
 _LONG: Final = 1 << 14
 _PIECES: Final = 12
-"""Beginnings that are longer than the one are not copied when they go on, but remembered as so many pieces at most."""
+"""A prefix longer than `_LONG` is not copied when it grows: it is kept as at most so many pieces."""
 
 TextT = TypeVar("TextT", str, bytes)
-KnownT = TypeVar("KnownT")
+ValueT = TypeVar("ValueT")
 
 
-class Prefix(NamedTuple, Generic[TextT, KnownT]):
-    """The beginning of a text in pieces, how long it is, and what it was read as."""
+class Prefix(NamedTuple, Generic[TextT, ValueT]):
+    """The beginning of a text in pieces, its length, and the value that it was parsed to."""
 
     length: int
-    known: KnownT
+    value: ValueT
     pieces: tuple[TextT, ...]
 
     def begins(self, text: TextT, start: int) -> bool:
-        """Whether `text[start:]` begins so."""
+        """Whether `text[start:]` begins with the prefix."""
         return end_of(self.pieces, text, start) >= 0
 
 
 def end_of(pieces: Iterable[TextT], text: TextT, start: int) -> int:
-    """Where pieces that follow each other end in a text, the first of which begins at `start`; -1 where they do not."""
+    """Where consecutive pieces end in a text that has them from `start` on; -1 where it has not."""
     for piece in pieces:
         if not text.startswith(piece, start):
             return -1
@@ -41,35 +41,35 @@ def end_of(pieces: Iterable[TextT], text: TextT, start: int) -> int:
     return start
 
 
-class PrefixCache(Generic[TextT, KnownT]):
-    """Beginnings of texts, the last first."""
+class PrefixCache(Generic[TextT, ValueT]):
+    """Prefixes of texts with their values, the last kept first."""
 
     def __init__(self) -> None:
-        self._last: tuple[Prefix[TextT, KnownT], ...] = ()
+        self._last: tuple[Prefix[TextT, ValueT], ...] = ()
 
-    def find(self, text: TextT, start: int = 0) -> Prefix[TextT, KnownT] | None:
-        """A known beginning of `text[start:]`.
+    def find(self, text: TextT, start: int = 0) -> Prefix[TextT, ValueT] | None:
+        """A cached prefix of `text[start:]`.
 
-        It is the last that was kept, because a conversation mostly goes on with its last call, or else the longest.
+        It is the last that was kept, because a conversation mostly continues its last call, or else the longest.
         """
-        last, best = self._last, None
-        if last and last[0].begins(text, start):
-            return last[0]
-        for known in last:
-            if (best is None or known.length > best.length) and known.begins(text, start):
-                best = known
-        return best
+        recent, longest = self._last, None
+        if recent and recent[0].begins(text, start):
+            return recent[0]
+        for candidate in recent:
+            if (longest is None or candidate.length > longest.length) and candidate.begins(text, start):
+                longest = candidate
+        return longest
 
     def keep(
         self,
         text: TextT,
-        known: KnownT,
+        value: ValueT,
         *,
         start: int = 0,
         end: int | None = None,
-        earlier: Prefix[TextT, KnownT] | None = None,
+        earlier: Prefix[TextT, ValueT] | None = None,
     ) -> None:
-        """Remember what `text[start:end]` was read as; `earlier` is what `find` found for it."""
+        """Cache the value of `text[start:end]`; `earlier` is the prefix that `find` gave for it."""
         length = (len(text) if end is None else end) - start
         if length > REMEMBERED_LENGTH:
             return
@@ -78,4 +78,4 @@ class PrefixCache(Generic[TextT, KnownT]):
         else:
             pieces = (text[start:end],)
         # Replaced as a whole, so that threads of a live app need no lock.
-        self._last = (Prefix(length, known, pieces), *self._last[: REMEMBERED - 1])
+        self._last = (Prefix(length, value, pieces), *self._last[: REMEMBERED - 1])

@@ -1,6 +1,6 @@
-"""RepeatedPrompts: the flattened prompts that were read last, so that of one which goes on with them the rest is read.
+"""RepeatedPrompts: the flattened prompts that were parsed last, so that of one which begins with one only the rest is.
 
-Invariant: as for `repeats.PrefixCache`, and only entries of texts are remembered: other values may be equal and not be
+Invariant: that of `PrefixCache`, and only entries of texts are remembered: other values may be equal and not be
 written alike (`1` and `True`).
 """
 
@@ -15,36 +15,33 @@ _Entries = list[tuple[str, Value]]
 
 
 class RepeatedPrompts:
-    """Prompts as so many entries (names and values) and as messages, with how many characters they have.
-
-    The last stands first.
-    """
+    """Prompts, the last kept first: number of entries (names and values), entries, messages, number of characters."""
 
     def __init__(self) -> None:
         self._last: tuple[tuple[int, _Entries, tuple[Message, ...], int], ...] = ()
 
     def find(self, entries: _Entries) -> tuple[int, tuple[Message, ...], int]:
-        """How many entries the longest known beginning has, its messages, and its characters."""
+        """The longest cached prefix of a prompt: its number of entries, its messages, and its number of characters."""
         best: tuple[int, _Entries, tuple[Message, ...], int] | None = None
         longest = 0
-        for known in self._last:
-            if known[0] > longest and entries[: known[0]] == known[1]:
-                best, longest = known, known[0]
+        for candidate in self._last:
+            if candidate[0] > longest and entries[: candidate[0]] == candidate[1]:
+                best, longest = candidate, candidate[0]
         return (0, (), 0) if best is None else (longest, best[2], best[3])
 
     def keep(self, entries: _Entries, messages: tuple[Message, ...], length: int) -> None:
-        """Remember what a prompt was read as."""
+        """Cache the messages of a prompt."""
         if length <= REMEMBERED_LENGTH:
             # Replaced as a whole, so that threads of a live app need no lock.
             self._last = ((len(entries), entries, messages, length), *self._last[: REMEMBERED - 1])
 
 
 OTHER: Final = REMEMBERED_LENGTH + 1
-"""The length of what is not remembered."""
+"""The length of a prompt that is not cached."""
 
 
 def length_of(value: Value) -> int:
-    """How many characters the texts of a value have; `OTHER` or more where there is anything but texts."""
+    """The number of characters in the texts of a value; `OTHER` or more when it has anything but texts."""
     if isinstance(value, str):
         return 1 + len(value)
     fields = values.mapping(value)

@@ -1,8 +1,8 @@
 """Agent Lightning: the tokens that its tracer adds to spans of AgentOps, OpenLLMetry and LiteLLM.
 
 https://github.com/microsoft/agent-lightning (0.1 to 0.3, `agentlightning/instrumentation`): `prompt_token_ids` and
-`response_token_ids`, lists of ids, and `logprobs.content`, JSON text of what OpenAI calls so. Invariant: what stands
-here came from the server's response and is exact. It is of the first choice; of further ones nobody kept the tokens.
+`response_token_ids`, lists of ids, and `logprobs.content`, JSON text of what OpenAI calls so. Invariant: they
+came from the server's response and are exact. They are of the first choice; of further ones nobody kept the tokens.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.openai_body import read_tokens
 from art_otel.conventions.bodies.tokens import choice_tokens
-from art_otel.conventions.facts import UNSAID, CallFacts
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import Value
 
@@ -26,19 +26,19 @@ RESPONSE_IDS: Final = "response_token_ids"
 LOGPROBS: Final = "logprobs.content"
 
 
-_FIRST: Final = Choice(index=0, message=UNSAID)
+_FIRST: Final = Choice(index=0, message=UNKNOWN_MESSAGE)
 
 
 def matches(names: AttributeNames) -> bool:
-    """Whether any of the names is one that is read here."""
+    """Whether a span with these attributes may have Agent Lightning's."""
     return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
 
 
-def read(recorded: Recording, known: CallFacts) -> CallFacts | None:
-    """What the attributes tell of tokens that is not known yet; None when that is nothing."""
-    reader = recorded.reader()
-    prompt = _ids(reader, PROMPT_IDS) if known.prompt_token_ids is None else None
-    first = next((choice for choice in known.choices or () if choice.index == 0), _FIRST)
+def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
+    """Read the tokens that no more trusted dialect has; None when there are none."""
+    reader = recording.reader()
+    prompt = _ids(reader, PROMPT_IDS) if trusted.prompt_token_ids is None else None
+    first = next((choice for choice in trusted.choices or () if choice.index == 0), _FIRST)
     ids = _sampled_ids(reader) if first.token_ids is None else first.token_ids
     logprobs = _logprobs(reader, ids) if first.logprobs is None else first.logprobs
     is_new = ids is not first.token_ids or logprobs is not first.logprobs
@@ -53,7 +53,7 @@ def read(recorded: Recording, known: CallFacts) -> CallFacts | None:
 
 
 def _sampled_ids(reader: AttributeReader) -> TokenIds | None:
-    """The ids of the completion, also where logprobs are told of tokens that are spelled as their ids."""
+    """Read the ids of the completion, also from logprobs whose tokens are written as ids."""
     if RESPONSE_IDS in reader.attributes:
         return _ids(reader, RESPONSE_IDS)
     spelled_out, _ = _content(reader)
@@ -62,8 +62,8 @@ def _sampled_ids(reader: AttributeReader) -> TokenIds | None:
 
 
 def _logprobs(reader: AttributeReader, ids: TokenIds | None) -> Logprobs | None:
-    _, recorded = _content(reader)
-    _, logprobs = read_tokens(reader, LOGPROBS, None, recorded)
+    _, values_of_tokens = _content(reader)
+    _, logprobs = read_tokens(reader, LOGPROBS, None, values_of_tokens)
     if ids is not None and logprobs is not None and len(ids) != len(logprobs):
         reader.mark_invalid(LOGPROBS)
         return None
@@ -75,11 +75,11 @@ def _content(reader: AttributeReader) -> tuple[Value, Value]:
 
 
 def _ids(reader: AttributeReader, name: str) -> TokenIds | None:
-    """The ids of an attribute: a list, its JSON text, or a list that holds such a list. An empty one tells nothing."""
-    recorded = reader.structured(name)
-    listed = values.items(recorded)
-    if recorded is None or listed == []:
+    """Read the ids of an attribute: a list, its JSON text, or a list that holds one. An empty list is unknown."""
+    value = reader.structured(name)
+    entries = values.items(value)
+    if value is None or entries == []:
         return None
-    nested = values.items(listed[0]) if listed else None
-    ids, _ = read_tokens(reader, name, recorded if nested is None else nested, None)
+    nested = values.items(entries[0]) if entries else None
+    ids, _ = read_tokens(reader, name, value if nested is None else nested, None)
     return ids

@@ -1,6 +1,7 @@
-"""Our own attributes on an LLM span, which the exact-capture hook of `art_otel.tracing` writes.
+"""art-otel's own attributes on an LLM span, which the exact-capture hook of `art_otel.tracing` writes.
 
-Invariant: what stands here came from the server's response and is exact. docs/spec/attributes.md owns the table.
+Invariant: these values came from the request and the response of the server, and are exact.
+docs/spec/attributes.md owns the table.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,11 @@ from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.echo import certain_tokens, is_echo, leaves_prompt_out
-from art_otel.conventions.bodies.messages import coalesce
+from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages
 from art_otel.conventions.bodies.openai_body import read_choices, read_parameters, read_response, read_tools, read_usage
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
 from art_otel.conventions.dialects import genai, openinference
-from art_otel.conventions.facts import UNSAID, CallFacts
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, Span, Value
@@ -29,17 +29,17 @@ SCOPE: Final = "art_otel"
 
 _PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
 
-_QUESTIONS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
+_PROMPTS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
 _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
 
-_OF_CHOICE: Final = frozenset({"message", "text", "finish_reason"})
-"""What no output item has; a choice has only the last where its stream said nothing."""
+_CHOICE_FIELDS: Final = frozenset({"message", "text", "finish_reason"})
+"""Fields that a choice has and no output item; a choice of an empty stream has only the last."""
 
 _Tokens = TypeVar("_Tokens")
 
 
 class _Completion(msgspec.Struct, frozen=True):
-    """An attribute that says which choice has ids, and the attributes of that choice's ids and logprobs."""
+    """An attribute `name` with the ids of a choice: its index, and the canonical names of its ids and logprobs."""
 
     name: str
     index: int | None
@@ -48,36 +48,33 @@ class _Completion(msgspec.Struct, frozen=True):
 
 
 def matches(present: AttributeNames) -> bool:
-    """Whether there are attributes of ours that tell of a call."""
+    """Whether a span with these attributes may have ours of a call."""
     return bool(present.starting(_PREFIXES))
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
-    """What our own attributes tell."""
-    reader = recorded.reader()
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+    """Read our own attributes."""
+    reader = recording.reader()
     attributes = reader.attributes
-    asked = _asked(reader) if names.REQUEST_PARAMETERS in attributes else CallFacts()
-    ended = _ended(reader) if names.RESPONSE_END in attributes else {}
+    request_facts = _request_facts(reader) if names.REQUEST_PARAMETERS in attributes else CallFacts()
+    response_end = _response_end(reader) if names.RESPONSE_END in attributes else {}
     version = attributes.get(names.POLICY_VERSION)
-    prompt = _decoded(reader, names.PROMPT_TOKENS, decode_prompt_ids)
-    choices = _with_tokens(reader, _choices(reader, ended) if names.RESPONSE_CHOICES in attributes else {})
-    if choices and is_echo(asked.parameters) and not _is_chat(reader):
-        is_left_out = leaves_prompt_out(asked.parameters)
-        choices = tuple(certain_tokens(choice, prompt, is_left_out=is_left_out) for choice in choices)
+    prompt = _decode(reader, names.PROMPT_TOKENS, decode_prompt_ids)
+    choices = _with_tokens(reader, _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {})
     return msgspec.structs.replace(
-        asked,
+        request_facts,
         conventions=(CONVENTION,),
-        input_messages=_messages(recorded, reader) if names.REQUEST_MESSAGES in attributes else None,
+        input_messages=_messages(recording, reader) if names.REQUEST_MESSAGES in attributes else None,
         choices=choices,
         prompt_token_ids=prompt,
-        usage=read_usage(values.mapping(ended.get("usage")) or {}) if ended else None,
+        usage=read_usage(values.mapping(response_end.get("usage")) or {}) if response_end else None,
         policy_version=None if version is None else str(version),
         cut=reader.cut,
     )
 
 
-def _asked(reader: AttributeReader) -> CallFacts:
-    """What the request body without its messages tells."""
+def _request_facts(reader: AttributeReader) -> CallFacts:
+    """Read `art.request.parameters`: the request body without its messages."""
     request = values.mapping(reader.structured(names.REQUEST_PARAMETERS)) or {}
     return CallFacts(
         previous_response_id=values.text(request.get("previous_response_id")),
@@ -88,28 +85,28 @@ def _asked(reader: AttributeReader) -> CallFacts:
     )
 
 
-def _ended(reader: AttributeReader) -> dict[str, Value]:
-    """`art.response.end`: how a response of the Responses API ended."""
+def _response_end(reader: AttributeReader) -> dict[str, Value]:
+    """Read `art.response.end`: how a response of the Responses API ended."""
     return values.mapping(reader.structured(names.RESPONSE_END)) or {}
 
 
-def _messages(recorded: Recording, reader: AttributeReader) -> tuple[Message, ...] | None:
-    """`art.request.messages`; of the Responses API these are items, several of which may be one message."""
-    found = reader.messages(names.REQUEST_MESSAGES)
-    return coalesce(found) if found and genai.is_responses(recorded.span) else found
+def _messages(recording: Recording, reader: AttributeReader) -> tuple[Message, ...] | None:
+    """Read `art.request.messages`; of the Responses API these are items, several of which may be one message."""
+    messages = read_messages(reader, names.REQUEST_MESSAGES)
+    return join_assistant_messages(messages) if messages and genai.is_responses(recording.span) else messages
 
 
 def misreads_input(span_name: str, attributes: Attributes) -> bool:
-    """Whether OpenLLMetry wrote a Responses call's input: with an item's id where the tool call's belongs."""
+    """Whether OpenLLMetry recorded the input of a Responses call, where it writes item ids for tool call ids."""
     return span_name == genai.RESPONSES_SPAN and genai.INPUT_MESSAGES in attributes
 
 
 def lost_input(attributes: Attributes) -> bool:
-    """Whether instrumentors recorded a call's answer and not what was asked: they do record content, and lost it."""
+    """Whether instrumentors recorded a call's answer but not its prompt: then they do record content, and lost it."""
     if genai.INPUT_MESSAGES in attributes or openinference.INPUT_VALUE in attributes:
         return False
-    answered = any(name.startswith(_ANSWERS) for name in attributes)
-    return answered and not any(name.startswith(_QUESTIONS) for name in attributes)
+    has_answer = any(name.startswith(_ANSWERS) for name in attributes)
+    return has_answer and not any(name.startswith(_PROMPTS) for name in attributes)
 
 
 def env_state_of(span: Span) -> dict[str, Value]:
@@ -122,59 +119,58 @@ def extra_of(span: Span) -> dict[str, Value]:
     return _named_values(AttributeReader(span.attributes), names.EXTRA)
 
 
-def says_more(present: AttributeNames) -> bool:
-    """Whether a call has anything for `read_env_state` and `read_extra`."""
+def has_extras(present: AttributeNames) -> bool:
+    """Whether a call has anything for `read_env_state`, `read_extra` and `is_scrubbed`."""
     return bool(present.starting((names.ENV_STATE, names.EXTRA, names.REDACTED)))
 
 
 def read_env_state(reader: AttributeReader) -> dict[str, Value]:
-    """As `env_state_of`."""
+    """Read the state of the environment, as `env_state_of` does."""
     return _named_values(reader, names.ENV_STATE)
 
 
 def read_extra(reader: AttributeReader) -> dict[str, Value]:
-    """As `extra_of`, and what a call says of its redaction: how many parts, and whether of its content."""
+    """Read what else the application recorded, and how much of the call was redacted, and whether of its content."""
     redacted = [name for name in (names.REDACTED, names.REDACTED_CONTENT) if name in reader.attributes]
     return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in redacted}}
 
 
+def is_scrubbed(reader: AttributeReader) -> bool:
+    """Whether redaction altered what the model read or wrote."""
+    return reader.flag(names.REDACTED_CONTENT) is True
+
+
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:
-    """The JSON object of attribute `name` and the attributes `name.<key>`, which win."""
-    found = reader.names.starting(name)
-    if not found:
+    """Merge the JSON object in attribute `name` with the attributes `name.<key>`, which win."""
+    names_below = reader.names.starting(name)
+    if not names_below:
         return {}
     prefix = f"{name}."
-    named = {key.removeprefix(prefix): reader.json_safe(key) for key in found if key.startswith(prefix)}
-    return {**(values.mapping(reader.json_safe(name)) or {}), **named}
+    values_by_key = {key.removeprefix(prefix): reader.json_safe(key) for key in names_below if key.startswith(prefix)}
+    return {**(values.mapping(reader.json_safe(name)) or {}), **values_by_key}
 
 
 def _choices(reader: AttributeReader, ended: dict[str, Value]) -> dict[int, Choice]:
-    """`art.response.choices`: the choices of a chat response, or the output items of a response that `ended` so."""
+    """Read `art.response.choices`: choices of a chat response, or output items of a response that `ended` so."""
     name = names.RESPONSE_CHOICES
     entries = values.items(reader.structured(name))
     if entries is None:
         return {}
     try:
-        if any(not _OF_CHOICE.isdisjoint(entry) for entry in map(values.mapping, entries) if entry):
-            found = read_choices(reader, name, entries)
+        if any(not _CHOICE_FIELDS.isdisjoint(entry) for entry in map(values.mapping, entries) if entry):
+            choices = read_choices(reader, name, entries)
         else:
             response = read_response(reader, name, {**ended, "output": entries})
-            found = (response.choices if response else None) or ()
+            choices = (response.choices if response else None) or ()
     except ParseError:
         reader.mark_invalid(name)
         return {}
-    return {choice.index: choice for choice in found}
-
-
-def _is_chat(reader: AttributeReader) -> bool:
-    """Whether `art.response.choices` are those of Chat Completions."""
-    entries = values.items(reader.structured(names.RESPONSE_CHOICES)) or ()
-    return any("message" in entry for entry in map(values.mapping, entries) if entry)
+    return {choice.index: choice for choice in choices}
 
 
 def _with_tokens(reader: AttributeReader, choices: dict[int, Choice]) -> tuple[Choice, ...] | None:
-    """The choices with their ids and logprobs. One known by its tokens only has a message without content."""
-    for sampled in reader.names.told(_completions):
+    """Add ids and logprobs to the choices. One that is known by its tokens only has a message without content."""
+    for sampled in reader.names.memo(_completions):
         index = sampled.index
         if index is None:
             reader.mark_invalid(sampled.name)
@@ -197,22 +193,22 @@ def _completion(name: str) -> _Completion:
     )
 
 
-def _choice(reader: AttributeReader, sampled: _Completion, index: int, known: Choice | None) -> Choice:
-    ids = _decoded(reader, sampled.ids, decode_ids)
-    logprobs = _decoded(reader, sampled.logprobs, decode_logprobs)
+def _choice(reader: AttributeReader, sampled: _Completion, index: int, answer: Choice | None) -> Choice:
+    ids = _decode(reader, sampled.ids, decode_ids)
+    logprobs = _decode(reader, sampled.logprobs, decode_logprobs)
     if ids is not None and logprobs is not None and len(ids.data) != len(logprobs.data):
         reader.mark_invalid(sampled.logprobs)
         logprobs = None
     return Choice(
         index=index,
-        message=UNSAID if known is None else known.message,
-        finish_reason=None if known is None else known.finish_reason,
+        message=UNKNOWN_MESSAGE if answer is None else answer.message,
+        finish_reason=None if answer is None else answer.finish_reason,
         token_ids=ids,
         logprobs=logprobs,
     )
 
 
-def _decoded(reader: AttributeReader, name: str, decode: Callable[[Value], _Tokens]) -> _Tokens | None:
+def _decode(reader: AttributeReader, name: str, decode: Callable[[Value], _Tokens]) -> _Tokens | None:
     value = reader.attributes.get(name)
     if value is None:
         return None

@@ -17,11 +17,11 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import coalesce, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages, with_instructions
 from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
+from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.caches.plain_messages import decode_plain
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
@@ -33,9 +33,9 @@ DETAILS: Final = "gen_ai.details"
 OPERATION_NAME: Final = "gen_ai.operation.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 REQUEST_TYPE: Final = "gen_ai.request.type"
-"""AgentOps' word for the operation."""
+"""Where AgentOps writes the operation."""
 FUNCTIONS: Final = "gen_ai.request.functions."
-"""How the names begin over which AgentOps spreads the tools."""
+"""The prefix of the attributes to which AgentOps flattens the tools."""
 RESPONSE_ID: Final = "gen_ai.response.id"
 PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system")
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
@@ -57,9 +57,9 @@ _STREAM: Final = (
     "llm.is_streaming",
 )
 _NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
-_WHOLE: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
+_INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
-_OPENAI_WORDS: Final = {"stop_sequences": "stop", "choice.count": "n"}
+_OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
 _USAGE: Final = {
     "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
     "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
@@ -71,69 +71,72 @@ _USAGE: Final = {
 
 
 class _Parameter(msgspec.Struct, frozen=True):
-    """The attribute of a parameter, OpenAI's word for it, and what narrows its value (None: any value will do)."""
+    """The attribute of a request parameter, OpenAI's name for it, and how its value is checked (None: any JSON)."""
 
+    attribute: str
     name: str
-    word: str
-    narrow: Callable[[Value], Value] | None
+    check: Callable[[Value], Value] | None
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """Which attributes there are of those that have many names."""
+    """What follows from attribute names alone, so that it is found once for all spans that have them."""
 
     parameters: tuple[_Parameter, ...]
     usage: tuple[tuple[str, str], ...]
-    """The counts of `Usage` and their attributes, of which the first of a count wins."""
+    """Fields of `Usage` and their attributes; the first attribute of a field wins."""
     stream: tuple[str, ...]
 
 
 def matches(names: AttributeNames) -> bool:
-    """Whether any of the names is one that is read here."""
-    return bool(names.starting("gen_ai.") or names.told(_layout).usage or names.told(_layout).stream)
+    """Whether a span with these attributes may have GenAI's."""
+    return bool(names.starting("gen_ai.") or names.memo(_layout).usage or names.memo(_layout).stream)
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
-    """What the span's attributes tell; None when that is nothing."""
-    return _facts(recorded.reader(), ATTRIBUTES, responses=is_responses(recorded.span))
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+    """Read the attributes of the span; None when there are none."""
+    return _facts(recording.reader(), ATTRIBUTES, responses=is_responses(recording.span))
 
 
-def read_details(recorded: Recording, _known: CallFacts) -> CallFacts | None:
-    """What the details events tell, which are log records or span events; None when there are none."""
-    span, logs = recorded.span, recorded.logs
+def read_details(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+    """Read the details events, which are log records or span events; None when there are none."""
+    span, logs = recording.span, recording.logs
     if not span.events and not logs:
         return None
-    told = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
-    details = [log for log in logs if event_name(log) == DETAILS_EVENT]
-    told += [{**(values.mapping(log.body) or {}), **log.attributes} for log in details]
-    found = [_facts(AttributeReader(attributes), DETAILS, responses=is_responses(span)) for attributes in told]
-    known = [facts for facts in found if facts is not None]
-    return reduce(merge_facts, known) if known else None
+    events = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
+    log_events = [log for log in logs if event_name(log) == DETAILS_EVENT]
+    events += [{**(values.mapping(log.body) or {}), **log.attributes} for log in log_events]
+    facts_of_events = [
+        _facts(AttributeReader(attributes), DETAILS, responses=is_responses(span)) for attributes in events
+    ]
+    facts_found = [facts for facts in facts_of_events if facts is not None]
+    return reduce(merge_facts, facts_found) if facts_found else None
 
 
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
-    """The finish reason of each choice, which the span names even where the messages do not."""
-    recorded = span.attributes.get(_FINISH_REASONS)
-    return () if recorded is None else tuple(map(finish_reason, values.strings(recorded)))
+    """The finish reason of each choice, by the span's attribute: the messages may have none."""
+    reasons = span.attributes.get(_FINISH_REASONS)
+    return () if reasons is None else tuple(map(finish_reason, values.strings(reasons)))
 
 
 def event_name(log: LogRecord) -> str | None:
-    """The event that a log record is; older SDKs kept the name in an attribute."""
+    """The name of the event that a log record is; older SDKs kept it in an attribute."""
     return log.event_name or values.text(log.attributes.get("event.name"))
 
 
 def is_responses(span: Span) -> bool:
-    """Whether the call went to the Responses API, where one item may be one recorded message."""
+    """Whether the call went to the Responses API, of which each item may be recorded as a message."""
     return span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN
 
 
 def _facts(reader: AttributeReader, convention: str, *, responses: bool) -> CallFacts | None:
-    attributes, layout = reader.attributes, reader.names.told(_layout)
+    """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
+    attributes, layout = reader.attributes, reader.names.memo(_layout)
     get, text = attributes.get, values.text
-    messages = reader.messages(INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
+    messages = read_messages(reader, INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
     if messages is not None and responses:
-        messages = coalesce(messages)
-    named = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
-    operation_name = None if named is None else operation(named)
+        messages = join_assistant_messages(messages)
+    operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
+    operation_name = None if operation_word is None else operation(operation_word)
     facts = CallFacts(
         conventions=(convention,),
         operation_name=operation_name,
@@ -161,16 +164,16 @@ def _layout(names: AttributeNames) -> _Layout:
             for name in names.starting(_REQUEST)
             if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS)
         ),
-        usage=tuple((count, name) for count, several in _USAGE.items() for name in names.among(several)),
+        usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
         stream=names.among(_STREAM),
     )
 
 
-def _parameter(name: str) -> _Parameter:
-    recorded = name.removeprefix(_REQUEST)
-    word = _OPENAI_WORDS.get(recorded, recorded)
-    narrow = values.integer if word in _WHOLE else values.number if word in _NUMBERS else None
-    return _Parameter(name=name, word=word, narrow=narrow)
+def _parameter(attribute: str) -> _Parameter:
+    suffix = attribute.removeprefix(_REQUEST)
+    name = _OPENAI_NAMES.get(suffix, suffix)
+    check = values.integer if name in _INTEGERS else values.number if name in _NUMBERS else None
+    return _Parameter(attribute=attribute, name=name, check=check)
 
 
 def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
@@ -179,44 +182,44 @@ def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
 
 
 def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] | None:
-    """A choice a message; for the Responses API one choice, whose items may stand in messages of their own.
+    """Read each output message as a choice; of the Responses API all are one choice, whose items may be messages.
 
-    An empty list means that nobody recorded a choice: a call that ended well has one.
+    An empty list means that nobody recorded the choices: a call that ended well has one.
     """
+    outputs = _output_messages(reader, responses=responses)
+    if not outputs:
+        return None
+    if responses:
+        joined = join_assistant_messages(tuple([message for message, _ in outputs]))[0]
+        reasons = [reason for _, reason in outputs if reason is not None]
+        return (Choice(index=0, message=joined, finish_reason=reasons[-1] if reasons else None),)
+    if len(outputs) > MAX_CHOICES:
+        reader.mark_invalid(OUTPUT_MESSAGES)
+        return None
+    return tuple(
+        [Choice(index=index, message=message, finish_reason=reason) for index, (message, reason) in enumerate(outputs)]
+    )
+
+
+def _output_messages(reader: AttributeReader, *, responses: bool) -> list[tuple[Message, str | None]] | None:
+    """Parse the output messages, each with its finish reason; None when they are unknown or cannot be parsed."""
     text = reader.attributes.get(OUTPUT_MESSAGES)
     if isinstance(text, str) and not responses and (plain := decode_plain(text)):
-        if len(plain) > MAX_CHOICES:
-            reader.mark_invalid(OUTPUT_MESSAGES)
-            return None
-        return tuple(
-            [
-                Choice(index=index, message=message, finish_reason=finish_reason(reason))
-                for index, (message, reason) in enumerate(plain)
-            ]
-        )
+        return [(message, finish_reason(reason)) for message, reason in plain]
     value = reader.structured(OUTPUT_MESSAGES)
     if value is None:
         return None
-    listed = values.items(value)
-    entries = [value] if listed is None else listed
-    if len(entries) > MAX_CHOICES and not responses:
-        reader.mark_invalid(OUTPUT_MESSAGES)
-        return None
+    entries = values.items(value)
     try:
-        recorded = [messages_of(entry, role="assistant")[-1] for entry in entries]
+        return [
+            (
+                messages_of(entry, role="assistant")[-1],
+                finish_reason((values.mapping(entry) or {}).get("finish_reason")),
+            )
+            for entry in ([value] if entries is None else entries)
+        ]
     except ParseError:
         return None
-    reasons = [finish_reason((values.mapping(entry) or {}).get("finish_reason")) for entry in entries]
-    messages = coalesce(tuple(recorded))[:1] if responses else tuple(recorded)
-    if responses:
-        reasons = [reason for reason in reasons if reason is not None][-1:]
-    return (
-        tuple(
-            Choice(index=index, message=message, finish_reason=reasons[index] if index < len(reasons) else None)
-            for index, message in enumerate(messages)
-        )
-        or None
-    )
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
@@ -230,25 +233,26 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
         return None
 
 
-def _parameters(reader: AttributeReader, recorded: tuple[_Parameter, ...]) -> dict[str, Value]:
-    """`gen_ai.request.*` in OpenAI's words."""
-    found: dict[str, Value] = {}
-    for one in recorded:
-        narrow = one.narrow
-        found[one.word] = reader.json_safe(one.name) if narrow is None else narrow(reader.attributes[one.name])
+def _parameters(reader: AttributeReader, layout: tuple[_Parameter, ...]) -> dict[str, Value]:
+    """Read the request parameters, under OpenAI's names."""
+    parameters: dict[str, Value] = {}
+    for parameter in layout:
+        attribute, check = parameter.attribute, parameter.check
+        value = reader.json_safe(attribute) if check is None else check(reader.attributes[attribute])
+        parameters[parameter.name] = value
     if user := values.text(reader.attributes.get("gen_ai.user")):
-        found["user"] = user
-    schema = found.pop("structured_output_schema", None)
+        parameters["user"] = user
+    schema = parameters.pop("structured_output_schema", None)
     if schema is not None:
-        found["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
-    if None in found.values():
-        return {word: value for word, value in found.items() if value is not None}
-    return found
+        parameters["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+    if None in parameters.values():
+        return {name: value for name, value in parameters.items() if value is not None}
+    return parameters
 
 
-def _usage(reader: AttributeReader, recorded: tuple[tuple[str, str], ...]) -> Usage | None:
-    found: dict[str, int] = {}
-    for count, name in recorded:
-        if count not in found and (number := values.integer(reader.attributes[name])) is not None:
-            found[count] = number
-    return Usage(**found) if found else None
+def _usage(reader: AttributeReader, layout: tuple[tuple[str, str], ...]) -> Usage | None:
+    counts: dict[str, int] = {}
+    for count, name in layout:
+        if count not in counts and (number := values.integer(reader.attributes[name])) is not None:
+            counts[count] = number
+    return Usage(**counts) if counts else None

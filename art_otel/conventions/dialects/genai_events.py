@@ -28,29 +28,29 @@ _ROLES: Final = {f"gen_ai.{role}.message": role for role in ("system", "user", "
 _CHOICE: Final = "gen_ai.choice"
 _PROMPT: Final = "gen_ai.content.prompt"
 _COMPLETION: Final = "gen_ai.content.completion"
-_NAMES: Final = frozenset({*_ROLES, _CHOICE, _PROMPT, _COMPLETION})
+_EVENT_NAMES: Final = frozenset({*_ROLES, _CHOICE, _PROMPT, _COMPLETION})
 _BESIDE: Final = ("role", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "audio")
 """What OpenLLMetry writes beside a choice's message, where OpenAI has it inside."""
 
 _CONTENT: Final = ("content", "parts", "refusal", "reasoning_content", "audio")
 
 
-class _Recorded(msgspec.Struct, frozen=True):
-    """One event, wherever it was recorded."""
+class _MessageEvent(msgspec.Struct, frozen=True):
+    """One message event, from a span event or a log record."""
 
     time_ns: int
     name: str
     fields: dict[str, Value]
 
 
-def tells_completion(log: LogRecord) -> bool:
-    """Whether the log record is a completion, which belongs to an LLM call only."""
+def is_completion_event(log: LogRecord) -> bool:
+    """Whether the log record is a completion, which only LLM calls have."""
     return event_name(log) == _CHOICE
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
-    """What the events tell; None when there are none."""
-    span, logs = recorded.span, recorded.logs
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+    """Read the message events; None when there are none."""
+    span, logs = recording.span, recording.logs
     events = _events(span, logs) if span.events or logs else ()
     if not events:
         return None
@@ -63,24 +63,24 @@ def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
     return CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices, cut=cut)
 
 
-def _events(span: Span, logs: Sequence[LogRecord]) -> list[_Recorded]:
-    """The events in the order of their times. A log record delivered twice is one event."""
-    found = [
-        _Recorded(event.time_ns, event.name, _fields(event.attributes, None))
+def _events(span: Span, logs: Sequence[LogRecord]) -> list[_MessageEvent]:
+    """Collect the message events in the order of their times. A log record delivered twice is one event."""
+    events = [
+        _MessageEvent(event.time_ns, event.name, _fields(event.attributes, None))
         for event in span.events
-        if event.name in _NAMES
+        if event.name in _EVENT_NAMES
     ]
     for log in logs:
         name = event_name(log)
-        if name is not None and name in _NAMES:
-            found.append(_Recorded(log.time_ns, name, _fields(log.attributes, log.body)))
-    found.sort(key=lambda event: event.time_ns)
-    simultaneous = (list(group) for _, group in groupby(found, key=lambda event: event.time_ns))
-    return [event for group in simultaneous for place, event in enumerate(group) if event not in group[:place]]
+        if name is not None and name in _EVENT_NAMES:
+            events.append(_MessageEvent(log.time_ns, name, _fields(log.attributes, log.body)))
+    events.sort(key=lambda event: event.time_ns)
+    simultaneous = (list(group) for _, group in groupby(events, key=lambda event: event.time_ns))
+    return [event for group in simultaneous for position, event in enumerate(group) if event not in group[:position]]
 
 
 def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
-    """The message of an event: its attributes, the JSON object in `gen_ai.event.content`, its body."""
+    """Merge the fields of an event: its attributes, the JSON object in `gen_ai.event.content`, its body."""
     reader = AttributeReader({**attributes, "body": body})
     content = values.mapping(reader.structured("gen_ai.event.content")) or {}
     fields = {**attributes, **content, **(values.mapping(reader.structured("body")) or {})}
@@ -89,49 +89,51 @@ def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
     return fields
 
 
-def _input_messages(events: Iterable[_Recorded]) -> tuple[Message, ...] | None:
-    found: list[Message] = []
+def _input_messages(events: Iterable[_MessageEvent]) -> tuple[Message, ...] | None:
+    messages: list[Message] = []
     for event in events:
         if event.name == _PROMPT:
-            for entry in _listed(event.fields.get("gen_ai.prompt")):
-                found += messages_of(entry, role="user")
+            for entry in _message_list(event.fields.get("gen_ai.prompt")):
+                messages += messages_of(entry, role="user")
         elif event.name in _ROLES:
-            if not _captured(event.fields):
+            if not _has_content(event.fields):
                 return None
-            found += messages_of(_message(event.fields), role=_ROLES[event.name])
-    return tuple(found) or None
+            messages += messages_of(_message(event.fields), role=_ROLES[event.name])
+    return tuple(messages) or None
 
 
-def _choices(events: Iterable[_Recorded]) -> tuple[Choice, ...] | None:
-    found: dict[int, Choice] = {}
+def _choices(events: Iterable[_MessageEvent]) -> tuple[Choice, ...] | None:
+    choices: dict[int, Choice] = {}
     for event in events:
-        for fields in _listed(event.fields.get("gen_ai.completion")) if event.name == _COMPLETION else [event.fields]:
+        for fields in (
+            _message_list(event.fields.get("gen_ai.completion")) if event.name == _COMPLETION else [event.fields]
+        ):
             if event.name not in (_CHOICE, _COMPLETION):
                 continue
             message = _choice_message(fields)
-            if not _captured(message):
+            if not _has_content(message):
                 return None
             index = values.integer(fields.get("index"))
-            index = len(found) if index is None or index < 0 else index
-            found[index] = Choice(
+            index = len(choices) if index is None or index < 0 else index
+            choices[index] = Choice(
                 index=index,
                 message=messages_of(message, role="assistant")[-1],
                 finish_reason=finish_reason(fields.get("finish_reason")),
             )
-    return tuple(found[index] for index in sorted(found)) or None
+    return tuple(choices[index] for index in sorted(choices)) or None
 
 
 def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
-    """The message of a choice: below `message`, as an object, its JSON text or bare text, or beside the index."""
+    """Find the message of a choice: below `message`, as an object, JSON text or bare text, or beside the index."""
     message = fields.get("message")
     if isinstance(message, str):
         decoded = AttributeReader(fields).structured("message")
         message = decoded if values.mapping(decoded) else {"content": decoded or message}
-    inside = values.mapping(message)
-    if not inside:
+    nested = values.mapping(message)
+    if not nested:
         return _message(fields)
-    beside = {name: fields[name] for name in _BESIDE if name in fields}
-    return _message({**beside, **{name: value for name, value in inside.items() if value is not None}})
+    siblings = {name: fields[name] for name in _BESIDE if name in fields}
+    return _message({**siblings, **{name: value for name, value in nested.items() if value is not None}})
 
 
 def _message(fields: dict[str, Value]) -> dict[str, Value]:
@@ -139,17 +141,17 @@ def _message(fields: dict[str, Value]) -> dict[str, Value]:
     return {**fields, "content": unwrapped(content)} if isinstance(content, str) else fields
 
 
-def _captured(fields: dict[str, Value]) -> bool:
+def _has_content(fields: dict[str, Value]) -> bool:
     """Whether a message was recorded with its content; without, only names of called functions are left."""
     if any(fields.get(name) is not None for name in _CONTENT):
         return True
     calls = [values.mapping(call) or {} for call in values.items(fields.get("tool_calls")) or ()]
-    called = [values.mapping(call.get("function")) or call for call in calls]
-    return any("arguments" in call or "input" in call for call in called)
+    functions = [values.mapping(call.get("function")) or call for call in calls]
+    return any("arguments" in call or "input" in call for call in functions)
 
 
-def _listed(value: Value) -> list[dict[str, Value]]:
-    """The messages in the JSON text of an event of the oldest kind, which may be one bare text."""
+def _message_list(value: Value) -> list[dict[str, Value]]:
+    """List the messages in the JSON text of an event of the oldest kind, which may be one bare text."""
     decoded = AttributeReader({"messages": value}).structured("messages")
-    found = values.items(decoded) or [decoded if values.mapping(decoded) else {"content": value}]
-    return [values.mapping(entry) or {"content": entry} for entry in found]
+    entries = values.items(decoded) or [decoded if values.mapping(decoded) else {"content": value}]
+    return [values.mapping(entry) or {"content": entry} for entry in entries]

@@ -29,43 +29,43 @@ _FIELD: Final = re.compile(r"llm\.([^.]+)\.(id|object|model|choices|usage|prompt
 
 
 def is_response(attributes: Iterable[str]) -> bool:
-    """Whether the attributes of a `raw_gen_ai_request` have a response's choices."""
+    """Whether a `raw_gen_ai_request` with these attributes has the choices of a response."""
     return any(name.startswith("llm.") and name.endswith(".choices") and _FIELD.fullmatch(name) for name in attributes)
 
 
 def matches(names: AttributeNames) -> bool:
-    """Whether any of the names is that of a response's choices."""
-    return "choices" in names.told(_fields)
+    """Whether a span with these attributes may have a response body of LiteLLM."""
+    return "choices" in names.memo(_fields)
 
 
 def _fields(names: AttributeNames) -> dict[str, str]:
-    """The fields of a response body and their attributes."""
+    """The attribute of each field of a response body."""
     return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
 
 
-def read(recorded: Recording, _known: CallFacts) -> CallFacts | None:
-    """What the response body tells; None on other spans, and when there is none."""
-    reader, fields = recorded.reader(), recorded.names.told(_fields)
-    if recorded.span.name != RAW_SPAN or "choices" not in fields:
+def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+    """Read the response body; None on other spans, and when there is none."""
+    reader, fields = recording.reader(), recording.names.memo(_fields)
+    if recording.span.name != RAW_SPAN or "choices" not in fields:
         return None
     body = {field: _value(reader, name) for field, name in fields.items()}
-    found = read_response(reader, fields["choices"], body) or CallFacts()
-    return msgspec.structs.replace(found, conventions=(CONVENTION,), cut=reader.cut)
+    facts = read_response(reader, fields["choices"], body) or CallFacts()
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:
-    """The value of a field: of a list or an object what Python or JSON wrote, of other text the text."""
-    recorded = reader.attributes[name]
-    if not isinstance(recorded, str) or not values.looks_like_json(recorded):
-        return recorded
+    """Read a field: a list or an object is what Python or JSON wrote, other text is a text."""
+    value = reader.attributes[name]
+    if not isinstance(value, str) or not values.looks_like_json(value):
+        return value
     try:
-        return values.decode(recorded)[0]
+        return values.decode(value)[0]
     except ParseError:
-        return _printed(reader, name, recorded)
+        return _parse_printed(reader, name, value)
 
 
-def _printed(reader: AttributeReader, name: str, text: str) -> Value:
-    """The value that Python printed."""
+def _parse_printed(reader: AttributeReader, name: str, text: str) -> Value:
+    """Parse a value that Python printed."""
     try:
         return values.json_safe(ast.literal_eval(text.strip()))
     except (ParseError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # all that it raises for text

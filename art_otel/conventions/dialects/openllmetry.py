@@ -46,16 +46,16 @@ _PARAMETERS: Final = {
     "llm.request.reasoning_effort": "reasoning_effort",
 }
 
-_NO_NUMBERS: Final = ("stop", "user", "reasoning_effort")
+_NOT_NUMBERS: Final = ("stop", "user", "reasoning_effort")
 
-_READ: Final = RepeatedPrompts()
+_CACHE: Final = RepeatedPrompts()
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """What the names of a call's attributes tell.
+    """What follows from the names of a call's attributes alone.
 
-    `parameters` are those there are, each with its word. `chat` is a prompt of which the names alone show that it is
-    whole and of Chat.
+    `parameters` pairs the attribute of each parameter with OpenAI's word for it. `chat` is a prompt whose names show
+    that it is whole and of Chat Completions.
     """
 
     parameters: tuple[tuple[str, str], ...]
@@ -64,16 +64,16 @@ class _Layout(msgspec.Struct, frozen=True):
 
 
 def matches(names: AttributeNames) -> bool:
-    """Whether any of the names is one that is read here."""
+    """Whether a span with these attributes may have OpenLLMetry's."""
     return bool(names.starting(_PREFIXES))
 
 
-def read(recorded: Recording, known: CallFacts) -> CallFacts | None:
-    """What the flattened attributes tell; None when that is nothing."""
-    reader, layout = recorded.reader(), recorded.names.told(_layout)
-    dropped = recorded.span.dropped_attributes_count > 0
+def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
+    """Read the flattened attributes; None when there are none."""
+    reader, layout = recording.reader(), recording.names.memo(_layout)
+    dropped = recording.span.dropped_attributes_count > 0
     parameters = {
-        word: reader.json_safe(name) if word in _NO_NUMBERS else values.number(reader.attributes[name])
+        word: reader.json_safe(name) if word in _NOT_NUMBERS else values.number(reader.attributes[name])
         for name, word in layout.parameters
         if reader.attributes[name] is not None
     }
@@ -87,13 +87,16 @@ def read(recorded: Recording, known: CallFacts) -> CallFacts | None:
         input_messages=_input_messages(reader, prompts, len(completions or ()), dropped=dropped)
         if chat is None
         else _chat_messages(reader, chat),
-        choices=_choices(reader, completions, known.choices or (), dropped=dropped),
+        choices=_choices(reader, completions, trusted.choices or (), dropped=dropped),
     )
     if facts == CallFacts() and not reader.cut:
         return None
-    asked = reader.text(REQUEST_TYPE)
+    request_type = reader.text(REQUEST_TYPE)
     return msgspec.structs.replace(
-        facts, conventions=(CONVENTION,), operation_name=None if asked is None else operation(asked), cut=reader.cut
+        facts,
+        conventions=(CONVENTION,),
+        operation_name=None if request_type is None else operation(request_type),
+        cut=reader.cut,
     )
 
 
@@ -106,9 +109,9 @@ def _layout(names: AttributeNames) -> _Layout:
 
 
 def _chat_prompt(names: AttributeNames) -> FlatList | None:
-    prefix = next((one for one in _PROMPTS if names.starting(f"{one}.")), None)
-    found = None if prefix is None else flat_list(names, prefix)
-    return None if found is None or any("user" in shape for shape in found.shapes) else found
+    prefix = next((candidate for candidate in _PROMPTS if names.starting(f"{candidate}.")), None)
+    prompt = None if prefix is None else flat_list(names, prefix)
+    return None if prompt is None or any("user" in shape for shape in prompt.shapes) else prompt
 
 
 def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str, Value]] | None:
@@ -122,59 +125,61 @@ def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str,
 def _input_messages(
     reader: AttributeReader, entries: list[dict[str, Value]] | None, completions: int, *, dropped: bool
 ) -> tuple[Message, ...] | None:
-    """The prompt. An entry without a role may have lost it when attributes were dropped, else it is the user's."""
+    """Parse the prompt. An entry without a role is the user's, unless attributes were dropped."""
     if entries is None or not _is_whole(entries, completions):
         return None
-    return _parsed(reader, entries, role=None if dropped else "user")
+    return _parse(reader, entries, role=None if dropped else "user")
 
 
 def _chat_messages(reader: AttributeReader, prompt: FlatList) -> tuple[Message, ...] | None:
-    """The prompt of Chat, of which only what is new is read."""
-    recorded = prompt.values(reader.attributes)
-    count, known, length = _READ.find(recorded)
+    """Parse the prompt of Chat Completions, of which only what is new is parsed."""
+    values_by_name = prompt.values(reader.attributes)
+    count, earlier, length = _CACHE.find(values_by_name)
     if count not in prompt.counts:
-        count, known, length = 0, (), 0
-    added = prompt.entries(reader.attributes, prompt.counts[count])
-    if not added:
-        return known
-    new = _parsed(reader, added, role="user")
-    if new is None:
+        count, earlier, length = 0, (), 0
+    new_entries = prompt.entries(reader.attributes, prompt.counts[count])
+    if not new_entries:
+        return earlier
+    new_messages = _parse(reader, new_entries, role="user")
+    if new_messages is None:
         return None
-    _READ.keep(recorded, known + new, length + sum([length_of(value) for _, value in recorded[count:]]))
-    return known + new
+    _CACHE.keep(
+        values_by_name, earlier + new_messages, length + sum([length_of(value) for _, value in values_by_name[count:]])
+    )
+    return earlier + new_messages
 
 
-def _parsed(
+def _parse(
     reader: AttributeReader, entries: Sequence[dict[str, Value]], role: str | None
 ) -> tuple[Message, ...] | None:
-    """The messages of a prompt; None when one cannot be read, or of one only its role is left."""
+    """Parse the messages of a prompt; None when one cannot be read, or when only the role of one is left."""
     try:
-        found = tuple(chain.from_iterable(messages_of(_message(one), role=role) for one in entries))
+        messages = tuple(chain.from_iterable(messages_of(_message(entry), role=role) for entry in entries))
     except ParseError:
         reader.mark_invalid(_PROMPTS[0])
         return None
-    return None if any(map(is_blank, found)) else found
+    return None if any(map(is_blank, messages)) else messages
 
 
 def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
     """Whether a prompt of Completions is known: of several prompts or ids only the first was written, under `user`."""
-    given = [entry["user"] for entry in prompts if "user" in entry]
-    return not given or (completions < 2 and all(isinstance(prompt, str) for prompt in given))
+    texts = [entry["user"] for entry in prompts if "user" in entry]
+    return not texts or (completions < 2 and all(isinstance(prompt, str) for prompt in texts))
 
 
 def _choices(
-    reader: AttributeReader, entries: list[dict[str, Value]] | None, known: Sequence[Choice], *, dropped: bool
+    reader: AttributeReader, entries: list[dict[str, Value]] | None, trusted: Sequence[Choice], *, dropped: bool
 ) -> tuple[Choice, ...] | None:
-    """The choices. Role, content and tool calls were written in this order, so tool calls alone may be a rest.
+    """Parse the choices. Role, content and tool calls are written in this order, so tool calls alone may be a rest.
 
-    One of which only its role is left is told only where its tokens are known.
+    They are unknown when only the role of one is left, unless a more trusted dialect has its tokens.
     """
     if entries is None:
         return None
     try:
         if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
-            return _called(entries) if len(known) < 2 else None
-        found = [
+            return _tool_call_choice(entries) if len(trusted) < 2 else None
+        choices = [
             Choice(
                 index=index,
                 message=messages_of(_message(entry), role=None if dropped and "content" not in entry else "assistant")[
@@ -187,19 +192,19 @@ def _choices(
     except ParseError:
         reader.mark_invalid(_COMPLETIONS[0])
         return None
-    blank = [choice.index for choice in found if is_blank(choice.message)]
-    sampled = [choice.index for choice in known if choice.token_ids is not None] if blank else ()
-    return tuple(found) if set(blank).issubset(sampled) else None
+    blank = [choice.index for choice in choices if is_blank(choice.message)]
+    with_tokens = [choice.index for choice in trusted if choice.token_ids is not None] if blank else ()
+    return tuple(choices) if set(blank).issubset(with_tokens) else None
 
 
-def _called(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]:
-    """The only choice, of which LiteLLM writes each tool call as if it was a completion."""
+def _tool_call_choice(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]:
+    """Parse a single choice of which LiteLLM wrote each tool call as if it was a completion."""
     calls = tuple(tool_call({"function": entry["function_call"]}) for entry in entries)
     return (Choice(index=0, message=Message(role="assistant", tool_calls=calls)),)
 
 
 def _message(entry: dict[str, Value]) -> dict[str, Value]:
-    """A flattened message in the shape of OpenAI's; the prompt of Completions stood under `user`."""
+    """Write a flattened message in the shape of OpenAI's; the prompt of Completions stands under `user`."""
     content = entry.get("content", entry.get("user"))
     return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
 
@@ -216,5 +221,5 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
 
 
 def _function(entry: dict[str, Value]) -> dict[str, Value]:
-    """A function whose parameters are JSON text."""
+    """Decode the parameters of a function, which are JSON text."""
     return {**entry, "parameters": AttributeReader(entry).structured("parameters")}

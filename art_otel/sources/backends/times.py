@@ -67,4 +67,7 @@ def us_to_ns(microseconds: float | None, field: str) -> int | None:
         return None
     if not 0 <= microseconds <= _MAX_US:  # NaN neither
         raise Refused("bad field", field, f"{microseconds!r} is no time")
-    return microseconds * 1000 if isinstance(microseconds, int) else round(microseconds * 1000)
+    whole = int(microseconds)
+    return whole * 1000 + round(
+        (microseconds - whole) * 1000
+    )  # apart, because nanoseconds have more digits than floats

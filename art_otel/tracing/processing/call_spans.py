@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Span
 
 from art_otel import spans
-from art_otel.conventions import Role, may_be_call, may_tell_role, role_of
+from art_otel.conventions import Role, may_be_call, may_have_role, role_of
 from art_otel.tracing.processing.span_parts import as_dict
 
 
@@ -32,7 +32,7 @@ def runs_code(span: Span) -> bool:
 def _role(span: ReadableSpan) -> Role:
     """What a span stands for. Most have nothing on them that could tell."""
     given = span.attributes or {}
-    if not span.dropped_attributes and not may_tell_role(given):
+    if not span.dropped_attributes and not may_have_role(given):
         return "other"
     said = spans.Span(
         trace_id="",

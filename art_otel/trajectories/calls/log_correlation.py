@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from art_otel.conventions import Role, tells_completion
+from art_otel.conventions import Role, is_completion_event
 from art_otel.spans import LogRecord, SpanKey, SpanTree
 from art_otel.spans.clock_skew import IntervalIndex
 
@@ -45,7 +45,7 @@ def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[Spa
         if key not in tree.spans:
             others.append(log)
             continue
-        if roles[key] != "inference" and tells_completion(log):
+        if roles[key] != "inference" and is_completion_event(log):
             if key not in calls_below:
                 calls_below[key] = _calls_below(key, tree, roles)
             key = calls_below[key].only_at(log.time_ns) or key

@@ -2,7 +2,7 @@
 
 Invariant: every reward is delivered to each of its targets, or undeliverable there for a reason, or on its way to
 another group; it is counted in one group only. What is delivered keeps its raw number, and missing stays None.
-A rollout is told of each bad reward that stands in it: one that is no number, or misses what it is for in its own trace.
+A rollout counts each bad reward that stands in it: one that is no number, or misses what it is for in its own trace.
 """
 
 from collections import Counter

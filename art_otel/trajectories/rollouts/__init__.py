@@ -1,0 +1,1 @@
+"""Rollouts: which rollout each span belongs to, and what its own span says about it."""

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import failure_of, integer, is_cancellation, is_foreign, json_value, number
+from art_otel.conventions import failure_of, integer, is_cancellation, is_convention_attribute, json_value, number
 from art_otel.spans import Span, Value
 from art_otel.trajectories.model import Status
 
@@ -138,7 +138,7 @@ def _is_known(name: str, value: Value) -> bool:
         return number(value) is not None
     if name in _WHOLE_NUMBERS:
         return integer(value) is not None
-    return name.startswith(_KNOWN_PREFIXES) or is_foreign(name)
+    return name.startswith(_KNOWN_PREFIXES) or is_convention_attribute(name)
 
 
 def _logs(root: Span) -> tuple[str, ...]:

@@ -124,17 +124,17 @@ def asked(entries):
 
 @given(st.lists(ENTRIES, max_size=3), st.data())
 def test_what_was_read_before_changes_nothing(prompts, data):
-    before = openllmetry._READ
+    before = openllmetry._CACHE
     several = [list(chain.from_iterable(data.draw(st.permutations(prompts)))) for _ in range(3)]
     try:
         shared = [call(asked(entries)) for entries in several for entries in (entries[:2], entries)]
         alone = []
         for entries in several:
             for part in (entries[:2], entries):
-                openllmetry._READ = RepeatedPrompts()
+                openllmetry._CACHE = RepeatedPrompts()
                 alone.append(call(asked(part)))
     finally:
-        openllmetry._READ = before
+        openllmetry._CACHE = before
     assert shared == alone
 
 

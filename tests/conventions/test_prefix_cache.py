@@ -46,8 +46,8 @@ def test_what_is_found_is_a_beginning(text, beginnings):
     if found is None:
         assert not any(text.startswith(beginning) for beginning in beginnings[-REMEMBERED:])
     else:
-        assert text.startswith(found.known)
-        assert found.length == len(found.known)
+        assert text.startswith(found.value)
+        assert found.length == len(found.value)
 
 
 @given(st.lists(st.text(alphabet="ab", min_size=1, max_size=4), min_size=2, max_size=40), st.integers(0, 3))
