@@ -16,7 +16,7 @@ from art_otel.spans.quarantine import Kind
 
 
 def without_large_values(records: Iterable[Record], size: int, place: str, limits: Limits) -> Iterable[Record]:
-    """The records of a message of `size` bytes at `place`: a value that is too large is None, and a partial Quarantined."""
+    """The records of a message of `size` bytes at `place`: a value that is too large is None, and quarantined."""
     limit = limits.max_attribute_bytes
     return records if size <= limit else _LargeValues(limit, place).removed(records)
 

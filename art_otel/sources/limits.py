@@ -1,7 +1,7 @@
 """Limits: how much one dump may ask of this process before a piece of it is set aside.
 
-Invariant: every limit is a positive whole number that the machine can count with, and the Quarantined of what is beyond one
-says which option raises it. The options of the command line are made of the fields and their descriptions.
+Invariant: every limit is a positive whole number that the machine can count with, and what is quarantined for being
+beyond one says which option raises it. The options of the command line are made of the fields and their descriptions.
 """
 
 from typing import Annotated, Final, Literal, TypeAlias

@@ -125,7 +125,7 @@ def _behind(damage: Quarantined, name: str, lines: int) -> Quarantined:
 
 
 def _end(stream: DumpStream, last: Record | None, reading: Reading) -> Iterator[Record]:
-    """One Quarantined for each piece of the stream that cannot be read, unless `last` already says that its end is torn."""
+    """Each piece of the stream that cannot be read as Quarantined, unless `last` says that its end is torn."""
     is_told = isinstance(last, Quarantined) and last.reason == "torn"
     for reason, detail, place in stream.failures:
         if place or reason != "torn" or not is_told:

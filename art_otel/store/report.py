@@ -1,7 +1,7 @@
 """ConversionReport: the honest account of a conversion, written as `_report.json`.
 
-Invariant: spans read = used + ignored (by reason) + duplicate + quarantined (by reason), calls = completed + failed, and
-rewards given = delivered + undeliverable (by reason). Every number is a count of what really happened; nothing is
+Invariant: spans read = used + ignored (by reason) + duplicate + quarantined (by reason), calls = completed + failed,
+and rewards given = delivered + undeliverable (by reason). Every number is a count of what really happened; nothing is
 estimated.
 """
 

@@ -24,7 +24,7 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting.completeness import Evidence, find_incomplete
-from art_otel.trajectories.accounting.count import count_group, count_idle_spans
+from art_otel.trajectories.accounting.count import AssembledGroup, count_group, count_idle_spans
 from art_otel.trajectories.accounting.losses import Losses, find_losses
 from art_otel.trajectories.accounting.stats import AssemblyStats
 from art_otel.trajectories.calls.log_correlation import correlate_logs
@@ -94,7 +94,15 @@ def build_trajectories(
         _build_trajectory(rollout, recorded[rollout], attribution, losses, tree, roles)
         for rollout in assignment.rollouts
     )
-    count_group(stats, group.logs, group.quarantine, tree, roles, logs, assignment, attribution, trajectories)
+    assembled = AssembledGroup(
+        tree=tree,
+        roles=roles,
+        logs=logs,
+        assignment=assignment,
+        attribution=attribution,
+        trajectories=trajectories,
+    )
+    count_group(stats, assembled, group.logs, group.quarantine)
     return Assembly(trajectories=trajectories, stats=stats)
 
 

@@ -1,4 +1,4 @@
-"""A bad span costs no other span in the formats of backends either, and each bad piece is one Quarantined that names it."""
+"""A bad span costs no other span in the formats of backends either, and each bad piece is quarantined by name."""
 
 import json
 

@@ -1,7 +1,7 @@
 """Spans that a store writes as JSON objects of its own: from the bytes of a dump to Span and Quarantined.
 
-Invariant: a bad object is one Quarantined and costs no other. What is lost of the list around them (its end, or text that
-is no JSON) is one Quarantined of kind "unknown".
+Invariant: a bad object is quarantined and costs no other. What is lost of the list around them (its end, or text that
+is no JSON) is one `Quarantined` of kind "unknown".
 """
 
 import codecs
@@ -139,7 +139,7 @@ def read_spans(
 def read_broken(
     found: Found, records: PlainRecords, spelling: Spelling[Message], build: Build[Message], problem: Refused | None
 ) -> Iterator[Record]:
-    """The spans inside an object that did not decode because of `problem`, which is a Quarantined if no span explains it.
+    """The spans inside an object that did not decode because of `problem`, quarantined if no span explains it.
 
     The problem is None when something else has explained it already.
     """

@@ -1,6 +1,6 @@
 """PlainRecords: records of stores that write ids as hex text and attributes as plain values by name.
 
-Invariant: the checks are those of `Records`, so that a bad id, time, number or depth is the same Quarantined in any format.
+Invariant: the checks are those of `Records`, so that a bad id, time, number or depth is quarantined in any format.
 A store's own message becomes one of `otlp_messages` (with a dict where OTLP has a list of KeyValue), and then a record.
 """
 

@@ -1,7 +1,7 @@
 """Checksum: a line of OTLP JSON that says its own, as our spool writes them.
 
 Invariant: a line without one is taken as it is, and so is whole JSON that differs from its checksum, as somebody who
-writes a spool anew makes it. Of any other line that differs no span is trusted: each becomes a Quarantined that names it as
+writes a spool anew makes it. Of any other line that differs no span is trusted: each is quarantined, named as
 far as it can be read.
 """
 

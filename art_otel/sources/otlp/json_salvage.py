@@ -1,6 +1,6 @@
 """Salvage of an OTLP JSON request that did not decode: its records one by one, with their resource and scope.
 
-Invariant: a record that is sound alone is kept, a bad one is one Quarantined, and what is unexplained when every record is
+Invariant: a record that is sound alone is kept, a bad one is quarantined, and what is unexplained when every record is
 cut out (a torn tail, rubbish) is exactly one Quarantined of kind "unknown".
 """
 

@@ -1,6 +1,6 @@
 """Salvage of an OTLP protobuf request that did not decode: its records one by one, with their resource and scope.
 
-Invariant: as for JSON, a record that is sound alone is kept, a bad one is one Quarantined, and what no record explains (a
+Invariant: as for JSON, a record that is sound alone is kept, a bad one is quarantined, and what no record explains (a
 torn tail, rubbish) is exactly one Quarantined of kind "unknown".
 """
 

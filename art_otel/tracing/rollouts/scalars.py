@@ -63,7 +63,7 @@ def is_mapping(given: object, what: str) -> bool:
 
 
 def metadata(given: Mapping[str, object]) -> dict[str, Scalar]:
-    """Attributes of metadata. Null, lists and objects are JSON text under a name that says so; anything else is text."""
+    """Attributes of metadata. Null, lists and objects are JSON text under a name that says so."""
     written: dict[str, Scalar] = {}
     for name, value in given.items():
         with AS_GUEST:
@@ -91,7 +91,7 @@ def scalar(value: object, name: str) -> Scalar:
 
 
 def _json(value: object) -> str | None:
-    """The JSON text of null, a list or an object; None where it holds itself, is too deep, or has keys that JSON has not."""
+    """The JSON text of null, a list or an object; None where it holds itself, is too deep, or has odd keys."""
     if not isinstance(value, (dict, list, tuple, NoneType)):
         return None
     with suppress(Exception):

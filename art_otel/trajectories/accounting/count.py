@@ -29,24 +29,27 @@ OUTSIDE: Final = "outside every rollout"
 STARTED: Final = "start of a span that ended"
 
 
-def count_group(  # noqa: PLR0913 # one of each thing that assembly made
-    stats: AssemblyStats,
-    log_records: Iterable[LogRecord],
-    quarantine: Sequence[Quarantined],
-    tree: SpanTree,
-    roles: Mapping[SpanKey, Role],
-    logs: CorrelatedLogs,
-    assignment: RolloutAssignment,
-    attribution: Attribution,
-    trajectories: Iterable[Trajectory],
+class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """What assembly made of a group."""
+
+    tree: SpanTree
+    roles: Mapping[SpanKey, Role]
+    logs: CorrelatedLogs
+    assignment: RolloutAssignment
+    attribution: Attribution
+    trajectories: Sequence[Trajectory]
+
+
+def count_group(
+    stats: AssemblyStats, group: AssembledGroup, logs: Iterable[LogRecord], quarantine: Sequence[Quarantined]
 ) -> None:
-    """Count a group that was assembled. `quarantine` came from the sources."""
-    _count_logs(stats, logs)
-    _count_logs_without_a_value(stats, log_records, tree, quarantine)
-    _count_spans(stats, tree, roles, assignment, quarantine, attribution)
-    stats.rewards_delivered += attribution.delivered
-    stats.rewards_undeliverable += attribution.undeliverable
-    _count_trajectories(stats, trajectories, tree)
+    """Count a group. `logs` are all deliveries of its log records, `quarantine` came from the sources."""
+    _count_logs(stats, group.logs)
+    _count_logs_without_a_value(stats, logs, group.tree, quarantine)
+    _count_spans(stats, group, quarantine)
+    stats.rewards_delivered += group.attribution.delivered
+    stats.rewards_undeliverable += group.attribution.undeliverable
+    _count_trajectories(stats, group)
 
 
 def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
@@ -92,14 +95,8 @@ def _count_logs_without_a_value(
             stats.logs_without_span -= quarantined - repeated
 
 
-def _count_spans(
-    stats: AssemblyStats,
-    tree: SpanTree,
-    roles: Mapping[SpanKey, Role],
-    assignment: RolloutAssignment,
-    quarantine: Iterable[Quarantined],
-    attribution: Attribution,
-) -> None:
+def _count_spans(stats: AssemblyStats, group: AssembledGroup, quarantine: Iterable[Quarantined]) -> None:
+    tree, roles, attribution = group.tree, group.roles, group.attribution
     lost_values = _lost_values(quarantine, "span")
     bad = {(entry.trace_id, entry.span_id): entry.reason for entry in (*attribution.bad, *tree.cyclic)}
     traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
@@ -116,7 +113,7 @@ def _count_spans(
         if key in bad:
             stats.quarantined[bad[key]] += 1
             continue
-        is_used = assignment.of[key] is not None or key in attribution.senders
+        is_used = group.assignment.of[key] is not None or key in attribution.senders
         reason = _ignored_because(key, roles[key], traces_with_calls, is_used=is_used)
         if reason is None:
             stats.used += 1
@@ -160,8 +157,8 @@ def _count_ignored(stats: AssemblyStats, span: Span, reason: str) -> None:
         stats.outside_roots[span.name] += 1
 
 
-def _count_trajectories(stats: AssemblyStats, trajectories: Iterable[Trajectory], tree: SpanTree) -> None:
-    for trajectory in trajectories:
+def _count_trajectories(stats: AssemblyStats, group: AssembledGroup) -> None:
+    for trajectory in group.trajectories:
         stats.trajectories += 1
         stats.complete += trajectory.complete
         stats.incomplete.update(trajectory.incomplete_reasons.keys())
@@ -170,4 +167,4 @@ def _count_trajectories(stats: AssemblyStats, trajectories: Iterable[Trajectory]
         stats.calls_failed += len(trajectory.calls) - len(completed)
         for call in completed:
             if is_without_content(call):
-                stats.calls_without_content[tree.spans[call.trace_id, call.span_id].scope.name] += 1
+                stats.calls_without_content[group.tree.spans[call.trace_id, call.span_id].scope.name] += 1

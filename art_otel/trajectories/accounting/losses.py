@@ -14,7 +14,7 @@ from art_otel.spans import Quarantined, Span, SpanKey
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """Lost spans by trace id, and by key those whose key is known. `values` are spans that were kept without a value."""
+    """Lost spans by trace id, and by key where that is known. `values` are spans that were kept without a value."""
 
     spans: Mapping[str, int]
     keyed_spans: Mapping[SpanKey, int]

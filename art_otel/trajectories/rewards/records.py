@@ -10,7 +10,6 @@ import msgspec
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import BadReward, GivenReward
-from art_otel.spans import Span
 from art_otel.trajectories.calls.recorded_calls import step_index
 from art_otel.trajectories.model import Reward
 from art_otel.trajectories.rewards.context import AttributionContext
@@ -81,7 +80,7 @@ def _judged(target: Target, context: AttributionContext) -> tuple[str | None, in
 
 def _bystander(target: Target, context: AttributionContext) -> Literal["agent", "tool"] | None:
     """What the target is, when it is an agent or tool."""
-    span: Span | None = target.span
+    span = target.span
     if span is None or span is target.rollout.root or span.key in context.call_of:
         return None
     role = context.roles[span.key]
