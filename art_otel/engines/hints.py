@@ -33,8 +33,9 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
         )
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
         yield (
-            f"{found}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}. LLM calls are spans"
-            " made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed and active?"
+            f"{found}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}. LLM calls are"
+            " spans made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed"
+            " and active?"
         )
     elif calls == 0:
         yield f"{found}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."

@@ -1,65 +1,16 @@
-"""Clock skew: start times that can be compared between machines, and what ran at a moment.
+"""Clock skew: start times that can be compared between machines.
 
 Invariant: spans of one resource keep their distances. A child of another resource that starts when it cannot have
 started was timed by another clock; it and its siblings of that whole resource are moved together so that they begin
 inside the parent, and everything below moves with them. Durations never change. (Jaeger adjusts clock skew likewise.)
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from art_otel.spans.order import topological_order
 from art_otel.spans.span import Resource, Span, SpanKey
-
-_Item = TypeVar("_Item")
-
-
-class IntervalIndex(Generic[_Item]):
-    """Items by the time they ran. With n of them it takes n log n to make and log n to ask."""
-
-    def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
-        """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""
-        self._items: list[_Item] = []
-        changes: list[tuple[int, int, int]] = []
-        for position, (first, last, item) in enumerate(times):
-            self._items.append(item)
-            changes.append((first, 1, position))
-            if last is not None:
-                changes.append((last + 1, -1, -position))
-        changes.sort()
-        self._moments = [moment for moment, _, _ in changes]
-        self._counts = list(accumulate(count for _, count, _ in changes))
-        # While one item runs, the sum of the positions of all that run is its position.
-        self._positions = list(accumulate(position for _, _, position in changes))
-
-    def only_at(self, moment: int) -> _Item | None:
-        """The item that was running at a moment, if just one was."""
-        last_change = bisect_right(self._moments, moment) - 1
-        if last_change < 0 or self._counts[last_change] != 1:
-            return None
-        return self._items[self._positions[last_change]]
-
-
-def topological_order(keys: Iterable[SpanKey], parents: Mapping[SpanKey, SpanKey]) -> Iterator[SpanKey]:
-    """The keys and everything above them, each once and after its parent. Needs spans without cycles."""
-    done: set[SpanKey] = set()
-    for key in keys:
-        if key in done:
-            continue
-        at = parents.get(key)
-        if at is None or at in done:  # most are in order
-            done.add(key)
-            yield key
-            continue
-        path = [key]
-        while at is not None and at not in done:
-            path.append(at)
-            at = parents.get(at)
-        done.update(path)
-        yield from reversed(path)
 
 
 def correct_clock_skew(spans: Mapping[SpanKey, Span], parents: Mapping[SpanKey, SpanKey]) -> dict[SpanKey, int]:

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import msgspec
 
-from art_otel.spans.clock_skew import correct_clock_skew, topological_order
+from art_otel.spans.clock_skew import correct_clock_skew
 from art_otel.spans.deduplicate import deduplicate
+from art_otel.spans.order import topological_order
 from art_otel.spans.quarantine import Quarantined
 from art_otel.spans.span import Span, SpanKey
 

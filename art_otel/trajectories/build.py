@@ -6,7 +6,7 @@ give to them. It goes one way, and nothing comes back:
     build_tree       spans                 -> each span once, below its parent, on one clock
     role_of          span                  -> is it an LLM call, an agent, a tool?
     correlate_logs   log records           -> those of each span
-    find_rollouts    tree                  -> which rollout each span belongs to
+    assign_rollouts    tree                  -> which rollout each span belongs to
     record_calls     a rollout's spans     -> each LLM call once, whoever recorded it, with its whole prompt
     attribute        rewards               -> what each reward judges
     build_lineage    a rollout's calls     -> what each prompt continues: prompts and turns (see `model`)
@@ -37,9 +37,10 @@ from art_otel.trajectories.rewards.attribution import Attribution, attribute
 from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.effective import final_reward
 from art_otel.trajectories.rewards.external import ExternalReward
-from art_otel.trajectories.rollouts.assignment import declared_id, find_rollouts, is_named_rollout
+from art_otel.trajectories.rollouts.assignment import assign_rollouts
 from art_otel.trajectories.rollouts.attributes import read_rollout_attributes
 from art_otel.trajectories.rollouts.index import RolloutSpans
+from art_otel.trajectories.rollouts.marks import declared_id, is_named_rollout
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def build_trajectories(
     tree = build_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
     logs = correlate_logs(group.logs, tree, roles)
-    assignment = find_rollouts(tree, roles, rollout_spans)
+    assignment = assign_rollouts(tree, roles, rollout_spans)
     recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans)
     attribution = attribute(
         AttributionContext(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions import role_of
 from art_otel.spans import Span, build_tree
-from art_otel.trajectories.rollouts.assignment import find_rollouts
+from art_otel.trajectories.rollouts.assignment import assign_rollouts
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 
@@ -143,7 +143,7 @@ def test_below_a_rollout_that_the_trace_tells_no_guessed_id_counts(spans):
     tree = build_tree(spans)
     guesses = {span.attributes.get(ID) for span in tree.spans.values() if span.attributes.get("art.rollout.guessed")}
     roles = {key: role_of(span) for key, span in tree.spans.items()}
-    assignment = find_rollouts(tree, roles)
+    assignment = assign_rollouts(tree, roles)
     for key, span in tree.spans.items():
         above = tree.parents.get(key)
         outer = None if above is None else assignment.of[above]

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.conventions import Role, is_completion_event
 from art_otel.spans import LogRecord, SpanKey, SpanTree
-from art_otel.spans.clock_skew import IntervalIndex
+from art_otel.spans.intervals import IntervalIndex
 
 
 class CorrelatedLogs(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from art_otel import attributes
 from art_otel.conventions import BadReward, GivenReward, integer, is_own_response, rewards_of, rewards_of_log, role_of
 from art_otel.spans import Attributes, LogRecord, Span, SpanKey
 from art_otel.trajectories.limits import MAX_REWARD_BYTES
-from art_otel.trajectories.rollouts.assignment import declared_id, is_marked, is_reward_span
+from art_otel.trajectories.rollouts.marks import declared_id, is_marked_root, is_reward_span
 
 _BYTES: Final = 100
 """What a reward takes besides its texts."""
@@ -96,7 +96,7 @@ def _links(span: Span) -> tuple[SpanKey, ...]:
 
 def _is_rollout(span: Span) -> bool:
     """Whether the span is a rollout's own, as far as it tells by itself."""
-    if declared_id(span) is not None and (is_marked(span) or span.parent_span_id is None):
+    if declared_id(span) is not None and (is_marked_root(span) or span.parent_span_id is None):
         return True
     return span.parent_span_id is None and not is_reward_span(span) and role_of(span) == "agent"
 

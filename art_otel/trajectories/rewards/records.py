@@ -14,7 +14,7 @@ from art_otel.trajectories.calls.recorded_calls import step_index
 from art_otel.trajectories.model import Reward
 from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.resolution import Target
-from art_otel.trajectories.rollouts.assignment import is_reward_span
+from art_otel.trajectories.rollouts.marks import is_reward_span
 
 
 def make_reward(given: GivenReward, target: Target, context: AttributionContext) -> Reward | BadReward:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.spans.clock_skew import IntervalIndex
+from art_otel.spans.intervals import IntervalIndex
 from art_otel.trajectories.rollouts.attributes import attempt_of
 
 _K = TypeVar("_K")

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from art_otel.spans import Span
-from art_otel.trajectories.rollouts.assignment import declared_id
+from art_otel.trajectories.rollouts.marks import declared_id
 
 _OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
 """The id of a rollout to which nobody gave one."""
