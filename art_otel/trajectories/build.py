@@ -74,6 +74,10 @@ def build_trajectories(
     if _is_idle(group, rollout_spans):
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
+    return Assembly(trajectories=_assemble(group, rollout_spans, stats), stats=stats)
+
+
+def _assemble(group: SpanGroup, rollout_spans: Sequence[str], stats: AssemblyStats) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
     logs = correlate_logs(group.logs, tree, roles)
@@ -104,19 +108,7 @@ def build_trajectories(
         trajectories=trajectories,
     )
     count_group(stats, assembled, group.logs, group.quarantine)
-    return Assembly(trajectories=trajectories, stats=stats)
-
-
-def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
-    """Whether nothing in the group can become a trajectory or tell of one, as in most traces of an application."""
-    if group.logs or group.quarantine or group.external_rewards:
-        return False
-    return all(_is_bystander(span) and not is_named_rollout(span, rollout_spans) for span in group.spans)
-
-
-def _is_bystander(span: Span) -> bool:
-    """Whether the span is no call, belongs to no rollout by its id, and gives no reward."""
-    return declared_id(span) is None and role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
+    return trajectories
 
 
 def _build_trajectory(
@@ -177,3 +169,15 @@ def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:
         for tool in call.tools or ():
             definitions.setdefault(msgspec.json.encode(tool, order="deterministic"), tool)
     return tuple(definitions.values())
+
+
+def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
+    """Whether nothing in the group can become a trajectory or tell of one, as in most traces of an application."""
+    if group.logs or group.quarantine or group.external_rewards:
+        return False
+    return all(_is_bystander(span) and not is_named_rollout(span, rollout_spans) for span in group.spans)
+
+
+def _is_bystander(span: Span) -> bool:
+    """Whether the span is no call, belongs to no rollout by its id, and gives no reward."""
+    return declared_id(span) is None and role_of(span) in ("agent", "tool", "other") and not rewards_of(span)

@@ -97,5 +97,5 @@ def groups(draw) -> SpanGroup:
     return SpanGroup(
         spans=draw(st.permutations([*found, *again, *poorer])),
         logs=draw(st.just([]) | st.lists(LOGS, max_size=3)),
-        damages=draw(st.just([]) | st.lists(DAMAGES, max_size=2)),
+        quarantine=draw(st.just([]) | st.lists(DAMAGES, max_size=2)),
     )

@@ -42,8 +42,8 @@ def test_idle_groups_are_counted_as_the_long_way_counts_them(group, globs):
 def test_one_account_for_several_groups_is_the_sum_of_theirs(several):
     passed, added = AssemblyStats(), AssemblyStats()
     for group in several:
-        assert build_trajectories(group, (), passed).account is passed
-        added.add(build_trajectories(group).account)
+        assert build_trajectories(group, (), passed).stats is passed
+        added.add(build_trajectories(group).stats)
     assert passed == added
 
 

@@ -8,7 +8,7 @@ from art_otel.calls import Choice, Message, TokenIds, ToolCall
 from art_otel.spans import Span
 from art_otel.store.art import art_messages
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories, token_histories
+from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories, text_only_histories, token_histories
 
 ASKED = [Message(role="user", content="weather?")]
 LOOK = ToolCall(id="c1", name="look", arguments='{"city": "Paris"}')
@@ -60,9 +60,8 @@ def check_views(found: Trajectory) -> None:
     """Each message that may be trained is trained once in each view, and no other in any."""
     wanted = {at for at, turn in enumerate(found.turns) if turn.message is not None and turn.untrained is None}
     learnt = [entry.turn for one in histories(found) for entry in one.messages or () if entry.trained]
-    tokens = token_histories(found)
-    with_ids = [span.turn for one in tokens.known for span in one.spans if span.trained]
-    without = [entry.turn for one in tokens.unknown for entry in one.messages or () if entry.trained]
+    with_ids = [span.turn for one in token_histories(found) for span in one.spans if span.trained]
+    without = [entry.turn for one in text_only_histories(found) for entry in one.messages or () if entry.trained]
     assert sorted(learnt) == sorted(with_ids + without) == sorted(wanted)
     untrained = {(turn.message.content, bool(turn.message.tool_calls)) for turn in found.turns if turn.untrained}
     for entry in art_messages(found) or ():
@@ -78,7 +77,7 @@ def test_a_failed_call_that_has_its_prompt_leaves_nothing_missing():
     chat.ask(ASKED, said("sun"))
     found = chat.trajectory()
     assert (found.complete, [call.failed for call in found.calls]) == (True, [True, False])
-    assert [turn.untrained for turn in found.turns] == [None, None]
+    assert [(turn.call, turn.untrained) for turn in found.turns] == [(1, None)]
     check_views(found)
 
 
