@@ -17,7 +17,7 @@ from art_otel.sources import FORMATS
 from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport
 from art_otel.trajectories import EXPLANATIONS
-from art_otel.trajectories.accounting import stats as account
+from art_otel.trajectories.accounting import count
 from art_otel.trajectories.rewards.undeliverable import ADVICE
 from tests.docs.pages import DOCS, text_of
 
@@ -71,7 +71,7 @@ def test_the_reasons_of_damage_are_the_codes():
 
 
 def test_the_reasons_for_ignoring_are_the_codes():
-    reasons = {value for name, value in vars(account).items() if name.isupper()}
+    reasons = {value for name, value in vars(count).items() if name.isupper()}
     assert set(first_column(section(REPORT, "## Ignored"))) == reasons
 
 
