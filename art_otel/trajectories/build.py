@@ -1,19 +1,24 @@
-"""Build: how a group of records becomes trajectories. The story of this package.
+"""Build: how a group of records becomes trajectories.
 
 A group is what belongs together: one trace, or the traces that share a rollout id, and the rewards that other traces
-give to them. It goes one way, and nothing comes back:
+give to them. The steps run in this order, and none changes the result of an earlier one:
 
-    build_tree       spans                 -> each span once, below its parent, on one clock
-    role_of          span                  -> is it an LLM call, an agent, a tool?
-    correlate_logs   log records           -> those of each span
-    assign_rollouts    tree                  -> which rollout each span belongs to
-    record_calls     a rollout's spans     -> each LLM call once, whoever recorded it, with its whole prompt
-    attribute        rewards               -> what each reward judges
-    build_lineage    a rollout's calls     -> what each prompt continues: prompts and turns (see `model`)
-    find_incomplete  all of that           -> what is known to be missing
+    for the group
+      build_tree               spans             -> each span once, below its parent, with comparable start times
+      role_of                  span              -> LLM call, agent, tool, or something else
+      correlate_logs           log records       -> log records by span
+      assign_rollouts          tree              -> the rollout of each span
+      record_calls             inference spans   -> each LLM call once, whoever recorded it, with its whole prompt
+      attribute                rewards           -> what each reward judges
+      find_losses              quarantine        -> what the traces lost
+    for each rollout
+      read_rollout_attributes  its own span      -> name, group, status, metrics, metadata
+      build_lineage            its calls         -> what each prompt continues: prompts and turns (see `model`)
+      find_incomplete          tree and lineage  -> what is missing, by reason
+      find_tool_executions     tool spans        -> the tools that ran, and the turns that asked for them
+    count_group                all of that       -> where every record went (`AssemblyStats`)
 
-Invariant: the outcome depends on the set of records only, not on their order, their files or repeated delivery; and
-every record is counted in `AssemblyStats`.
+Invariant: the outcome depends on the set of records only, not on their order, their files or repeated delivery.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +52,8 @@ class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Records that belong together, in any order and any number of times.
 
     `quarantine` is what the sources could not read of these traces. `external_rewards` are rewards from other traces,
-    and those that came back (see `rewards.external`); None where nobody delivers rewards between groups.
+    and rewards of these traces that were returned as undeliverable (see `rewards.external`). It is None where nobody
+    delivers rewards between groups, as in a live app.
     """
 
     spans: Sequence[Span] = ()
@@ -71,7 +77,7 @@ def build_trajectories(
     Where every record went is added to `stats`; to new ones when there are none.
     """
     stats = AssemblyStats() if stats is None else stats
-    if _is_idle(group, rollout_spans):
+    if _has_nothing_to_build(group, rollout_spans):
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
     return Assembly(trajectories=_assemble(group, rollout_spans, stats), stats=stats)
@@ -119,9 +125,9 @@ def _build_trajectory(
     tree: SpanTree,
     roles: Mapping[SpanKey, Role],
 ) -> Trajectory:
-    about = read_rollout_attributes(rollout.root)
+    own = read_rollout_attributes(rollout.root)
     rewards = attribution.of(rollout)
-    lineage = build_lineage(with_versions(recorded.calls, about.policy_version))
+    lineage = build_lineage(with_versions(recorded.calls, own.policy_version))
     lost_spans, lost_values = losses.of(rollout.spans)
     evidence = Evidence(
         root=rollout.root,
@@ -131,29 +137,30 @@ def _build_trajectory(
         unresolved=recorded.unresolved,
         lost_spans=lost_spans,
         lost_values=lost_values,
+        # A span that lost a value is counted as that.
         bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
     )
-    first = rollout.root or min(rollout.spans, key=tree.order)
+    first_span = rollout.root or min(rollout.spans, key=tree.order)
     return Trajectory(
         rollout_id=rollout.rollout_id,
-        trace_id=first.trace_id,
-        name=about.name,
-        group_id=about.group_id,
-        attempt=about.attempt,
-        split=about.split,
-        training_step=about.training_step,
-        policy_version=first_and_last(lineage.calls, about.policy_version),
+        trace_id=first_span.trace_id,
+        name=own.name,
+        group_id=own.group_id,
+        attempt=own.attempt,
+        split=own.split,
+        training_step=own.training_step,
+        policy_version=first_and_last(lineage.calls, own.policy_version),
         parent_rollout_id=rollout.parent_rollout_id,
-        status=about.status,
-        error=about.error,
-        started_at=about.started_at,
-        ended_at=about.ended_at,
+        status=own.status,
+        error=own.error,
+        started_at=own.started_at,
+        ended_at=own.ended_at,
         incomplete_reasons=find_incomplete(evidence, tree),
         reward=final_reward(rewards),
         rewards=rewards,
-        metrics=about.metrics,
-        metadata=about.metadata,
-        logs=about.logs,
+        metrics=own.metrics,
+        metadata=own.metadata,
+        logs=own.logs,
         tools=_tool_definitions(lineage.calls),
         calls=lineage.calls,
         prompts=lineage.prompts,
@@ -171,13 +178,13 @@ def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:
     return tuple(definitions.values())
 
 
-def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
-    """Whether nothing in the group can become a trajectory or tell of one, as in most traces of an application."""
+def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
+    """Whether the group has no call, rollout or reward, as most traces of an application have none."""
     if group.logs or group.quarantine or group.external_rewards:
         return False
-    return all(_is_bystander(span) and not is_named_rollout(span, rollout_spans) for span in group.spans)
+    return all(_is_irrelevant(span) and not is_named_rollout(span, rollout_spans) for span in group.spans)
 
 
-def _is_bystander(span: Span) -> bool:
+def _is_irrelevant(span: Span) -> bool:
     """Whether the span is no call, belongs to no rollout by its id, and gives no reward."""
     return declared_id(span) is None and role_of(span) in ("agent", "tool", "other") and not rewards_of(span)

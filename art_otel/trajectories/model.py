@@ -1,20 +1,30 @@
 """The model: what a trajectory is.
 
 A **trajectory** is one recorded rollout: its facts, its rewards, and its LLM calls in causal order. Each completion
-that a call sampled is one **turn**. What the call was asked, its **prompt**, is stored once, as what is new in it:
+that a call sampled is one **turn**. What a call was asked is its **prompt**. A call has its whole prompt
+(`input_messages`, `prompt_token_ids`); the `Prompt` beside it, which is what files keep, holds only what is new:
 
-    call 0   prompt: system, user                    turn 0: assistant
-    call 1   prompt: (turn 0's path) + tool          turn 1: assistant      parent = turn 0
-    call 2   prompt: (turn 0's path) + user          turn 2: assistant      parent = turn 0, a branch
+    call 0   prompt: system, user                        turn 0   assistant
+    call 1   prompt: path of turn 0, then tool           turn 1   assistant    parent 0, token_parent 0
+    call 2   prompt: path of turn 0, then user           turn 2   assistant    parent 0, token_parent 0: a branch
+    call 3   prompt: path of turn 1, tokenized anew,     turn 3   assistant    parent 1, token_parent 0: drift
+             then user
 
-Two links say what a prompt continues. A turn's *message path* is its prompt's messages and the sampled message, its
-*token path* is its prompt's ids and the sampled ids. `parent` is the turn with the longest message path that the
-prompt's messages begin with, `token_parent` the turn with the longest token path that the prompt's ids begin with.
-They differ where a server tokenized the conversation anew, or a client wrote a message in other words.
+A turn's *message path* is its prompt's messages and then the sampled message. Its *token path* is its prompt's token
+ids and then the sampled ids. A prompt has two links: `parent` is the turn with the longest message path that the
+prompt's messages begin with, `token_parent` the turn with the longest token path that the prompt's ids begin with. The
+two differ where a server tokenized the conversation anew (call 3), and where a client sent a message back with another
+text, but with the same ids.
 
-Whether a completion is trained is decided by `Turn.untrained` alone. Whether something is missing is said by
-`Trajectory.incomplete_reasons` alone. Invariant: a prompt's links lead to turns of earlier calls; the turns of a call
-stand together and share its prompt; unknown is None and never 0 or empty.
+Who decides:
+
+- `lineage.turns.untrained_because` decides whether a completion is trained. `Turn.untrained` holds its answer, and
+  every view, batch and exporter obeys it. A completion of a failed call is kept and never trained.
+- `accounting.completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
+  `accounting.completeness.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
+
+Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
+and share its prompt; what is unknown is None and never 0 or empty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,37 +40,40 @@ if TYPE_CHECKING:
     from art_otel.trajectories.views.history import History
 
 Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
+"""How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
+
 RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
 
 Untrained: TypeAlias = Literal["failed", "stream broke", "scrubbed", "content doubtful", "contradicting recordings"]
 """Why a completion must not be trained.
 
 - `failed`: its call ended in an error.
-- `stream broke`: the stream ended without a finish reason, so the completion may be cut.
-- `scrubbed`: a secret was taken out of its text.
-- `content doubtful`: the recording contradicts itself or a later prompt; the completion may say less than was sampled.
-- `contradicting recordings`: two recorders of one call say different things.
+- `stream broke`: its stream ended without a finish reason, so the completion may be cut.
+- `scrubbed`: a secret was taken out of what its call was asked or answered.
+- `content doubtful`: the finish reason or a later prompt shows that a text or tool calls of it were not recorded.
+- `contradicting recordings`: two recordings of its call say different things.
 """
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A kept message that the prompt writes in other words. `index` counts the prompt's messages from 0."""
+    """A kept message that has another text in this prompt. `index` counts the prompt's messages from 0."""
 
     index: int
     message: Message
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one call was asked, as what is new in it.
+    """What one call was asked, as what is new in it. `views.rebuild_prompts` puts whole prompts together again.
 
-    `parent` and `token_parent` are positions in `Trajectory.turns` (see above), None where the prompt continues none.
-    The prompt's messages are the first `kept_messages` of the message path of `parent` (else of `token_parent`), with
-    `edits`, then `messages`, which are None when nobody recorded the prompt. The prompt's ids are the first
-    `kept_tokens` of the token path of `token_parent`, where that has so many, else of `parent`'s known ids; then
-    `context_token_ids`, which are None when the server gave no ids.
-    Where messages and ids disagree, both are known: `drifted_at` is how many ids the prompt shares with the parent's
-    token path before it leaves it (it was tokenized anew), `respelled_at` how many messages it shares with the token
-    parent's message path before it leaves that (it was written anew). None where they agree.
+    - `parent` and `token_parent` are positions in `Trajectory.turns`, None where the prompt continues no turn.
+    - The prompt's messages are the first `kept_messages` of the message path of `parent` (without a parent: of
+      `token_parent`), with `edits` in their places, and then `messages`. `messages` is None when nobody recorded them.
+    - The prompt's ids are `kept_tokens` ids and then `context_token_ids`. The kept ones begin the token path of
+      `token_parent`; where that path is shorter, the known ids of `parent`. `context_token_ids` is None when the
+      server gave no ids.
+    - `drifted_at` counts the ids that the prompt has in common with the parent's token path, where it does not begin
+      with that whole path. `respelled_at` counts the messages that it has in common with the token parent's message
+      path, where it does not begin with that. Both are None where there is no such disagreement, or nobody knows.
     """
 
     parent: int | None = None
@@ -77,9 +90,9 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sampled completion.
 
-    `call` is a position in `Trajectory.calls`, `choice` a position in that call's choices. `prompt` is the call's own,
-    shared by its turns. `untrained` is None for a completion to train, else the reason why it must not be trained.
-    `message`, `token_ids` and `logprobs` (one a token) are what was sampled.
+    `call` is a position in `Trajectory.calls`, `choice` a position in that call's choices. `prompt` is the call's
+    prompt; all turns of a call have the same object. `message`, `token_ids` and `logprobs` (one a token) are what was
+    sampled. `untrained` is None for a completion to train, else the reason why it must not be trained.
     """
 
     call: int
@@ -103,20 +116,23 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_tokens(self) -> bool:
-        """Whether the ids of both the prompt and the completion are known."""
+        """Whether the ids of both the prompt and the completion are known: token histories need them, messages not."""
         return self.prompt.context_token_ids is not None and self.token_ids is not None
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One reward as it was given.
 
-    `value` is None when only a label was given. `target` is the span id of what it judges, `step` the index of the step
-    which that span is or lies in; both are None for a reward of the whole rollout, and `target` alone for a step that
-    was named by its index. `target_kind` says that the target is an agent or a tool, neither a call nor a step.
-    `time_ns` orders corrections: the last one wins.
-    A reward may judge a part of a call: `choice` is a position in the call's choices, `token_start` and `token_end`
-    (exclusive) are positions in the completion's token ids (of choice 0 where `choice` is None).
-    `comparison` names the comparison that it is of: all rewards of one comparison have the same.
+    `value` is None when only a label was given. `time_ns` orders corrections: the last one wins.
+
+    - Of the whole rollout: `target` and `step` are None.
+    - Of a step: `step` is its index, `target` the span id of the step (None where only the index was given).
+    - Of a call: `target` is the call's span id, `step` the step that it lies in.
+    - Of an agent or tool: `target` is its span id and `target_kind` says which; it judges no call and no step.
+    - Of a part of a call, also: `choice` is a position in the call's choices, `token_start` and `token_end` (exclusive)
+      are positions in that completion's token ids (of choice 0 where `choice` is None).
+
+    `comparison` is the id of the comparison that gave it; all rewards of one comparison have the same.
     """
 
     name: str
@@ -163,13 +179,13 @@ class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Trajectory:
     """One recorded rollout: what it was, how it went, its rewards, and its calls and turns.
 
-    `trace_id` is that of the rollout's span (of its first span where the rollout's own is missing). `revision` counts,
+    `trace_id` is the trace of the rollout's own span, or of its first span where its own is missing. `revision` counts,
     from 0, how often it was emitted again because late spans came. `incomplete_reasons` maps what is missing to how
     often it is; a trajectory is complete when there is none. Times are nanoseconds since the epoch, None when the
     rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave one. `metadata` holds
     JSON values as they were given, `tools` every tool definition that any call had, `tool_calls` the tools that ran.
     `calls` and `prompts` have one entry a call, in causal order: a call stands behind the call that its prompt
-    continues. `result` is what the function of a gathered rollout returned; it is never stored.
+    continues. `result` is what the rollout's function returned to `gather_trajectory`; files do not have it.
     """
 
     rollout_id: str
@@ -221,7 +237,7 @@ class Trajectory:
 class TrajectoryGroup:
     """Trajectories of one task, compared with each other by group-relative advantages.
 
-    `metrics` are about the group as a whole; the run log keeps them.
+    `metrics` are about the group as a whole; `art_otel.RunLog` writes them.
     """
 
     group_id: str

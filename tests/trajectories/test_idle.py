@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from art_otel.spans import LogRecord, Quarantined
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import AssemblyStats, SpanGroup, build_trajectories
-from art_otel.trajectories.build import _assemble, _is_idle
+from art_otel.trajectories.build import _assemble, _has_nothing_to_build
 from tests.trajectories.groups import groups, idle_groups
 
 GLOBS = st.sampled_from([(), ("GET*",), ("episode *",)])
@@ -29,7 +29,7 @@ def test_both_ways_give_the_same(group, globs):
 @MANY
 @given(idle_groups(), st.sampled_from([(), ("episode *",)]))
 def test_idle_groups_are_counted_as_the_long_way_counts_them(group, globs):
-    assert _is_idle(group, globs)
+    assert _has_nothing_to_build(group, globs)
     assembly = build_trajectories(group, globs)
     assert (assembly.trajectories, assembly.stats) == the_long_way(group, globs)
     counted = assembly.stats
@@ -65,7 +65,7 @@ NAMED = {"trace_id": ROOT.trace_id, "span_id": ROOT.span_id}
     ],
 )
 def test_whatever_tells_of_more_goes_the_long_way(group, globs):
-    assert not _is_idle(group, globs)
+    assert not _has_nothing_to_build(group, globs)
 
 
 def test_an_idle_group_is_told_by_the_scopes_that_made_it():
