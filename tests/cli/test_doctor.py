@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from art_otel.cli import main
-from art_otel.tracing.enabling.checks import Ancestry, look_around, run_checks
+from art_otel.tracing.enabling.checks import Surroundings, look_around, run_checks
 from art_otel.tracing.enabling.instrument import Installed
 from art_otel.tracing.enabling.probe import Probe, probe
 from art_otel.tracing.enabling.settings import read_settings
@@ -18,12 +18,12 @@ ON = {"ART_OTEL_ENABLED": "1", "ART_OTEL_DIR": "/tmp/art", "ART_OTEL_INSTRUMENTO
 
 
 @pytest.fixture(scope="module")
-def here() -> Ancestry:
+def here() -> Surroundings:
     """This environment."""
     return look_around(clean_environment(**ON))
 
 
-def checks(here: Ancestry, environ=None, **seen) -> list[tuple[str, str, str]]:
+def checks(here: Surroundings, environ=None, **seen) -> list[tuple[str, str, str]]:
     """What is found here under other variables, or where other things were seen."""
     settings, problems = read_settings(environ or ON, {})
     about = replace(here, **{"environ": environ or ON, "settings": settings, "problems": problems, **seen})

@@ -74,9 +74,8 @@ def test_a_rollout_s_version_is_stored_with_its_calls(tmp_path):
 def test_a_call_that_failed_before_it_sampled_needs_no_version():
     found = recorded(None, ["12", "12"])
     refused = structs.replace(found.calls[0], policy_version=None, error="429", choices=None)
-    turn = structs.replace(found.turns[0], choice=None, message=None, token_ids=None, logprobs=None)
     fresh = Freshness(policy_version="12")
-    with_failed = replace(found, calls=(refused, found.calls[1]), turns=(turn, found.turns[1]))
+    with_failed = replace(found, calls=(refused, found.calls[1]), turns=(found.turns[1],))
     assert fresh.reason_against(with_failed) is None
     broke_off = structs.replace(refused, choices=found.calls[0].choices)
     with_broken = replace(found, calls=(broke_off, found.calls[1]), turns=found.turns)

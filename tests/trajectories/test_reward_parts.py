@@ -88,7 +88,7 @@ def test_a_part_that_there_is_not_is_quarantined_and_rewards_nothing_else(part, 
     trajectory, account = judged_part(**part)
     assert (trajectory.rewards, trajectory.reward) == ((), None)
     assert trajectory.incomplete_reasons == {"bad reward": 1}
-    (damage,) = account.damages
+    (damage,) = account.quarantine
     assert (damage.reason, account.quarantined) == ("bad reward", {"bad reward": 1})
     assert said in damage.detail
 

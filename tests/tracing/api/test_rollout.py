@@ -39,7 +39,7 @@ def test_everything_that_can_be_said(app):
     assert agent() == given
     found = app.stored()["sums"]
     assert (found.group_id, found.split, found.attempt, found.training_step) == ("g", "val", 2, 30)
-    assert found.metadata == {"task": 7, "level": 0.5, "hard": True, "note": "x", "list": '[1, {"a": "b"}]'}
+    assert found.metadata == given
 
 
 def test_every_call_is_a_rollout_of_its_own(app):
