@@ -90,13 +90,13 @@ def role_of(span: Span) -> Role:
         return "other"
     if _is_fetch(span):
         return "retrieval"
-    if span.name == litellm.RAW_SPAN and not litellm.is_response(span.attributes):
+    if span.name == litellm.RAW_SPAN and not litellm.has_choices(span.attributes):
         return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
     return "inference"
 
 
-def holds_call(span: Span) -> bool:
-    """Whether an instrumentor wrote a call onto our own span of a rollout or step."""
+def has_call_attributes(span: Span) -> bool:
+    """Whether our own span of a rollout or step has attributes of a call, which an instrumentor wrote onto it."""
     return _is_ours(span) and not _is_unmarked(span) and _named_role(span) == "inference"
 
 
@@ -160,7 +160,7 @@ def _inferred_role(span: Span, reader: AttributeReader) -> Role:
     is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
     if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
-    if span.name == litellm.RAW_SPAN and litellm.is_response(span.attributes):
+    if span.name == litellm.RAW_SPAN and litellm.has_choices(span.attributes):
         return "inference"
     has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None

@@ -128,7 +128,7 @@ def _build_trajectory(
         spans=rollout.spans,
         lineage=lineage,
         call_of=recorded.call_of,
-        unresolved=recorded.unresolved,
+        unresolved_histories=recorded.unresolved_histories,
         lost_spans=lost_spans,
         lost_values=lost_values,
         bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),

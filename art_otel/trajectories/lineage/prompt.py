@@ -106,7 +106,7 @@ def _drifted_at(
     parent: int | None,
     token_parent: int | None,
 ) -> int | None:
-    """Where the prompt's ids leave the parent's token path; None where they do not, or either is unknown."""
+    """Where the prompt's ids leave the parent's token path; None if they agree or either is unknown."""
     if prompt_ids is None or parent is None or parent == token_parent or not turns[parent].has_tokens:
         return None
     path = _known_ids(turns[parent], calls)
@@ -120,7 +120,7 @@ def _respelled_at(
     parent: int | None,
     token_parent: int | None,
 ) -> int | None:
-    """Where the prompt's messages leave the token parent's message path; None as above."""
+    """Where the prompt's messages leave the token parent's message path; None if they agree or either is unknown."""
     if asked is None or token_parent is None or parent == token_parent:
         return None
     path = _message_path(turns[token_parent], calls)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from art_otel.calls import Message
 from art_otel.trajectories.model import Trajectory, Turn
-from art_otel.trajectories.views.paths import path_to, prompt_messages
+from art_otel.trajectories.views.message_paths import path_to, prompt_messages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,9 +103,9 @@ def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> 
     messages: list[HistoryMessage] = []
     for index, position in enumerate(path):
         turn = turns[position]
-        given = turn.prompt.messages if index else prompt_messages(turn.prompt, turns)
-        if given is None or turn.message is None:
+        context = turn.prompt.messages if index else prompt_messages(turn.prompt, turns)
+        if context is None or turn.message is None:
             return None
-        messages.extend([HistoryMessage(message=message) for message in given])
+        messages.extend([HistoryMessage(message=message) for message in context])
         messages.append(HistoryMessage(message=turn.message, turn=position, trained=position in trained))
     return tuple(messages)

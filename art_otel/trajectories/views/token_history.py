@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.trajectories.model import Trajectory, Turn
-from art_otel.trajectories.views.paths import path_to, token_parent_of
+from art_otel.trajectories.views.message_paths import path_to, token_parent_of
 from art_otel.trajectories.views.token_paths import TokenPaths
 
 
