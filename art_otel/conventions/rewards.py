@@ -42,10 +42,10 @@ _BEHIND_EVENTS: Final = 1 << 20
 
 
 class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reward as it was given. `response_id` names the response it judges, where the giver named one.
+    """A reward as it was recorded. `response_id` names the response it judges, if one was named.
 
     `choice`, `token_start` and `token_end` say which part of a call it judges, `comparison` that it was judged beside
-    another, as in `Reward`. `position` orders the rewards of one span and tells them apart: its events as they stand,
+    another, as in `Reward`. `position` orders the rewards of one span and tells them apart: its events in their order,
     then its attributes, then its log records.
     """
 

@@ -1,8 +1,8 @@
 """Roles: what each span represents, so that only requests for a completion become calls.
 
 Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
-and a server's own span about usage and latency is "other". So is our own span of a rollout or step, whatever others
-write on it because it is current (LiteLLM). The SDK drops a span's oldest attributes beyond its limit,
+and a server's own span about usage and latency is "other". So is our own span of a rollout or step, although LiteLLM
+may write a call onto it while it is current. The SDK drops a span's oldest attributes beyond its limit,
 which are the ones that name its role; then it is inferred from the others.
 """
 

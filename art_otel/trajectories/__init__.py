@@ -1,6 +1,6 @@
 """Trajectories: the spans of a rollout become turns, rewards and a verdict on completeness.
 
-Read `model` first: it says what a trajectory is. `build` then tells how a group of spans becomes trajectories.
+Read `model` first: it says what a trajectory is. `build` then shows how a group of spans becomes trajectories.
 """
 
 from typing import TYPE_CHECKING

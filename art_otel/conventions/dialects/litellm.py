@@ -1,7 +1,7 @@
 """LiteLLM: the response body that its span `raw_gen_ai_request` repeats beside the request's own span.
 
 https://github.com/BerriAI/litellm (`litellm/integrations/opentelemetry.py`): `llm.<provider>.<field>`, each field a
-number, a text or the text that Python prints of a list or an object. Invariant: what stands here is the server's own
+number, a text or the text that Python prints of a list or an object. Invariant: what is here is the server's own
 answer: tool calls with their ids, which the request's span loses, and token ids. The prompt is left to that span.
 """
 

@@ -204,7 +204,7 @@ def _tool_call_choice(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]
 
 
 def _message(entry: dict[str, Value]) -> dict[str, Value]:
-    """Write a flattened message in the shape of OpenAI's; the prompt of Completions stands under `user`."""
+    """Write a flattened message in the shape of OpenAI's; the prompt of Completions is under `user`."""
     content = entry.get("content", entry.get("user"))
     return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
 

@@ -2,7 +2,7 @@
 
 Invariant: each delivered span is used, ignored (by reason), duplicate or quarantined. A span of which only a value was
 quarantined is counted as that although the rest of it serves; so are log records, in counts of their own. A span that
-gives a reward for something elsewhere is used, wherever it stands.
+gives a reward for something else is used, also outside every rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -77,7 +77,7 @@ def _completions_with_less(
 def _has_more(repeat: Message, recorded: Message) -> bool:
     """Whether the repeat has all that was recorded, and more.
 
-    An agent that reads its tool calls out of the text writes them beside it, with the names that stand in the text; and
+    An agent that reads its tool calls out of the text writes them beside it, with the names that are in the text; and
     a framework may put the reasoning into an empty text.
     """
     text, tools = _text(recorded), _tools(recorded)

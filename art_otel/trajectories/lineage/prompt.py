@@ -1,6 +1,6 @@
-"""Prompt: what a call was asked, as what is new in it, and where messages and token ids disagree about that.
+"""Prompt: the new part of a call's prompt, what it continues, and where messages and token ids disagree about it.
 
-Invariant: a prompt keeps what stands already in the paths that it continues, so that all prompts together are as large
+Invariant: a prompt holds only what is not in the paths that it continues, so that all prompts together are as large
 as what is new in them, also where every prompt was tokenized anew. Rebuilding them gives the calls' prompts again.
 """
 

@@ -1,6 +1,6 @@
 """Turns: the calls of a rollout in causal order, each with its prompt, and a turn for every completion.
 
-Invariant: a call stands behind the call that its prompt continues, else in the order of its start; each sampled
+Invariant: a call comes after the call that its prompt continues, else in the order of its start; each sampled
 completion is one turn, and `untrained_because` alone decides whether it is trained.
 """
 

@@ -63,7 +63,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def copies(self) -> Mapping[RewardKey, ExternalReward]:
-        """The copies of rewards that stand in this group, which were delivered to it or returned as undeliverable."""
+        """The copies of rewards of this group, which were delivered to it or returned as undeliverable."""
         return {reward.key: reward for reward in distinct(self.external or ()) if reward.origin[0] in self.traces}
 
     @cached_property

@@ -103,7 +103,7 @@ class _Assigner:
     def _running_at(self, key: SpanKey) -> str | None:
         """The id of the rollout of an orphan's trace that was running when it started, if just one was."""
         candidates = self._by_trace.get(key[0]) if key in self._tree.orphans else None
-        running = None if candidates is None else candidates.around(key)
+        running = None if candidates is None else candidates.running_at_start(key)
         return None if running is None else running.rollout_id
 
     def assign_spans(self) -> None:
@@ -153,8 +153,8 @@ class _Assigner:
         attempt = integer(self._tree.spans[key].attributes.get(attributes.ROLLOUT_ATTEMPT))
         attempts = rollouts if attempt is None else rollouts.of_attempt(attempt)
         if attempts is None:  # an attempt that none of them is
-            return rollouts.around(key) or rollouts.all[-1]
-        return attempts.all[0] if len(attempts.all) == 1 else attempts.around(key) or attempts.all[-1]
+            return rollouts.running_at_start(key) or rollouts.all[-1]
+        return attempts.all[0] if len(attempts.all) == 1 else attempts.running_at_start(key) or attempts.all[-1]
 
     def _of_trace(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout of the span's trace; of several the one that was running, if just one was."""
@@ -162,7 +162,7 @@ class _Assigner:
         candidates = self._by_trace.get(trace_id)
         if candidates is not None and len(candidates.all) == 1:
             return candidates.all[0]
-        running = None if candidates is None else candidates.around(key)
+        running = None if candidates is None else candidates.running_at_start(key)
         if running is not None or self._has_globs or trace_id not in self._traces_with_calls:
             return running
         rootless = None if candidates is None else candidates.rootless

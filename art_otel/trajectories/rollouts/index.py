@@ -61,7 +61,7 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
             self._by_attempt = self._by(attempt_of)
         return self._by_attempt.get(number)
 
-    def around(self, key: SpanKey) -> RolloutSpans | None:
+    def running_at_start(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout that was running when the span started, if just one was."""
         return self.running_at(self.tree.starts[key])
 

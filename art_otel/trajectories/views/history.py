@@ -29,7 +29,7 @@ class HistoryMessage:
 class History:
     """The path from a root turn to a leaf: `turns` are positions in the trajectory.
 
-    `messages` stand as they were first given or sampled; None where nobody recorded the root's prompt.
+    `messages` are written as they were first sent or sampled; None where nobody recorded the root's prompt.
     """
 
     turns: tuple[int, ...]
@@ -64,9 +64,9 @@ def leaves(turns: Sequence[Turn]) -> list[int]:
 
 
 def main_history(trajectory: Trajectory) -> History | None:
-    """The one of the histories that has most turns; of equally long ones that to the latest call's first choice.
+    """The history with most turns; of equally long ones the one that ends in the latest call's first choice.
 
-    Those with known messages go first. None where nothing was sampled.
+    Histories with known messages are preferred. None where nothing was sampled.
     """
     turns = trajectory.turns
     depths: list[int] = []

@@ -209,7 +209,7 @@ def _have_same_meaning(call: ToolCall, other: ToolCall) -> bool:
 
 
 def _text(message: Message) -> str:
-    """What the message says in words. A recorder that knows no refusals takes one for text."""
+    """The text of the message, or its refusal: some recorders write a refusal as text."""
     return (message.content or message.refusal or "").strip()
 
 

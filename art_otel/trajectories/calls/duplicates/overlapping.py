@@ -1,4 +1,4 @@
-"""Overlapping recordings: rules for recordings at the same time of which none need be around the other in the tree.
+"""Overlapping recordings: rules for recordings that overlap in time, wherever they are in the tree.
 
 Some instrumentors do not make their spans current (LangChain), so the client's span lies beside them or further up.
 """
