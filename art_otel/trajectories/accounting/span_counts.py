@@ -1,7 +1,7 @@
 """Span counts: how many spans a rollout's process says that it has, against how many are here.
 
-Invariant: only spans of the process that counted are compared with its counts: a span that another
-service adds to the rollout replaces none that was lost. The counts are `art.rollout.spans.started` and `.ended` on the rollout's own span.
+Invariant: only spans of the process that counted are compared with its counts: a span that another service adds to the
+rollout replaces none that was lost. The counts are `art.rollout.spans.started` and `.ended` on the rollout's own span.
 """
 
 from collections.abc import Iterable
