@@ -1,4 +1,4 @@
-"""InferenceCall: what one LLM call was, in no vendor's words.
+"""InferenceCall: one LLM call, in the same fields whichever instrumentor recorded it.
 
 Invariant: what is unknown is None and never empty. `input_messages=None` means nobody recorded the prompt, `()`
 that the call really had none; likewise for choices, ids, logprobs and usage. Messages are order-free records
@@ -170,11 +170,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request to a model and what came of it.
+    """One request to a model and its outcome.
 
     Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index
     of the nearest step. `cut` names attributes whose JSON was cut off by a length limit, `dropped_attributes` counts
-    those the SDK dropped. `scrubbed` says that a secret was taken out of what was asked or answered, `contradicted`
+    those the SDK dropped. `scrubbed` says that a secret was removed from the prompt or the answer, `contradicted`
     that another recording of the call says something else. `conventions` lists who described the call. `parameters`,
     `env_state` and `extra` hold JSON values; `tools` are OpenAI tool definitions, None when nobody recorded whether
     there were any.

@@ -1,17 +1,20 @@
-"""Conventions: a span and its log records -> InferenceCall. The only package with foreign attribute names.
+"""Conventions: a span and its log records -> InferenceCall. The only package with third-party attribute names.
 
 How a span becomes a call:
 1. `roles`: role_of(span) says what the span represents. Only one with the role "inference" is a call.
 2. `dialects/`: each convention that instrumentors record calls in (GenAI, OpenInference, OpenLLMetry, …) has a module,
-   its dialect. `dialects.DIALECTS` lists them, the most trusted first. Those that may be on the span, by the names of
-   its attributes, read it.
-3. `facts`: every dialect gives CallFacts, the fields of a call that it recorded. merge_facts makes one of two: where
-   both know a field, the more trusted dialect wins.
+   its dialect. `dialects.DIALECTS` lists them, the most trusted first. A dialect whose `matches(names)` is true reads
+   the span; `names` are those of the span's attributes.
+3. `facts`: every dialect gives CallFacts, the fields of a call that it recorded. merge_facts merges two: when
+   both have a field, the more trusted dialect wins.
 4. `call`: parse_call does 2 and 3 and adds what is on every span: times, failure, finish reasons.
 
-What dialects share: `attributes/` reads values of attributes and names those that cannot be read (`cut`), `bodies/`
-reads the JSON of messages, tools, tokens, requests and responses, `caches/` keeps what was parsed, because a call
-repeats the history of its conversation. Beside calls, `rewards` reads rewards, and `tool_spans` executions of tools.
+What dialects share: `attributes/` reads values of attributes and names in `cut` those that were truncated or are
+damaged, `bodies/` reads the JSON of messages, tools, tokens, requests and responses, `caches/` keeps what was parsed,
+because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards, and `tool_spans` reads
+executions of tools.
+
+To add a dialect: a module in `dialects/` with `matches` and `read`, a line in `DIALECTS`, a recording in the tests.
 
 Invariant: all dialects give the same records, unknown is None, and nothing here raises for what a span contains.
 """
@@ -21,53 +24,53 @@ from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
-from art_otel.conventions.dialects.art import env_state_of, extra_of
+from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai_events import is_completion_event
-from art_otel.conventions.dialects.wrapper_spans import is_method, only_asks, repeats_response
-from art_otel.conventions.recordings import asked_of, merge_calls
+from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
+from art_otel.conventions.recordings import merge_calls, request_key
 from art_otel.conventions.rewards import (
     EVALUATION,
     BadReward,
-    GivenReward,
+    RecordedReward,
     evaluation_attributes,
-    is_own_response,
+    has_response,
     rewards_of,
     rewards_of_log,
 )
-from art_otel.conventions.roles import Role, agent_name, holds_call, may_be_call, may_have_role, role_of
+from art_otel.conventions.roles import Role, agent_name, has_call_attributes, may_be_call, may_have_role, role_of
 from art_otel.conventions.tool_spans import ToolFacts, tool_facts
 
 __all__ = [
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",
-    "GivenReward",
+    "RecordedReward",
     "Role",
     "ToolFacts",
     "agent_name",
-    "asked_of",
     "capture_switch",
-    "env_state_of",
     "evaluation_attributes",
-    "extra_of",
     "failure_of",
-    "holds_call",
+    "has_call_attributes",
+    "has_response",
     "integer",
     "is_cancellation",
     "is_completion_event",
     "is_convention_attribute",
-    "is_method",
-    "is_own_response",
+    "is_request_only",
+    "is_response_copy",
+    "is_wrapper_method",
     "json_value",
     "may_be_call",
     "may_have_role",
     "merge_calls",
     "number",
-    "only_asks",
     "parse_call",
-    "repeats_response",
+    "request_key",
     "rewards_of",
     "rewards_of_log",
     "role_of",
+    "span_env_state",
+    "span_extra",
     "tool_facts",
 ]

@@ -12,7 +12,7 @@ from art_otel.calls import Choice, InferenceCall
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.bodies.failure import failure_of
-from art_otel.conventions.bodies.finish import BROKEN, completed_reason, is_response
+from art_otel.conventions.bodies.finish import ERROR_FINISH_REASON, completed_reason, is_responses_api_id
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
 from art_otel.conventions.dialects import all_readers, art, attribute_readers, genai
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
@@ -26,17 +26,17 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     facts = _read_facts(recording)
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
-        facts = _without_echo(_with_prompts_apart(facts))
+        facts = _without_echo(_without_batch_prompts(facts))
     reasons = genai.finish_reasons(span)
     error_type, error = failure_of(span)
     ended_in_error = _ended_in_error(facts.choices, reasons)
     if ended_in_error and error_type is None and error is None:
-        error_type = BROKEN
+        error_type = ERROR_FINISH_REASON
     choices = facts.choices
     if choices and (reasons or ended_in_error):
         choices = _with_finish_reasons(choices, reasons)
-    if choices and is_response(facts.response_id):
-        choices = tuple(map(_of_response, choices))
+    if choices and is_responses_api_id(facts.response_id):
+        choices = tuple(map(_fix_responses_finish_reason, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
@@ -83,10 +83,10 @@ def _read_facts(recording: Recording) -> CallFacts:
     return facts
 
 
-def _with_prompts_apart(facts: CallFacts) -> CallFacts:
-    """Move several prompts of one text completion to the parameters, because none of them precedes all choices.
+def _without_batch_prompts(facts: CallFacts) -> CallFacts:
+    """Move several prompts of one text completion to the parameters, because there is no shared prompt.
 
-    Instrumentors record them as user messages of one prompt.
+    A batch has one prompt per choice. Instrumentors record them as user messages of one prompt.
     """
     messages = facts.input_messages or ()
     if len(messages) < 2 or any(message.role != "user" for message in messages):
@@ -102,16 +102,16 @@ def _without_echo(facts: CallFacts) -> CallFacts:
 
 def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
     """Whether a choice ended in an error, which some instrumentors record as its finish reason."""
-    if BROKEN in reasons:
+    if ERROR_FINISH_REASON in reasons:
         return True
     for choice in choices or ():  # noqa: SIM110 # any() costs twice as much, and this is asked of every call
-        if choice.finish_reason == BROKEN:
+        if choice.finish_reason == ERROR_FINISH_REASON:
             return True
     return False
 
 
 def _with_finish_reasons(choices: Sequence[Choice], reasons: Sequence[str | None]) -> tuple[Choice, ...]:
-    """Give the choices that name no finish reason the span's; an error is none."""
+    """Give choices without a finish reason the one of the span. An error is not a finish reason."""
     return tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)
 
 
@@ -119,11 +119,11 @@ def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
     reason = choice.finish_reason
     if reason is None and choice.index < len(reasons):
         reason = reasons[choice.index]
-    return None if reason == BROKEN else reason
+    return None if reason == ERROR_FINISH_REASON else reason
 
 
-def _of_response(choice: Choice) -> Choice:
-    """Correct the finish reason of a Responses API choice, which some instrumentors call `stop` whatever was said."""
+def _fix_responses_finish_reason(choice: Choice) -> Choice:
+    """Correct the finish reason of a Responses API choice, which some instrumentors always call `stop`."""
     if choice.finish_reason != "stop" or not choice.message.tool_calls:
         return choice
     return _with_finish_reason(choice, completed_reason(tool_calls=True))

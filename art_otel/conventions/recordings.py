@@ -47,8 +47,8 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     )
 
 
-def asked_of(call: InferenceCall) -> tuple[str, ...]:
-    """The texts of a prompt, of which recorders lose names, reasoning and images."""
+def request_key(call: InferenceCall) -> tuple[str, ...]:
+    """A key of what was asked: the texts of the prompt, because recorders lose names, reasoning and images."""
     return tuple(message.content or "" for message in call.input_messages or ())
 
 
@@ -58,7 +58,7 @@ def _distrust(call: InferenceCall) -> tuple[int, bool]:
 
 
 def _facts(call: InferenceCall) -> CallFacts:
-    """What the call tells, without its prompt."""
+    """The facts of the call without its prompt."""
     return CallFacts(**{name: getattr(call, name) for name in CallFacts.__struct_fields__ if name != "input_messages"})
 
 

@@ -41,11 +41,11 @@ _BEHIND_EVENTS: Final = 1 << 20
 """The position of a span's first reward in attributes: the same however many of its events were delivered."""
 
 
-class GivenReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reward as it was given. `response_id` names the response it judges, where the giver named one.
+class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A reward as it was recorded. `response_id` names the response it judges, if one was named.
 
     `choice`, `token_start` and `token_end` say which part of a call it judges, `comparison` that it was judged beside
-    another, as in `Reward`. `position` orders the rewards of one span and tells them apart: its events as they stand,
+    another, as in `Reward`. `position` orders the rewards of one span and tells them apart: its events in their order,
     then its attributes, then its log records.
     """
 
@@ -70,7 +70,7 @@ class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detail: str
 
 
-def rewards_of(span: Span) -> list[GivenReward | BadReward]:
+def rewards_of(span: Span) -> list[RecordedReward | BadReward]:
     """The rewards on a span: of events, our attribute, `rl.reward.score`, Agent Lightning's (its primary first)."""
     has_others = span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_GIVING)
     if not span.events and not has_others:
@@ -83,29 +83,29 @@ def rewards_of(span: Span) -> list[GivenReward | BadReward]:
     return [_with(reward, position=position, source="reward_span") for position, reward in positioned]
 
 
-def _with(reward: GivenReward | BadReward, **fields: object) -> GivenReward | BadReward:
+def _with(reward: RecordedReward | BadReward, **fields: object) -> RecordedReward | BadReward:
     return reward if isinstance(reward, BadReward) else msgspec.structs.replace(reward, **fields)
 
 
-def _of_attributes(span: Span) -> list[GivenReward | BadReward]:
+def _of_attributes(span: Span) -> list[RecordedReward | BadReward]:
     """The rewards in a span's own attributes. Those of a reward span may name a response beside them."""
     time_ns = span.start_ns if span.end_ns is None else span.end_ns
     on_reward_span = span.name.startswith(names.REWARD_SPAN_PREFIX)
     reader = AttributeReader(span.attributes)
     response_id = reader.text(RESPONSE_ID) if on_reward_span else None
-    given: list[GivenReward | BadReward] = []
+    rewards: list[RecordedReward | BadReward] = []
     if _SCORE in span.attributes or (on_reward_span and _LABEL in span.attributes):
-        given.append(_evaluation(span.attributes, time_ns))
+        rewards.append(_evaluation(span.attributes, time_ns))
     if names.REWARD in span.attributes:
         name = span.name.removeprefix(names.REWARD_SPAN_PREFIX) if on_reward_span else REWARD
-        ours = _reward(name or REWARD, span.attributes[names.REWARD], time_ns, "attribute", response_id=response_id)
-        given.append(_of_part(span.attributes, ours))
+        reward = _reward(name or REWARD, span.attributes[names.REWARD], time_ns, "attribute", response_id=response_id)
+        rewards.append(_of_part(span.attributes, reward))
     if _RL_SCORE in span.attributes:
         name = reader.text("rl.reward.name") or REWARD
-        given.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl", response_id=response_id))
+        rewards.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl", response_id=response_id))
     if span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_AGENTOPS_OUTPUTS):
-        given.extend(_agentlightning(span, time_ns))
-    return given
+        rewards.extend(_agentlightning(span, time_ns))
+    return rewards
 
 
 def evaluation_attributes(
@@ -118,7 +118,7 @@ def evaluation_attributes(
     comparison: str | None = None,
 ) -> dict[str, str | float]:
     """A reward as the attributes of the event `gen_ai.evaluation.result`, from which it is read again."""
-    given = {
+    fields = {
         _EVALUATION_NAME: name,
         _SCORE: value,
         _LABEL: label,
@@ -126,30 +126,30 @@ def evaluation_attributes(
         RESPONSE_ID: response_id,
         names.REWARD_COMPARISON: comparison,
     }
-    return {key: found for key, found in given.items() if found is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def part_attributes(choice: int | None, token_start: int | None, token_end: int | None) -> dict[str, int]:
     """The part of a call that a reward judges, as further attributes of that event."""
-    given = zip(_PART, (choice, token_start, token_end), strict=True)
-    return {key: found for key, found in given if found is not None}
+    fields = zip(_PART, (choice, token_start, token_end), strict=True)
+    return {key: value for key, value in fields if value is not None}
 
 
-def rewards_of_log(log: LogRecord) -> list[GivenReward | BadReward]:
+def rewards_of_log(log: LogRecord) -> list[RecordedReward | BadReward]:
     """The reward that a log record gives, if it is an evaluation result."""
     if event_name(log) != EVALUATION:
         return []
     return [_evaluation({**(values.mapping(log.body) or {}), **log.attributes}, log.time_ns)]
 
 
-def is_own_response(span: Span, response_id: str) -> bool:
-    """Whether a span that is no LLM call has the response itself, as that of an agent or of a stored response may."""
+def has_response(span: Span, response_id: str) -> bool:
+    """Whether the span has this response although it is no LLM call: an agent, or a stored response that was read."""
     return span.attributes.get(RESPONSE_ID) == response_id and role_of(span) in _HAVING_RESPONSES
 
 
-def _evaluation(attributes: Attributes, time_ns: int) -> GivenReward | BadReward:
+def _evaluation(attributes: Attributes, time_ns: int) -> RecordedReward | BadReward:
     reader = AttributeReader(attributes)
-    given = _reward(
+    reward = _reward(
         reader.text(_EVALUATION_NAME) or "evaluation",
         attributes.get(_SCORE),
         time_ns,
@@ -159,22 +159,22 @@ def _evaluation(attributes: Attributes, time_ns: int) -> GivenReward | BadReward
         response_id=reader.text(RESPONSE_ID),
         comparison=reader.text(names.REWARD_COMPARISON),
     )
-    return _of_part(attributes, given)
+    return _of_part(attributes, reward)
 
 
-def _of_part(attributes: Attributes, given: GivenReward | BadReward) -> GivenReward | BadReward:
+def _of_part(attributes: Attributes, reward: RecordedReward | BadReward) -> RecordedReward | BadReward:
     """The reward, of the part of a call that the attributes name."""
-    if isinstance(given, BadReward) or attributes.keys().isdisjoint(_PART):
-        return given
+    if isinstance(reward, BadReward) or attributes.keys().isdisjoint(_PART):
+        return reward
     recorded = [attributes.get(name) for name in _PART]
     if all(value is None for value in recorded):
-        return given
+        return reward
     choice, start, end = numbers = [values.integer(value) for value in recorded]
     unread = any(number is None and value is not None for number, value in zip(numbers, recorded, strict=True))
     if unread or not is_part(choice, start, end):
-        told = "choice {!r:.50}, tokens {!r:.50} to {!r:.50}".format(*recorded)
-        return BadReward(name=given.name, detail=f"judges no part of a call: {told}")
-    return msgspec.structs.replace(given, choice=choice, token_start=start, token_end=end)
+        part = "choice {!r:.50}, tokens {!r:.50} to {!r:.50}".format(*recorded)
+        return BadReward(name=reward.name, detail=f"judges no part of a call: {part}")
+    return msgspec.structs.replace(reward, choice=choice, token_start=start, token_end=end)
 
 
 def is_part(choice: int | None, token_start: int | None, token_end: int | None) -> bool:
@@ -196,7 +196,7 @@ def _reward(
     explanation: str | None = None,
     response_id: str | None = None,
     comparison: str | None = None,
-) -> GivenReward | BadReward:
+) -> RecordedReward | BadReward:
     boolean = values.flag(recorded)
     value = values.number(recorded) if boolean is None else float(boolean)
     if value is None and (recorded is not None or label is None):
@@ -204,7 +204,7 @@ def _reward(
             f"is no finite number: {recorded!r:.100}" if recorded is not None else "has neither a score nor a label"
         )
         return BadReward(name=name, detail=detail)
-    return GivenReward(
+    return RecordedReward(
         name=name,
         value=value,
         time_ns=time_ns,
@@ -216,7 +216,7 @@ def _reward(
     )
 
 
-def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadReward]:
+def _agentlightning(span: Span, time_ns: int) -> Iterator[RecordedReward | BadReward]:
     """Agent Lightning 0.3 (indexed rewards), 0.2 (`reward`), and AgentOps' outputs of its first releases."""
     reader = AttributeReader(span.attributes)
     if span.name in _AGENTLIGHTNING_SPANS:
@@ -224,9 +224,9 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadRewar
         for position, entry in enumerate(_entries(reader, "agentlightning.reward")):
             name = values.text(entry.get("name")) or REWARD
             # The first is the primary one, whatever its name: it is the reward, the others are further dimensions.
-            named = [REWARD] if name == "primary" else list(dict.fromkeys([REWARD, name]))
-            for given in named if position == 0 else [name]:
-                yield _reward(given, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
+            reward_names = [REWARD] if name == "primary" else list(dict.fromkeys([REWARD, name]))
+            for reward_name in reward_names if position == 0 else [name]:
+                yield _reward(reward_name, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
         if REWARD in span.attributes:
             yield _reward(REWARD, span.attributes[REWARD], time_ns, "agentlightning", response_id=response_id)
     for name in reader.names.among(_AGENTOPS_OUTPUTS):
@@ -238,9 +238,9 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[GivenReward | BadRewar
 def _linked_response(reader: AttributeReader) -> str | None:
     """The response id that a link `agentlightning.link.<n>.{key_match,value_match}` asks for."""
     links = _entries(reader, "agentlightning.link")
-    found = (values.text(link.get("value_match")) for link in links if link.get("key_match") == RESPONSE_ID)
-    return next((response_id for response_id in found if response_id), None)
+    response_ids = (values.text(link.get("value_match")) for link in links if link.get("key_match") == RESPONSE_ID)
+    return next((response_id for response_id in response_ids if response_id), None)
 
 
 def _entries(reader: AttributeReader, prefix: str) -> Sequence[dict[str, Value]]:
-    return [entry for found in unflatten(reader, prefix) or () if (entry := values.mapping(found)) is not None]
+    return [entry for value in unflatten(reader, prefix) or () if (entry := values.mapping(value)) is not None]

@@ -1,8 +1,8 @@
 """Roles: what each span represents, so that only requests for a completion become calls.
 
 Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
-and a server's own span about usage and latency is "other". So is our own span of a rollout or step, whatever others
-write on it because it is current (LiteLLM). The SDK drops a span's oldest attributes beyond its limit,
+and a server's own span about usage and latency is "other". So is our own span of a rollout or step, although LiteLLM
+may write a call onto it while it is current. The SDK drops a span's oldest attributes beyond its limit,
 which are the ones that name its role; then it is inferred from the others.
 """
 
@@ -90,13 +90,13 @@ def role_of(span: Span) -> Role:
         return "other"
     if _is_fetch(span):
         return "retrieval"
-    if span.name == litellm.RAW_SPAN and not litellm.is_response(span.attributes):
+    if span.name == litellm.RAW_SPAN and not litellm.has_choices(span.attributes):
         return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
     return "inference"
 
 
-def holds_call(span: Span) -> bool:
-    """Whether an instrumentor wrote a call onto our own span of a rollout or step."""
+def has_call_attributes(span: Span) -> bool:
+    """Whether our own span of a rollout or step has attributes of a call, which an instrumentor wrote onto it."""
     return _is_ours(span) and not _is_unmarked(span) and _named_role(span) == "inference"
 
 
@@ -160,7 +160,7 @@ def _inferred_role(span: Span, reader: AttributeReader) -> Role:
     is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
     if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
-    if span.name == litellm.RAW_SPAN and litellm.is_response(span.attributes):
+    if span.name == litellm.RAW_SPAN and litellm.has_choices(span.attributes):
         return "inference"
     has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from art_otel.engines.hints import find_hints
 from art_otel.engines.partition import Counts
 from art_otel.sources import FileAccount
-from art_otel.spans import Quarantined, in_order, list_quarantined
+from art_otel.spans import Quarantined, first_sorted, list_quarantined
 from art_otel.store import (
     CallCounts,
     ConversionReport,
@@ -26,7 +26,7 @@ def describe_conversion(counts: Counts, account: AssemblyStats) -> ConversionRep
     nameless = sum(file.logs_without_span for file in counts.files)
     quarantined = counts.quarantined + account.quarantined
     damages = [*counts.damages]
-    list_quarantined(damages, in_order(account.quarantine))
+    list_quarantined(damages, first_sorted(account.quarantine))
     return ConversionReport(
         spans=SpanCounts(
             read=read,

@@ -4,8 +4,8 @@ from art_otel.spans.quarantine import (
     MAX_LISTED,
     Quarantined,
     QuarantineReason,
-    in_order,
-    list_in_order,
+    extend_sorted,
+    first_sorted,
     list_quarantined,
 )
 from art_otel.spans.size import size_of
@@ -41,8 +41,8 @@ __all__ = [
     "StatusCode",
     "Value",
     "build_tree",
-    "in_order",
-    "list_in_order",
+    "extend_sorted",
+    "first_sorted",
     "list_quarantined",
     "size_of",
 ]

@@ -1,8 +1,8 @@
 """Clock skew: start times that can be compared between machines.
 
-Invariant: spans of one resource keep their distances. A child of another resource that starts when it cannot have
-started was timed by another clock; it and its siblings of that whole resource are moved together so that they begin
-inside the parent, and everything below moves with them. Durations never change. (Jaeger adjusts clock skew likewise.)
+Invariant: spans of one resource keep their distances. A child of another resource that starts outside the time its
+parent allows was timed by another clock; it and all its siblings of that resource are moved together so that they
+begin inside the parent, and everything below moves with them. Durations never change. (Jaeger does the same.)
 """
 
 from collections.abc import Iterable, Mapping

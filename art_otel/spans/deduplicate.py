@@ -1,7 +1,8 @@
 """Deduplicate: each span once, however often it was delivered.
 
 Invariant: of a span delivered several times the richest copy stays, whatever the order of delivery, with what it lacks
-and others have: a copy may come by way of a store that keeps less. Each field is one copy's, so nothing stands twice.
+and others have: a copy may come by way of a store that keeps less. Events and links are those of
+one copy, so none is there twice.
 """
 
 from collections import Counter
@@ -43,7 +44,7 @@ def deduplicate(spans: Sequence[Span]) -> UniqueSpans:
 
 
 def is_same(one: Span, other: Span) -> bool:
-    """Whether both say the same in the same types: to Python 1, 1.0 and True are equal."""
+    """Whether both have the same values of the same types: to Python 1, 1.0 and True are equal."""
     return one is other or (one == other and _encoded(one) == _encoded(other))
 
 
@@ -52,7 +53,7 @@ def _encoded(span: Span) -> bytes:
 
 
 def _merged(copies: Sequence[Span]) -> Span:
-    """The richest copy with what it lacks.
+    """Merge the copies: the richest one, with what it lacks.
 
     The SDK counts what it dropped before anybody exports, so a copy without the count lost it.
     """
@@ -93,8 +94,9 @@ def _merged_resource(ranked: Sequence[Span]) -> Resource:
 
 
 def _richness(span: Span, resource_names: frozenset[str]) -> tuple[bool, int, int, int, int, int, bytes]:
-    """Ended beats started, more beats less, and bytes decide between equals, so order never does.
+    """The key by which the richest copy is chosen: an ended span beats its start, and the copy with more data wins.
 
+    Bytes decide between equals, so that order never does.
     Attributes count first, but for those of a resource: some stores put those among the span's. Some make a text of
     every value, and some round times to microseconds.
     """

@@ -1,4 +1,4 @@
-"""Intervals: what was running at a moment."""
+"""Intervals: which items were running at a moment."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ _Item = TypeVar("_Item")
 
 
 class IntervalIndex(Generic[_Item]):
-    """Items by the time they ran. With n of them it takes n log n to make and log n to ask."""
+    """Items by the time they ran: O(n log n) to build, O(log n) per query."""
 
     def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
         """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""

@@ -35,7 +35,7 @@ MAX_PATH: Final = 1000
 MAX_DETAIL: Final = 300
 
 MAX_LISTED: Final = 1000
-"""How many damages of a conversion are kept by name; all are counted."""
+"""How many entries of a conversion are listed; all are counted."""
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,25 +55,25 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool = False
 
     def __post_init__(self) -> None:
-        """Cut what is too long to be read: a name in it may be of any length, and many damages may have it."""
+        """Cut what is too long to be read: a name in it may be of any length, and many entries may have it."""
         if len(self.path) > MAX_PATH:
             msgspec.structs.force_setattr(self, "path", f"{self.path[:MAX_PATH]}…")
         if len(self.detail) > MAX_DETAIL:
             msgspec.structs.force_setattr(self, "detail", f"{self.detail[:MAX_DETAIL]}…")
 
 
-def list_in_order(known: list[Quarantined], more: Iterable[Quarantined]) -> None:
-    """Keep further damages by name, at least those that come first: in whichever order they were found."""
-    known.extend(more)
-    if len(known) > 2 * MAX_LISTED:
-        known[:] = in_order(known)
+def extend_sorted(entries: list[Quarantined], new_entries: Iterable[Quarantined]) -> None:
+    """Add entries and keep at least the first MAX_LISTED in sorted order, in whichever order they are added."""
+    entries.extend(new_entries)
+    if len(entries) > 2 * MAX_LISTED:
+        entries[:] = first_sorted(entries)
 
 
-def in_order(damages: Iterable[Quarantined]) -> list[Quarantined]:
-    """The first damages in the order of what they say."""
-    return sorted(damages, key=attrgetter("path", "detail", "reason"))[:MAX_LISTED]
+def first_sorted(entries: Iterable[Quarantined]) -> list[Quarantined]:
+    """The first MAX_LISTED entries, sorted by path, detail and reason."""
+    return sorted(entries, key=attrgetter("path", "detail", "reason"))[:MAX_LISTED]
 
 
-def list_quarantined(known: list[Quarantined], more: Iterable[Quarantined]) -> None:
-    """Keep further damages by name, as far as there is room."""
-    known.extend(islice(more, max(0, MAX_LISTED - len(known))))
+def list_quarantined(entries: list[Quarantined], new_entries: Iterable[Quarantined]) -> None:
+    """Add entries up to MAX_LISTED, in the order they come."""
+    entries.extend(islice(new_entries, max(0, MAX_LISTED - len(entries))))

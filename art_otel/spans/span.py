@@ -74,7 +74,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False)
 
     @property
     def key(self) -> SpanKey:
-        """What the span is known by over repeated deliveries."""
+        """What identifies the span over repeated deliveries."""
         return (self.trace_id, self.span_id)
 
 

@@ -74,7 +74,7 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def build_tree(spans: Iterable[Span]) -> SpanTree:
-    """Build the tree of spans given in any order and any number of times."""
+    """Build the tree of spans, which may come in any order and any number of times."""
     unique = deduplicate(list(spans))
     cyclic = take_out_cycles(unique.spans)
     parents, orphans = _find_parents(unique.spans)

@@ -1,6 +1,6 @@
 """Trajectories: the spans of a rollout become turns, rewards and a verdict on completeness.
 
-Read `model` first: it says what a trajectory is. `build` then tells how a group of spans becomes trajectories.
+Read `model` first: it says what a trajectory is. `build` then shows how a group of spans becomes trajectories.
 """
 
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         text_only_histories,
     )
     from art_otel.trajectories.views.plain_json import trajectory_json
-    from art_otel.trajectories.views.prompts import RebuiltPrompt, rebuild_prompts
+    from art_otel.trajectories.views.rebuild_prompts import RebuiltPrompt, rebuild_prompts
     from art_otel.trajectories.views.rollout_trace import RolloutTrace, message_json, rollout_traces
     from art_otel.trajectories.views.token_history import CompletionSpan, TokenHistory, token_histories
 
@@ -61,7 +61,7 @@ _MODULES = {
     "rollouts.trace_groups": ("TraceGroups",),
     "views.history": ("History", "HistoryMessage", "histories", "main_history", "text_only_histories"),
     "views.plain_json": ("trajectory_json",),
-    "views.prompts": ("RebuiltPrompt", "rebuild_prompts"),
+    "views.rebuild_prompts": ("RebuiltPrompt", "rebuild_prompts"),
     "views.rollout_trace": ("RolloutTrace", "message_json", "rollout_traces"),
     "views.token_history": ("CompletionSpan", "TokenHistory", "token_histories"),
 }

@@ -134,7 +134,7 @@ def _build_trajectory(
         spans=rollout.spans,
         lineage=lineage,
         call_of=recorded.call_of,
-        unresolved=recorded.unresolved,
+        unresolved_histories=recorded.unresolved_histories,
         lost_spans=lost_spans,
         lost_values=lost_values,
         # A span that lost a value is counted as that.

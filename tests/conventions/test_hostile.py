@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from art_otel.calls import InferenceCall
 from art_otel.conventions import (
     agent_name,
-    env_state_of,
     merge_calls,
     parse_call,
     rewards_of,
     rewards_of_log,
     role_of,
+    span_env_state,
 )
 from art_otel.trajectories.calls.duplicates.contradictions import contradicts
 from tests.conventions.builders import event, log, span
@@ -198,7 +198,7 @@ def test_no_content_raises(one, records):
     holds_its_laws(parse_call(one, records))
     role_of(one)
     agent_name(one)
-    env_state_of(one)
+    span_env_state(one)
     rewards_of(one)
     for record in records:
         rewards_of_log(record)

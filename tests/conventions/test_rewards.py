@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions import BadReward, GivenReward, evaluation_attributes, rewards_of, rewards_of_log
+from art_otel.conventions import BadReward, RecordedReward, evaluation_attributes, rewards_of, rewards_of_log
 from art_otel.conventions.rewards import is_part, part_attributes
 from tests.conventions.builders import event, log, span
 
@@ -23,7 +23,7 @@ def test_an_evaluation_event():
         "gen_ai.evaluation.explanation": "why",
         "gen_ai.response.id": "r",
     }
-    expected = GivenReward(
+    expected = RecordedReward(
         name="accuracy",
         value=0.5,
         time_ns=15,
@@ -176,7 +176,7 @@ def part_of(*recorded, name="span", event_attributes=None):
 def test_the_part_of_a_call_that_is_judged(recorded, part, on_event):
     score = {"gen_ai.evaluation.score.value": 0.5, "gen_ai.response.id": "r"} if on_event else None
     found = part_of(*recorded, event_attributes=score)
-    assert isinstance(found, GivenReward)
+    assert isinstance(found, RecordedReward)
     assert (found.choice, found.token_start, found.token_end) == part
     assert found.response_id == ("r" if on_event else None)
 
@@ -203,8 +203,8 @@ def test_what_is_written_of_a_part_is_read_again(part):
     choice, start, end = part
     written = evaluation_attributes("n", 0.5) | part_attributes(choice, start, end)
     (found,) = rewards_of(span(events=[event(RESULT, written)]))
-    assert isinstance(found, GivenReward) == is_part(choice, start, end)
-    if isinstance(found, GivenReward):
+    assert isinstance(found, RecordedReward) == is_part(choice, start, end)
+    if isinstance(found, RecordedReward):
         assert (found.choice, found.token_start, found.token_end) == part
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions import agent_name, env_state_of, extra_of, holds_call, role_of, roles
+from art_otel.conventions import agent_name, has_call_attributes, role_of, roles, span_env_state, span_extra
 from art_otel.conventions.dialects import art, litellm
 from art_otel.tracing import tracer
 from tests.conventions.builders import call, event, span
@@ -61,10 +61,10 @@ LITELLM = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai
 def test_our_own_span_of_a_rollout_or_step_is_no_call_whatever_stands_on_it(ours):
     written_on = span({**LITELLM, **ours}, scope="art_otel", kind="internal")
     assert role_of(written_on) == "other"
-    assert holds_call(written_on)
-    assert not holds_call(span(ours, scope="art_otel"))
+    assert has_call_attributes(written_on)
+    assert not has_call_attributes(span(ours, scope="art_otel"))
     assert role_of(span({**LITELLM, **ours}, scope="app")) == "inference"
-    assert not holds_call(span({**LITELLM, **ours}, scope="app"))
+    assert not has_call_attributes(span({**LITELLM, **ours}, scope="app"))
 
 
 def test_our_scope_is_that_of_our_tracer():
@@ -189,10 +189,10 @@ def test_env_state_and_extra():
         "art.extra.sampler": '{"top": 1}',
     }
     one = span(attributes)
-    assert env_state_of(one) == {"board": [1], "turn": 2, "note": "x"}
-    assert extra_of(one) == {"sampler": {"top": 1}}
-    assert (call(attributes).env_state, call(attributes).extra) == (env_state_of(one), extra_of(one))
-    assert env_state_of(span({"art.env_state": '{"board": [1'})) == {}
+    assert span_env_state(one) == {"board": [1], "turn": 2, "note": "x"}
+    assert span_extra(one) == {"sampler": {"top": 1}}
+    assert (call(attributes).env_state, call(attributes).extra) == (span_env_state(one), span_extra(one))
+    assert span_env_state(span({"art.env_state": '{"board": [1'})) == {}
 
 
 def test_failures():

@@ -6,8 +6,8 @@ from msgspec import structs
 from art_otel.calls import Choice, Message, TokenIds, ToolCall, Usage
 from art_otel.trajectories.calls.duplicates.contradictions import (
     contradicts,
+    have_same_answer,
     may_be_one,
-    tell_same_answer,
     usage_differs,
 )
 from tests.trajectories.recordings import call
@@ -95,11 +95,11 @@ def test_what_a_recorder_loses_does_not(one, other):
 
 
 def test_an_answer_is_the_same_where_both_tell_it():
-    assert tell_same_answer(call("a"), call("c"))
-    assert tell_same_answer(tool(), tool(id=None))
-    assert not tell_same_answer(call(answer="b"), call(answer=None))
-    assert not tell_same_answer(message(), message())
-    assert not tell_same_answer(choices("b"), choices("b", "c"))
+    assert have_same_answer(call("a"), call("c"))
+    assert have_same_answer(tool(), tool(id=None))
+    assert not have_same_answer(call(answer="b"), call(answer=None))
+    assert not have_same_answer(message(), message())
+    assert not have_same_answer(choices("b"), choices("b", "c"))
 
 
 def test_usage_differs_where_both_counted_and_neither_used_a_cache():

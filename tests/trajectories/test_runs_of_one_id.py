@@ -64,9 +64,9 @@ def test_a_reward_that_names_none_of_several_runs_is_undeliverable(tmp_path):
     found, report = convert_spans(tmp_path, *run(1), *run(2, 2_000), judge(3))
     assert rewards(found) == {1: [], 2: []}
     assert all(one.complete for one in found)
-    assert report.rewards.undeliverable == {"several runs of the rollout id": 1}
+    assert report.rewards.undeliverable == {"several rollouts with this id": 1}
     (hint,) = report.hints
-    assert hint.startswith("1 reward undeliverable, several runs of the rollout id: give target=trajectory, or art.")
+    assert hint.startswith("1 reward undeliverable, several rollouts with this id: give target=trajectory, or art.")
 
 
 @pytest.mark.parametrize("numbers", [(1, 2), (None, 1)])
@@ -74,7 +74,7 @@ def test_it_is_undeliverable_for_numbered_attempts_too(tmp_path, numbers):
     told = [{} if number is None else {"art.rollout.attempt": number} for number in numbers]
     found, report = convert_spans(tmp_path, *run(1, **told[0]), *run(2, 2_000, **told[1]), judge(3))
     assert rewards(found) == {1: [], 2: []}
-    assert report.rewards.undeliverable == {"several runs of the rollout id": 1}
+    assert report.rewards.undeliverable == {"several rollouts with this id": 1}
 
 
 def test_a_reward_given_while_one_of_several_runs_ran_is_of_that_one(tmp_path):
@@ -139,7 +139,7 @@ def test_runs_with_the_same_attempt_are_not_told_apart_by_it(tmp_path):
     runs = [*run(1, **attempt), *run(2, **attempt), *run(3, 5_000, **{"art.rollout.attempt": 2})]
     found, report = convert_spans(tmp_path, *runs, judge(3, **attempt), judge(4, 91, **attempt, **named(2)))
     assert rewards(found) == {1: [], 2: [4.0], 3: []}
-    assert report.rewards.undeliverable == {"several runs of the rollout id": 1}
+    assert report.rewards.undeliverable == {"several rollouts with this id": 1}
 
 
 def test_a_reward_that_leads_to_its_call_needs_no_run(tmp_path):

@@ -1,7 +1,7 @@
 """AttributeReader: reads the attributes of one span, and collects the names of those it could not read whole.
 
 Invariant: nothing here raises for any content. A value that cannot be read whole is unknown, and its
-attribute's name stands in `cut`.
+attribute is named in `cut`.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""Values: what a foreign attribute promised, narrowed to it, or None.
+"""Values: the value of a third-party attribute, narrowed to the expected type, or None.
 
-Invariant: the narrowing functions never raise and never guess: what is not the promised thing is None. Numbers and
+Invariant: the narrowing functions never raise and never guess: a value of another type is None. Numbers and
 booleans are also accepted as text, because some stores (ClickHouse's `map<string, string>`) keep no types. `decode`
 and `json_safe` raise ParseError, so that their caller can say which attribute was bad.
 """

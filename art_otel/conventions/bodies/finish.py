@@ -9,7 +9,7 @@ from typing import Final
 from art_otel.conventions.attributes import values
 from art_otel.spans import Value
 
-BROKEN: Final = "error"
+ERROR_FINISH_REASON: Final = "error"
 """What is written instead of a reason when a stream broke."""
 
 _RESPONSE_IDS: Final = "resp_"
@@ -41,8 +41,8 @@ def finish_reason(value: Value) -> str | None:
     return _WORDS.get(word, word)
 
 
-def is_response(response_id: str | None) -> bool:
-    """Whether a response id is one of the Responses API."""
+def is_responses_api_id(response_id: str | None) -> bool:
+    """Whether the response id comes from the Responses API."""
     return response_id is not None and response_id.startswith(_RESPONSE_IDS)
 
 

@@ -1,7 +1,7 @@
 """Message: one recorded message in any dialect -> Message records.
 
-Invariant: text, reasoning, refusal, tool calls and answers to them are told apart by their part types, never by where
-they stand, so that one completion is equal whoever recorded it. Read are OpenAI's chat messages and
+Invariant: text, reasoning, refusal, tool calls and answers to them are told apart by their part types, never by their
+position, so that one completion is equal whoever recorded it. Read are OpenAI's chat messages and
 Responses items, GenAI's messages with `parts`
 (https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-input-messages.json) and Anthropic's content blocks.
 """

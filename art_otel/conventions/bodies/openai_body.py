@@ -150,7 +150,7 @@ def _message_list(value: Value) -> tuple[Message, ...] | None:
 
 
 def system_messages(instructions: Value) -> tuple[Message, ...]:
-    """Make a system message of the instructions that stand beside the messages; none where they are no content."""
+    """Make a system message of the instructions beside the messages; no message if they have no content."""
     draft = Draft()
     try:
         draft.add_recorded(instructions)

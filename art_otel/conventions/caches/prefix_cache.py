@@ -1,4 +1,4 @@
-"""PrefixCache: the texts that were parsed last, so that of a text which begins with one only the rest is parsed.
+"""PrefixCache: the texts that were parsed last. Of a text that begins with one of them only the rest is parsed.
 
 Most bytes of a dump repeat the history of a conversation. Invariant: memory holds at most `REMEMBERED` texts of at most
 `REMEMBERED_LENGTH` each, and a cached value is exactly what parsing the same bytes again would give.

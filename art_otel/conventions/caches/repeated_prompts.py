@@ -1,4 +1,4 @@
-"""RepeatedPrompts: the flattened prompts that were parsed last, so that of one which begins with one only the rest is.
+"""RepeatedPrompts: the flattened prompts parsed last. Of a prompt that begins with one only the rest is parsed.
 
 Invariant: that of `PrefixCache`, and only entries of texts are remembered: other values may be equal and not be
 written alike (`1` and `True`).

@@ -34,11 +34,11 @@ def matches(names: AttributeNames) -> bool:
     return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
 
 
-def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
+def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the tokens that no more trusted dialect has; None when there are none."""
     reader = recording.reader()
-    prompt = _ids(reader, PROMPT_IDS) if trusted.prompt_token_ids is None else None
-    first = next((choice for choice in trusted.choices or () if choice.index == 0), _FIRST)
+    prompt = _ids(reader, PROMPT_IDS) if trusted_facts.prompt_token_ids is None else None
+    first = next((choice for choice in trusted_facts.choices or () if choice.index == 0), _FIRST)
     ids = _sampled_ids(reader) if first.token_ids is None else first.token_ids
     logprobs = _logprobs(reader, ids) if first.logprobs is None else first.logprobs
     is_new = ids is not first.token_ids or logprobs is not first.logprobs

@@ -52,7 +52,7 @@ def matches(present: AttributeNames) -> bool:
     return bool(present.starting(_PREFIXES))
 
 
-def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read our own attributes."""
     reader = recording.reader()
     attributes = reader.attributes
@@ -109,12 +109,12 @@ def lost_input(attributes: Attributes) -> bool:
     return has_answer and not any(name.startswith(_PROMPTS) for name in attributes)
 
 
-def env_state_of(span: Span) -> dict[str, Value]:
+def span_env_state(span: Span) -> dict[str, Value]:
     """The state of the environment that a call's or step's span carries; JSON values."""
     return read_env_state(AttributeReader(span.attributes))
 
 
-def extra_of(span: Span) -> dict[str, Value]:
+def span_extra(span: Span) -> dict[str, Value]:
     """What else the application put on a call's or step's span; JSON values."""
     return _named_values(AttributeReader(span.attributes), names.EXTRA)
 
@@ -125,7 +125,7 @@ def has_extras(present: AttributeNames) -> bool:
 
 
 def read_env_state(reader: AttributeReader) -> dict[str, Value]:
-    """Read the state of the environment, as `env_state_of` does."""
+    """Read the state of the environment, as `span_env_state` does."""
     return _named_values(reader, names.ENV_STATE)
 
 

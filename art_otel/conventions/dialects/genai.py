@@ -1,8 +1,8 @@
 """OpenTelemetry's GenAI attributes, on the span or on its `gen_ai.client.inference.operation.details` event.
 
 https://github.com/open-telemetry/semantic-conventions-genai (attributes `gen_ai.*`; messages as JSON text on spans, as
-structured values on events). Invariant: both places are read by the same function. Instrumentors parse tool-call
-arguments into objects, so most arguments here are not exact.
+structured values on events). Invariant: the same function reads both. Instrumentors parse tool-call arguments
+into objects, so most arguments here are not the sampled JSON text.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import LogRecord, Span, Value
 
-ATTRIBUTES: Final = "gen_ai"
-DETAILS: Final = "gen_ai.details"
+CONVENTION: Final = "gen_ai"
+DETAILS_CONVENTION: Final = "gen_ai.details"
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
@@ -79,7 +79,7 @@ class _Parameter(msgspec.Struct, frozen=True):
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """What follows from attribute names alone, so that it is found once for all spans that have them."""
+    """What follows from attribute names alone; it is computed once per set of attribute names."""
 
     parameters: tuple[_Parameter, ...]
     usage: tuple[tuple[str, str], ...]
@@ -92,12 +92,12 @@ def matches(names: AttributeNames) -> bool:
     return bool(names.starting("gen_ai.") or names.memo(_layout).usage or names.memo(_layout).stream)
 
 
-def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes of the span; None when there are none."""
-    return _facts(recording.reader(), ATTRIBUTES, responses=is_responses(recording.span))
+    return _facts(recording.reader(), CONVENTION, responses=is_responses(recording.span))
 
 
-def read_details(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+def read_details(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the details events, which are log records or span events; None when there are none."""
     span, logs = recording.span, recording.logs
     if not span.events and not logs:
@@ -106,10 +106,10 @@ def read_details(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
     log_events = [log for log in logs if event_name(log) == DETAILS_EVENT]
     events += [{**(values.mapping(log.body) or {}), **log.attributes} for log in log_events]
     facts_of_events = [
-        _facts(AttributeReader(attributes), DETAILS, responses=is_responses(span)) for attributes in events
+        _facts(AttributeReader(attributes), DETAILS_CONVENTION, responses=is_responses(span)) for attributes in events
     ]
-    facts_found = [facts for facts in facts_of_events if facts is not None]
-    return reduce(merge_facts, facts_found) if facts_found else None
+    recorded = [facts for facts in facts_of_events if facts is not None]
+    return reduce(merge_facts, recorded) if recorded else None
 
 
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
@@ -124,7 +124,7 @@ def event_name(log: LogRecord) -> str | None:
 
 
 def is_responses(span: Span) -> bool:
-    """Whether the call went to the Responses API, of which each item may be recorded as a message."""
+    """Whether the call went to the Responses API, which may record each output item as a message."""
     return span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN
 
 
@@ -203,8 +203,8 @@ def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] 
 
 def _output_messages(reader: AttributeReader, *, responses: bool) -> list[tuple[Message, str | None]] | None:
     """Parse the output messages, each with its finish reason; None when they are unknown or cannot be parsed."""
-    text = reader.attributes.get(OUTPUT_MESSAGES)
-    if isinstance(text, str) and not responses and (plain := decode_plain(text)):
+    raw = reader.attributes.get(OUTPUT_MESSAGES)
+    if isinstance(raw, str) and not responses and (plain := decode_plain(raw)):
         return [(message, finish_reason(reason)) for message, reason in plain]
     value = reader.structured(OUTPUT_MESSAGES)
     if value is None:

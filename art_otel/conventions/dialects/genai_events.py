@@ -48,7 +48,7 @@ def is_completion_event(log: LogRecord) -> bool:
     return event_name(log) == _CHOICE
 
 
-def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the message events; None when there are none."""
     span, logs = recording.span, recording.logs
     events = _events(span, logs) if span.events or logs else ()

@@ -1,7 +1,7 @@
 """LiteLLM: the response body that its span `raw_gen_ai_request` repeats beside the request's own span.
 
 https://github.com/BerriAI/litellm (`litellm/integrations/opentelemetry.py`): `llm.<provider>.<field>`, each field a
-number, a text or the text that Python prints of a list or an object. Invariant: what stands here is the server's own
+number, a text or the text that Python prints of a list or an object. Invariant: what is here is the server's own
 answer: tool calls with their ids, which the request's span loses, and token ids. The prompt is left to that span.
 """
 
@@ -28,7 +28,7 @@ RAW_SPAN: Final = "raw_gen_ai_request"
 _FIELD: Final = re.compile(r"llm\.([^.]+)\.(id|object|model|choices|usage|prompt_token_ids|response_token_ids)")
 
 
-def is_response(attributes: Iterable[str]) -> bool:
+def has_choices(attributes: Iterable[str]) -> bool:
     """Whether a `raw_gen_ai_request` with these attributes has the choices of a response."""
     return any(name.startswith("llm.") and name.endswith(".choices") and _FIELD.fullmatch(name) for name in attributes)
 
@@ -43,7 +43,7 @@ def _fields(names: AttributeNames) -> dict[str, str]:
     return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
 
 
-def read(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the response body; None on other spans, and when there is none."""
     reader, fields = recording.reader(), recording.names.memo(_fields)
     if recording.span.name != RAW_SPAN or "choices" not in fields:

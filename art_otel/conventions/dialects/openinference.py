@@ -52,7 +52,7 @@ def may_be_flattened(names: AttributeNames) -> bool:
     return bool(names.starting("llm."))
 
 
-def read_raw(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
+def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the request and response bodies; None when the values are none."""
     reader = recording.reader()
     request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
@@ -65,21 +65,21 @@ def read_raw(recording: Recording, _trusted: CallFacts) -> CallFacts | None:
     return msgspec.structs.replace(facts, conventions=(RAW,), cut=reader.cut)
 
 
-def read_flattened(recording: Recording, trusted: CallFacts) -> CallFacts | None:
+def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the `llm.*` attributes; None when there are none."""
     reader = recording.reader()
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     responses = recording.span.name == RESPONSES_SPAN
     facts = CallFacts(
-        response_id=_langchain_response_id(reader) if trusted.response_id is None else None,
+        response_id=_langchain_response_id(reader) if trusted_facts.response_id is None else None,
         previous_response_id=values.text(parameters.get("previous_response_id")),
         provider=reader.text("llm.system", "llm.provider"),
         request_model=values.text(parameters.get("model")),
         response_model=reader.text("llm.model_name"),
         parameters=read_parameters(reader, _PARAMETERS, parameters),
         tools=_tools(reader) or read_tools(reader, _PARAMETERS, parameters),
-        input_messages=_messages(reader, _INPUT, responses=responses) if trusted.input_messages is None else None,
-        choices=_choices(reader, responses=responses) if trusted.choices is None else None,
+        input_messages=_messages(reader, _INPUT, responses=responses) if trusted_facts.input_messages is None else None,
+        choices=_choices(reader, responses=responses) if trusted_facts.choices is None else None,
         usage=_usage(reader),
         stream=values.flag(parameters.get("stream")),
         cut=reader.cut,

@@ -68,7 +68,7 @@ def matches(names: AttributeNames) -> bool:
     return bool(names.starting(_PREFIXES))
 
 
-def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
+def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the flattened attributes; None when there are none."""
     reader, layout = recording.reader(), recording.names.memo(_layout)
     dropped = recording.span.dropped_attributes_count > 0
@@ -87,7 +87,7 @@ def read(recording: Recording, trusted: CallFacts) -> CallFacts | None:
         input_messages=_input_messages(reader, prompts, len(completions or ()), dropped=dropped)
         if chat is None
         else _chat_messages(reader, chat),
-        choices=_choices(reader, completions, trusted.choices or (), dropped=dropped),
+        choices=_choices(reader, completions, trusted_facts.choices or (), dropped=dropped),
     )
     if facts == CallFacts() and not reader.cut:
         return None
@@ -168,7 +168,7 @@ def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
 
 
 def _choices(
-    reader: AttributeReader, entries: list[dict[str, Value]] | None, trusted: Sequence[Choice], *, dropped: bool
+    reader: AttributeReader, entries: list[dict[str, Value]] | None, trusted_choices: Sequence[Choice], *, dropped: bool
 ) -> tuple[Choice, ...] | None:
     """Parse the choices. Role, content and tool calls are written in this order, so tool calls alone may be a rest.
 
@@ -178,7 +178,7 @@ def _choices(
         return None
     try:
         if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
-            return _tool_call_choice(entries) if len(trusted) < 2 else None
+            return _tool_call_choice(entries) if len(trusted_choices) < 2 else None
         choices = [
             Choice(
                 index=index,
@@ -193,7 +193,7 @@ def _choices(
         reader.mark_invalid(_COMPLETIONS[0])
         return None
     blank = [choice.index for choice in choices if is_blank(choice.message)]
-    with_tokens = [choice.index for choice in trusted if choice.token_ids is not None] if blank else ()
+    with_tokens = [choice.index for choice in trusted_choices if choice.token_ids is not None] if blank else ()
     return tuple(choices) if set(blank).issubset(with_tokens) else None
 
 
@@ -204,7 +204,7 @@ def _tool_call_choice(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]
 
 
 def _message(entry: dict[str, Value]) -> dict[str, Value]:
-    """Write a flattened message in the shape of OpenAI's; the prompt of Completions stands under `user`."""
+    """Write a flattened message in the shape of OpenAI's; the prompt of Completions is under `user`."""
     content = entry.get("content", entry.get("user"))
     return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
 

@@ -29,25 +29,25 @@ def prepares(attributes: Attributes) -> bool:
     return not any(name.startswith(_ANSWERED) for name in attributes)
 
 
-def is_method(span: Span, call: InferenceCall) -> bool:
-    """Whether it shows what some method was given and nothing that a call has."""
+def is_wrapper_method(span: Span, call: InferenceCall) -> bool:
+    """Whether the span shows the arguments of a method and nothing that only a call has."""
     shown = span.attributes.get(INPUT_VALUE)
     is_shown = isinstance(shown, str) and shown != _HIDDEN and SPAN_KIND in span.attributes
-    return is_shown and call.input_messages is None and _tells_no_answer(call)
+    return is_shown and call.input_messages is None and _has_no_answer(call)
 
 
-def only_asks(span: Span, call: InferenceCall) -> bool:
-    """Whether it tells a prompt, ended well, and tells of no answer."""
+def is_request_only(span: Span, call: InferenceCall) -> bool:
+    """Whether the span has a prompt, ended well, and has nothing of an answer."""
     ended_well = span.end_ns is not None and not call.failed
     asks = call.input_messages is not None and OUTPUT_VALUE not in span.attributes
-    return ended_well and asks and _tells_no_answer(call)
+    return ended_well and asks and _has_no_answer(call)
 
 
-def repeats_response(span: Span) -> bool:
-    """Whether it repeats what the span around it tells, by the same instrumentor."""
+def is_response_copy(span: Span) -> bool:
+    """Whether the span is a copy of the response in its parent, by the same instrumentor."""
     return span.name == RAW_SPAN
 
 
-def _tells_no_answer(call: InferenceCall) -> bool:
+def _has_no_answer(call: InferenceCall) -> bool:
     facts = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
     return facts == (None,) * len(facts) and not call.cut and not call.dropped_attributes

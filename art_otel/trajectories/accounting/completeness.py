@@ -15,7 +15,7 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import asked_of, holds_call, parse_call
+from art_otel.conventions import has_call_attributes, parse_call, request_key
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.accounting.span_counts import missing_spans
 from art_otel.trajectories.lineage.turns import Lineage
@@ -63,16 +63,16 @@ def explain(reason: str) -> str:
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one rollout: its own span, its spans and its lineage.
 
-    `call_of` leads from each inference span to the span id of its call, `unresolved` counts calls that continue a
-    response nobody recorded, `lost_spans`, `lost_values` and `bad_rewards` what
-    quarantine took.
+    `call_of` leads from each inference span to the span id of its call. `unresolved_histories` counts calls that
+    continue a response nobody recorded. `lost_spans` and `lost_values` count the spans and values that were
+    quarantined. `bad_rewards` counts the spans with a bad reward.
     """
 
     root: Span | None
     spans: Sequence[Span]
     lineage: Lineage
     call_of: Mapping[SpanKey, str]
-    unresolved: int
+    unresolved_histories: int
     lost_spans: int
     lost_values: int
     bad_rewards: int
@@ -81,7 +81,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     """Count what is missing by reason, in the order of EXPLANATIONS. Empty means complete."""
     root, spans, calls = evidence.root, evidence.spans, evidence.lineage.calls
-    losing = [span for span in spans if _is_poorer(span) and _matters(span, root) and span.key not in evidence.call_of]
+    losing = [
+        span for span in spans if _has_dropped_data(span) and _matters(span, root) and span.key not in evidence.call_of
+    ]
     counts = {
         MISSING_ROOT: int(root is None),
         MISSING_PARENT: sum(span.key in tree.orphans and span is not root for span in spans) if tree.orphans else 0,
@@ -92,7 +94,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         CUT_JSON: sum(len(call.cut) for call in calls if not call.dropped_attributes),
         NO_CONTENT: sum(map(_lacks_content, calls)) + _overwritten_calls(spans, calls),
         NOT_UNDERSTOOD: _not_understood(evidence.lineage),
-        UNKNOWN_HISTORY: evidence.unresolved,
+        UNKNOWN_HISTORY: evidence.unresolved_histories,
         SPANS_MISSING: missing_spans(root, spans),
         SPAN_QUARANTINED: evidence.lost_spans,
         VALUE_QUARANTINED: evidence.lost_values,
@@ -102,7 +104,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
 
 
 def is_without_content(call: InferenceCall) -> bool:
-    """Whether nothing of the conversation was captured, for no other reason that is counted."""
+    """Whether nothing of the conversation was captured, unless another reason already counts it."""
     return call.input_messages is None and call.choices is None and not _has_known_cause(call)
 
 
@@ -112,7 +114,7 @@ def _has_known_cause(call: InferenceCall) -> bool:
 
 
 def _lacks_content(call: InferenceCall) -> bool:
-    """Whether the prompt is unknown, or the completion of a call that did not fail, for no other reason here."""
+    """Whether the prompt or a successful call's completion is unknown, unless another reason already counts it."""
     if _has_known_cause(call):
         return False
     prompt_unknown = call.input_messages is None and call.prompt_token_ids is None and call.previous_response_id is None
@@ -120,14 +122,14 @@ def _lacks_content(call: InferenceCall) -> bool:
 
 
 def _not_understood(lineage: Lineage) -> int:
-    """How many completions say less than was sampled, for no other reason here."""
+    """Count completions that say less than was sampled, unless another reason already counts them."""
     return sum(
         turn.untrained == "content doubtful" and not _has_known_cause(lineage.calls[turn.call])
         for turn in lineage.turns
     )
 
 
-def _is_poorer(span: Span) -> bool:
+def _has_dropped_data(span: Span) -> bool:
     return bool(span.dropped_attributes_count or span.dropped_events_count)
 
 
@@ -139,17 +141,17 @@ def _matters(span: Span, root: Span | None) -> bool:
 
 
 def _overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) -> int:
-    """How many spans of ours hold a call without a span of its own: LiteLLM writes each onto the current span.
+    """Count calls that were lost because LiteLLM writes its calls onto our current span and overwrites the one before.
 
-    What was written there before is lost. Where not both response ids are known the prompts tell whether it is one.
+    A call on our span is lost if no other span records it, by the response id or, where that is unknown, the prompt.
     """
-    written = [parse_call(span) for span in spans if holds_call(span)]
+    written = [parse_call(span) for span in spans if has_call_attributes(span)]
     if not written:
         return 0
     answered = {call.response_id for call in calls if call.response_id is not None}
-    asked = {asked_of(call) for call in calls}
-    asked_without_id = {asked_of(call) for call in calls if call.response_id is None}
+    asked = {request_key(call) for call in calls}
+    asked_without_id = {request_key(call) for call in calls if call.response_id is None}
     return sum(
-        call.response_id not in answered and asked_of(call) not in (asked_without_id if call.response_id else asked)
+        call.response_id not in answered and request_key(call) not in (asked_without_id if call.response_id else asked)
         for call in written
     )

@@ -2,7 +2,7 @@
 
 Invariant: each delivered span is used, ignored (by reason), duplicate or quarantined. A span of which only a value was
 quarantined is counted as that although the rest of it serves; so are log records, in counts of their own. A span that
-gives a reward for something elsewhere is used, wherever it stands.
+gives a reward for something else is used, also outside every rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import Role
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, list_in_order
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
 from art_otel.spans.deduplicate import deduplicate
 from art_otel.spans.quarantine import Kind
 from art_otel.spans.tree import take_out_cycles
@@ -63,7 +63,7 @@ def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
         stats.spans_without_calls[span.scope.name] += 1
     for entry in cyclic:
         stats.quarantined[entry.reason] += 1
-    list_in_order(stats.quarantine, cyclic)
+    extend_sorted(stats.quarantine, cyclic)
 
 
 def _count_logs(stats: AssemblyStats, logs: CorrelatedLogs) -> None:
@@ -119,7 +119,7 @@ def _count_spans(stats: AssemblyStats, group: AssembledGroup, quarantine: Iterab
             stats.used += 1
         else:
             _count_ignored(stats, tree.spans[key], reason)
-    list_in_order(stats.quarantine, (*tree.cyclic, *attribution.bad))
+    extend_sorted(stats.quarantine, (*tree.cyclic, *attribution.bad))
 
 
 def _lost_values(quarantine: Iterable[Quarantined], kind: Kind) -> dict[tuple[str | None, str | None], list[str]]:

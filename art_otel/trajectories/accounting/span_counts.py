@@ -1,7 +1,7 @@
 """Span counts: how many spans a rollout's process says that it has, against how many are here.
 
-Invariant: only spans of the process that counted are compared with its counts: what another service adds to the rollout
-stands for none that was lost. The counts are `art.rollout.spans.started` and `.ended` on the rollout's own span.
+Invariant: only spans of the process that counted are compared with its counts: a span that another service adds to the
+rollout replaces none that was lost. The counts are `art.rollout.spans.started` and `.ended` on the rollout's own span.
 """
 
 from collections.abc import Iterable
@@ -29,17 +29,17 @@ def _counted(root: Span | None) -> int | None:
 
 
 def _is_counted(span: Span, root: Span) -> bool:
-    """Whether the process of the root counted the span: it is of the same process, and no reward given aside."""
+    """Whether the process of the root counted the span: it is of the same process, and not a standalone reward."""
     declared = span.attributes.get(attributes.ROLLOUT_ID)
     if declared is not None and declared != root.attributes.get(attributes.ROLLOUT_ID):
-        return False  # of a service that knew no rollout and made up an id
-    if span.trace_id != root.trace_id and _is_given_aside(span):
+        return False  # of a service whose process did not know the rollout and made up an id
+    if span.trace_id != root.trace_id and _is_standalone_reward(span):
         return False
     return _may_be_one_process(span.resource, root.resource)
 
 
-def _is_given_aside(span: Span) -> bool:
-    """Whether the span is a reward that stands by itself, which no rollout counts."""
+def _is_standalone_reward(span: Span) -> bool:
+    """Whether the span is a reward outside every rollout's tree, which no rollout counts."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (bool(span.links) or span.parent_span_id is None)
 
 

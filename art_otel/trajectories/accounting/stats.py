@@ -1,13 +1,15 @@
 """AssemblyStats: where every span, log record, reward and call of the assembled groups went.
 
-Invariant: stats of groups add up, in whatever order. The sums of law 6 are those of these counts: spans are used,
-ignored (by reason), duplicate or quarantined (by reason), and rewards are delivered or undeliverable (by reason).
+Invariant: stats of groups add up, in whatever order, and these sums hold:
+
+    spans read          = used + ignored (by reason) + duplicate + quarantined (by reason)
+    targets of rewards  = delivered + undeliverable (by reason)
 """
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
 
-from art_otel.spans import Quarantined, list_in_order
+from art_otel.spans import Quarantined, extend_sorted
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,11 +49,11 @@ class AssemblyStats:
             total = getattr(self, count.name)
             total += getattr(other, count.name)
             setattr(self, count.name, total)
-        list_in_order(self.quarantine, other.quarantine)
+        extend_sorted(self.quarantine, other.quarantine)
 
     def quarantine_trace(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
         """Count a trace that is beyond a limit; all its records are quarantined."""
         entry = Quarantined(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
         self.quarantined[entry.reason] += spans
         self.quarantined_logs[entry.reason] += logs
-        list_in_order(self.quarantine, (entry,))
+        extend_sorted(self.quarantine, (entry,))

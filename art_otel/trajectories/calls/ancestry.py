@@ -1,6 +1,6 @@
-"""Ancestry: what stands above the spans of a tree.
+"""Ancestry: the context of each span: the nearest agent, step and call above it.
 
-Invariant: each span is asked once what it says, however many calls and rollouts of the tree are below it.
+Invariant: each span is read once, however many calls and rollouts of the tree are below it.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,8 +14,8 @@ from art_otel.spans import Span, SpanKey, SpanTree
 class AncestorContext(NamedTuple):
     """The nearest agent's name, the nearest step and the nearest call, from a span upward.
 
-    No request is asked around a rollout, so `call` ends at the rollout's own span. `call_depth` counts the calls up to
-    there, `boundary_depth` all tools and agents.
+    `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
+    `boundary_depth` counts all tools and agents.
     """
 
     agent: str | None = None
@@ -25,7 +25,7 @@ class AncestorContext(NamedTuple):
     boundary_depth: int = 0
 
 
-_NOTHING: Final = AncestorContext()
+_NO_CONTEXT: Final = AncestorContext()
 
 
 class Ancestry:
@@ -37,18 +37,18 @@ class Ancestry:
         self._rollouts = rollouts
         self._contexts: Mapping[SpanKey, AncestorContext] = tree.inherit(self._extend)
 
-    def upward(self, key: SpanKey) -> AncestorContext:
-        """What a span and those above it say."""
+    def context_including(self, key: SpanKey) -> AncestorContext:
+        """The context of a span's children: by the span and its ancestors."""
         return self._contexts[key]
 
-    def above(self, key: SpanKey) -> AncestorContext:
-        """What the spans above one say."""
+    def context_above(self, key: SpanKey) -> AncestorContext:
+        """The context of a span: by its ancestors alone."""
         parent = self._tree.parents.get(key)
-        return _NOTHING if parent is None else self._contexts[parent]
+        return _NO_CONTEXT if parent is None else self._contexts[parent]
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth = above or _NOTHING
+        agent, step, call, call_depth, boundary_depth = above or _NO_CONTEXT
         if role == "inference":
             call, call_depth = key, call_depth + 1
         elif key in self._rollouts:

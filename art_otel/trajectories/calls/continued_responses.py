@@ -1,4 +1,4 @@
-"""ContinuedResponses: the prompts that the server put together for calls that continue an earlier response by its id.
+"""ContinuedResponses: rebuild the prompts of calls with `previous_response_id`, as the server put them together.
 
 Invariant: a prompt is whole or unknown, and those of a rollout have no more messages together than its limit.
 Every call of a chain holds the messages of all before it, which nobody recorded.
@@ -33,7 +33,7 @@ def continue_responses(calls: Sequence[InferenceCall], limit: int) -> tuple[Sequ
 
 
 def _continued(earlier: InferenceCall | None, call: InferenceCall) -> tuple[Message, ...] | None:
-    """The earlier prompt without its instructions, its sampled message, then the new input behind its own instructions.
+    """Rebuild a prompt: new instructions, the earlier prompt without its own, its sampled message, the new input.
 
     OpenAI Responses API: "instructions from the previous response are not carried over".
     """

@@ -32,7 +32,7 @@ def first_and_last(calls: Iterable[InferenceCall], of_rollout: str | None) -> Po
 def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
     """The version that a call of a trajectory was sampled by, None where it is unknown.
 
-    Where no call says one the rollout's first is meant. Else that is what some call says, and tells nothing of another.
+    Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
     """
     if call.policy_version is not None or trajectory.policy_version is None or _says_any(trajectory.calls):
         return call.policy_version

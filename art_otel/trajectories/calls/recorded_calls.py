@@ -25,17 +25,17 @@ from art_otel.trajectories.rollouts.index import RolloutSpans
 class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of a rollout by start.
 
-    `call_of` leads from every inference span to its call's span id; `unresolved` counts calls that continue a response
-    by its id and whose prompt is unknown.
+    `call_of` leads from every inference span to its call's span id; `unresolved_histories` counts calls that continue a
+    response by its id and whose prompt is unknown.
     """
 
     calls: tuple[InferenceCall, ...]
     call_of: Mapping[SpanKey, str]
-    unresolved: int
+    unresolved_histories: int
 
 
-class _Tree(NamedTuple):
-    """A tree, and what is known of all of it."""
+class _TreeContext(NamedTuple):
+    """A tree with its roles, log records, ancestry and step data."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
@@ -50,35 +50,35 @@ def record_calls(
     roles: Mapping[SpanKey, Role],
     logs: Mapping[SpanKey, Sequence[LogRecord]],
 ) -> dict[RolloutSpans, RecordedCalls]:
-    """Parse the inference spans of each rollout of a tree and unite those that describe one request."""
-    own_spans = {rollout.root.key for rollout in rollouts if rollout.root is not None}
-    whole = _Tree(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, own_spans), steps=StepData())
-    return {rollout: _record(rollout, whole) for rollout in rollouts}
+    """Parse the inference spans of each rollout of a tree and merge those that describe one request."""
+    roots = {rollout.root.key for rollout in rollouts if rollout.root is not None}
+    context = _TreeContext(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, roots), steps=StepData())
+    return {rollout: _record(rollout, context) for rollout in rollouts}
 
 
-def _record(rollout: RolloutSpans, whole: _Tree) -> RecordedCalls:
-    tree = whole.tree
-    inference = sorted([(tree.starts[key], key) for key in rollout.keys if whole.roles[key] == "inference"])
-    parsed = {key: parse_call(tree.spans[key], whole.logs.get(key, ())) for _, key in inference}
+def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
+    tree = context.tree
+    inference = sorted([(tree.starts[key], key) for key in rollout.keys if context.roles[key] == "inference"])
+    parsed = {key: parse_call(tree.spans[key], context.logs.get(key, ())) for _, key in inference}
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
-    for call, spans in find_calls(parsed, tree, whole.ancestry):
-        calls.append(_in_context(call, spans, whole))
+    for call, spans in find_calls(parsed, tree, context.ancestry):
+        calls.append(_in_context(call, spans, context))
         for span in spans:
             call_of[span.key] = call.span_id
     continued, unresolved = continue_responses(calls, MAX_CONTINUED_MESSAGES)
-    return RecordedCalls(calls=tuple(continued), call_of=call_of, unresolved=unresolved)
+    return RecordedCalls(calls=tuple(continued), call_of=call_of, unresolved_histories=unresolved)
 
 
-def _in_context(call: InferenceCall, spans: Sequence[Span], whole: _Tree) -> InferenceCall:
-    """The call with what its spans and those above them say: agent, step, environment state."""
+def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContext) -> InferenceCall:
+    """Add what the call's spans and their ancestors say: agent, step, environment state."""
     outermost = spans[0]
-    context = whole.ancestry.upward(outermost.key)
-    agent, step = context.agent, context.step
+    ancestors = context.ancestry.context_including(outermost.key)
+    agent, step = ancestors.agent, ancestors.step
     if len(spans) > 1:
         agent = next(filter(None, map(agent_name, spans)), agent)
     if step is not None and step is not outermost:
-        call = whole.steps.add_to(call, step)
+        call = context.steps.add_to(call, step)
     if agent is None and step is None:
         return call
     return msgspec.structs.replace(call, agent=agent, step=None if step is None else step_index(step))

@@ -1,7 +1,7 @@
-"""StepData: what steps say for the calls in them, in `art.env_state…` and `art.extra…`.
+"""StepData: what a step says about the calls in it, in `art.env_state…` and `art.extra…`.
 
-Invariant: a call has what its step says and what it says itself, of which its own wins. Each call has objects of its
-own: changing one changes no other.
+Invariant: a call has the data of its step and its own, and its own wins. No two calls share an object: changing one
+changes no other.
 """
 
 from copy import deepcopy
@@ -9,7 +9,7 @@ from copy import deepcopy
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import env_state_of, extra_of
+from art_otel.conventions import span_env_state, span_extra
 from art_otel.spans import Span, SpanKey, Value
 
 
@@ -22,7 +22,7 @@ class StepData:
     def add_to(self, call: InferenceCall, step: Span) -> InferenceCall:
         """The call with what its step says."""
         if step.key not in self._data:
-            self._data[step.key] = env_state_of(step), extra_of(step)
+            self._data[step.key] = span_env_state(step), span_extra(step)
         state, extra = self._data[step.key]
         if not state and not extra:  # as most steps
             return call

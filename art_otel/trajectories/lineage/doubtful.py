@@ -53,7 +53,7 @@ def _repeated_with_more(calls: Sequence[InferenceCall]) -> set[CompletionRef]:
         for message, (prompt, path) in zip(call.input_messages or (), pairwise(its_prefixes), strict=True):
             if message.role == "assistant" and prompt in calls_by_prompt and path not in sampled_paths:
                 sampled_paths.add(path)
-                earlier = [other for other in calls_by_prompt[prompt] if other < index]
+                earlier = [call_index for call_index in calls_by_prompt[prompt] if call_index < index]
                 doubtful.update(_completions_with_less(message, calls, earlier))
     return doubtful
 
@@ -68,8 +68,8 @@ def _completions_with_less(
         for position, choice in enumerate(calls[index].choices or ())
         if not _is_tokens_only(choice)
     ]
-    said = (_text(repeat), _tools(repeat))
-    if any((_text(message), _tools(message)) == said for _, message in completions):
+    content = (_text(repeat), _tools(repeat))
+    if any((_text(message), _tools(message)) == content for _, message in completions):
         return []
     return [completion for completion, message in completions if _has_more(repeat, message)]
 
@@ -77,7 +77,7 @@ def _completions_with_less(
 def _has_more(repeat: Message, recorded: Message) -> bool:
     """Whether the repeat has all that was recorded, and more.
 
-    An agent that reads its tool calls out of the text writes them beside it, with the names that stand in the text; and
+    An agent that reads its tool calls out of the text writes them beside it, with the names that are in the text; and
     a framework may put the reasoning into an empty text.
     """
     text, tools = _text(recorded), _tools(recorded)

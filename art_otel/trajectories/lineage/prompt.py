@@ -1,6 +1,6 @@
-"""Prompt: what a call was asked, as what is new in it, and where messages and token ids disagree about that.
+"""Prompt: the new part of a call's prompt, what it continues, and where messages and token ids disagree about it.
 
-Invariant: a prompt keeps what stands already in the paths that it continues, so that all prompts together are as large
+Invariant: a prompt holds only what is not in the paths that it continues, so that all prompts together are as large
 as what is new in them, also where every prompt was tokenized anew. Rebuilding them gives the calls' prompts again.
 """
 
@@ -106,7 +106,7 @@ def _drifted_at(
     parent: int | None,
     token_parent: int | None,
 ) -> int | None:
-    """Where the prompt's ids leave the parent's token path; None where they do not, or either is unknown."""
+    """Where the prompt's ids leave the parent's token path; None if they agree or either is unknown."""
     if prompt_ids is None or parent is None or parent == token_parent or not turns[parent].has_tokens:
         return None
     path = _known_ids(turns[parent], calls)
@@ -120,7 +120,7 @@ def _respelled_at(
     parent: int | None,
     token_parent: int | None,
 ) -> int | None:
-    """Where the prompt's messages leave the token parent's message path; None as above."""
+    """Where the prompt's messages leave the token parent's message path; None if they agree or either is unknown."""
     if asked is None or token_parent is None or parent == token_parent:
         return None
     path = _message_path(turns[token_parent], calls)

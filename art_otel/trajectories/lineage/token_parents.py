@@ -4,7 +4,7 @@ Invariant: a call's token parent is the turn of an earlier call with the longest
 begin with. Of equal paths it is the message parent's, else the latest. A completion without tokens shows nothing, so it
 counts only as the message parent. Calls without prompt ids have none.
 
-Paths stand in a radix tree, so a prompt is compared with all of them at once. A plain conversation needs no tree.
+Paths are in a radix tree, so a prompt is compared with all of them at once. A plain conversation needs no tree.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class _Node(msgspec.Struct):
 def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> list[int | None]:
     """The token parent of each call as a position of a turn; `parents` are the message parents, also by call.
 
-    `calls` stand in causal order, and the turns of all calls are numbered in that order.
+    `calls` are in causal order, and the turns of all calls are numbered in that order.
     """
     if all(call.prompt_token_ids is None for call in calls):
         return [None] * len(calls)

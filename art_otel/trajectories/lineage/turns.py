@@ -1,6 +1,6 @@
 """Turns: the calls of a rollout in causal order, each with its prompt, and a turn for every completion.
 
-Invariant: a call stands behind the call that its prompt continues, else in the order of its start; each sampled
+Invariant: a call comes after the call that its prompt continues, else in the order of its start; each sampled
 completion is one turn, and `untrained_because` alone decides whether it is trained.
 """
 
@@ -34,7 +34,7 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     order = _causal_order(message_parents)
     ordered = [calls[index] for index in order]
     first_turns = _first_turns(ordered)
-    position = {index: place for place, index in enumerate(order)}
+    position = {index: new_index for new_index, index in enumerate(order)}
     parents: list[int | None] = []
     for index in order:
         match = message_parents[index]
@@ -42,14 +42,14 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     token_parents = find_token_parents(ordered, parents)
     prompts: list[Prompt] = []
     turns: list[Turn] = []
-    for place, (index, parent, token_parent) in enumerate(zip(order, parents, token_parents, strict=True)):
+    for new_index, (index, parent, token_parent) in enumerate(zip(order, parents, token_parents, strict=True)):
         call, match = calls[index], message_parents[index]
         verbatim = match is not None and match.verbatim
         prompt = describe_prompt(call, ordered, turns, parent, token_parent, verbatim=verbatim)
         prompts.append(prompt)
         for choice_position, choice in enumerate(call.choices or ()):
             reason = untrained_because(call, choice, is_doubtful=(index, choice_position) in doubtful)
-            turns.append(_turn(place, choice_position, prompt, choice, reason))
+            turns.append(_turn(new_index, choice_position, prompt, choice, reason))
     return Lineage(tuple(ordered), tuple(prompts), tuple(turns))
 
 

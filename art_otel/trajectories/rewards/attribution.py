@@ -1,8 +1,8 @@
-"""Attribution: the rewards of a group are joined with what they are for.
+"""Attribution: deliver the rewards of a group to their targets.
 
-Invariant: every reward is delivered to each of its targets, or undeliverable there for a reason, or on its way to
-another group; it is counted in one group only. What is delivered keeps its raw number, and missing stays None.
-A rollout counts each bad reward that stands in it: one that is no number, or misses what it is for in its own trace.
+Invariant: every reward is delivered to each of its targets, or undeliverable there for a reason, or pending
+delivery to another group; it is counted in one group only. A delivered reward keeps its raw number, and missing stays
+None. A rollout counts each bad reward in it: one that is no number, or whose target its own trace should have.
 """
 
 from collections import Counter
@@ -15,12 +15,12 @@ import msgspec
 from art_otel.conventions import BadReward
 from art_otel.spans import Quarantined, SpanKey
 from art_otel.trajectories.model import Reward, Trajectory
-from art_otel.trajectories.rewards.address import HERE, AddressedReward, RewardAddress, addressed_rewards
+from art_otel.trajectories.rewards.address import OWN_SPAN, AddressedReward, RewardAddress, addressed_rewards
 from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.effective import final_reward
 from art_otel.trajectories.rewards.external import distinct
 from art_otel.trajectories.rewards.records import make_reward
-from art_otel.trajectories.rewards.resolution import Resolution, Target, Unresolved, resolve_targets
+from art_otel.trajectories.rewards.resolution import Resolution, Target, UnresolvedTarget, resolve_targets
 from art_otel.trajectories.rewards.undeliverable import NO_PART, NO_RESPONSE, NO_ROLLOUT
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
@@ -29,10 +29,10 @@ _Order: TypeAlias = tuple[int, SpanKey, int, SpanKey]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attribution:
-    """Rewards by rollout, and the account of them.
+    """Rewards by rollout, and their counts.
 
-    `bad` names what was no reward, `bad_in` has the spans that gave it by the rollout in which they stand. `senders`
-    are the spans that give a reward for something else than what they stand on. `undeliverable` counts by reason.
+    `bad` lists the bad rewards, `bad_in` the spans that carry them, by rollout. `senders` are the spans that give a
+    reward for something else than themselves. `undeliverable` counts by reason.
     """
 
     by_rollout: dict[RolloutSpans, list[tuple[_Order, Reward]]] = field(
@@ -49,75 +49,79 @@ class Attribution:
         return sum(map(len, self.by_rollout.values()))
 
     def of(self, rollout: RolloutSpans) -> tuple[Reward, ...]:
-        """The rollout's rewards by time; those of one time as they stand on their span."""
+        """The rollout's rewards by time; those of one time by their position on their span."""
         return tuple(reward for _, reward in sorted(self.by_rollout.get(rollout, ()), key=lambda entry: entry[0]))
 
 
 def attribute(context: AttributionContext) -> Attribution:
-    """Join the rewards of a group's spans and log records, and those that were delivered to it."""
+    """Deliver the rewards of a group's spans and log records, and the external ones."""
     attribution = Attribution()
     for record in context.records():
-        for given in addressed_rewards(record):
-            if isinstance(given, BadReward):
-                _note_bad(given, record.key, context, attribution)
+        for addressed in addressed_rewards(record):
+            if isinstance(addressed, BadReward):
+                _note_bad(addressed, record.key, context, attribution)
                 continue
-            if given.address != HERE:
-                attribution.senders.add(given.origin)
-            _settle(given, _resolve_here(given, context), context, attribution)
+            if addressed.address != OWN_SPAN:
+                attribution.senders.add(addressed.origin)
+            _deliver(addressed, _resolve_here(addressed, context), context, attribution)
     for external in distinct(context.external or ()):
         if external.origin[0] in context.traces:
             continue
-        came_back = external.undeliverable
-        found = resolve_targets(external, context) if came_back is None else [Unresolved(came_back)]
-        _settle(external, found, context, attribution)
+        reason = external.undeliverable
+        resolutions = resolve_targets(external, context) if reason is None else [UnresolvedTarget(reason)]
+        _deliver(external, resolutions, context, attribution)
     return attribution
 
 
-def with_rewards(trajectory: Trajectory, *given: Reward) -> Trajectory:
-    """The trajectory with further rewards, as it is read again once they are recorded."""
-    known = dict.fromkeys((*trajectory.rewards, *given))
-    rewards = tuple(sorted(known, key=lambda reward: reward.time_ns))
+def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
+    """Add rewards to a trajectory, as if they had been recorded."""
+    unique = dict.fromkeys((*trajectory.rewards, *new_rewards))
+    rewards = tuple(sorted(unique, key=lambda reward: reward.time_ns))
     return replace(trajectory, rewards=rewards, reward=final_reward(rewards))
 
 
-def _resolve_here(given: AddressedReward, context: AttributionContext) -> list[Resolution]:
-    """The targets of a reward that stands in this group, without those that a copy of it is delivered to."""
-    address = given.address
-    if context.external is None or address == HERE:
-        return resolve_targets(given, context)
+def _resolve_here(addressed: AddressedReward, context: AttributionContext) -> list[Resolution]:
+    """Find the targets of a reward of this group, without those that a copy of it is delivered to."""
+    address = addressed.address
+    if context.external is None or address == OWN_SPAN:
+        return resolve_targets(addressed, context)
     if address.links:
         here = RewardAddress(links=tuple(key for key in address.links if key[0] in context.traces))
-        return resolve_targets(msgspec.structs.replace(given, address=here), context) if here.links else []
-    copy = context.copies.get((given.origin, given.reward.position))
+        return resolve_targets(msgspec.structs.replace(addressed, address=here), context) if here.links else []
+    copy = context.copies.get((addressed.origin, addressed.reward.position))
     is_for_here = copy is not None and copy.undeliverable is None
-    (found,) = resolve_targets(given, context, anywhere=is_for_here)
-    if is_for_here or not isinstance(found, Unresolved) or found.reason not in (NO_RESPONSE, NO_ROLLOUT):
-        return [found]
-    return [] if copy is None else [found._replace(reason=copy.undeliverable or found.reason)]
+    (resolution,) = resolve_targets(addressed, context, anywhere=is_for_here)
+    is_unresolved = isinstance(resolution, UnresolvedTarget)
+    if is_for_here or not is_unresolved or resolution.reason not in (NO_RESPONSE, NO_ROLLOUT):
+        return [resolution]
+    return [] if copy is None else [resolution._replace(reason=copy.undeliverable or resolution.reason)]
 
 
-def _settle(
-    given: AddressedReward, resolutions: Sequence[Resolution], context: AttributionContext, attribution: Attribution
+def _deliver(
+    addressed: AddressedReward, resolutions: Sequence[Resolution], context: AttributionContext, attribution: Attribution
 ) -> None:
     """Deliver a reward to its targets, and count what it does not reach."""
-    own = context.rollout_of(given.origin)
-    gaps: list[str] = []
-    for resolution in resolutions:
-        found = resolution
-        if isinstance(found, Target):
-            reward = make_reward(given.reward, found, context)
+    origin_rollout = context.rollout_of(addressed.origin)
+    bad_details: list[str] = []
+    for outcome in resolutions:
+        resolution = outcome
+        if isinstance(resolution, Target):
+            reward = make_reward(addressed.reward, resolution, context)
             if isinstance(reward, Reward):
-                target = ("", "") if found.span is None else found.span.key
-                order = (reward.time_ns, given.origin, given.reward.position, target)
-                attribution.by_rollout.setdefault(found.rollout, []).append((order, reward))
+                target_key = ("", "") if resolution.span is None else resolution.span.key
+                order = (reward.time_ns, addressed.origin, addressed.reward.position, target_key)
+                attribution.by_rollout.setdefault(resolution.rollout, []).append((order, reward))
                 continue
-            found = Unresolved(NO_PART, reward.detail, is_gap=found.rollout is own)
-        attribution.undeliverable[found.reason] += 1
-        if own is not None and found.is_gap:
-            gaps.append(found.detail)
-    if gaps:
-        more = f" (and {len(gaps) - 1} more)" if len(gaps) > 1 else ""
-        _note_bad(BadReward(name=given.reward.name, detail=gaps[0] + more), given.origin, context, attribution)
+            is_same_rollout = resolution.rollout is origin_rollout
+            resolution = UnresolvedTarget(NO_PART, reward.detail, counts_as_bad=is_same_rollout)
+        attribution.undeliverable[resolution.reason] += 1
+        if origin_rollout is not None and resolution.counts_as_bad:
+            bad_details.append(resolution.detail)
+    if bad_details:
+        more = f" (and {len(bad_details) - 1} more)" if len(bad_details) > 1 else ""
+        _note_bad(
+            BadReward(name=addressed.reward.name, detail=bad_details[0] + more), addressed.origin, context, attribution
+        )
 
 
 def _note_bad(bad: BadReward, origin: SpanKey, context: AttributionContext, attribution: Attribution) -> None:
@@ -132,6 +136,6 @@ def _note_bad(bad: BadReward, origin: SpanKey, context: AttributionContext, attr
             partial=True,
         )
     )
-    own = context.rollout_of(origin)
-    if own is not None:
-        attribution.bad_in.setdefault(own, []).append(origin)
+    rollout = context.rollout_of(origin)
+    if rollout is not None:
+        attribution.bad_in.setdefault(rollout, []).append(origin)

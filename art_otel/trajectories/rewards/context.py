@@ -1,4 +1,4 @@
-"""AttributionContext: the spans of a group, as rewards look at them.
+"""AttributionContext: the indexes of a group that attribution reads.
 
 Invariant: it only answers questions. Most groups have few rewards or none, so each index is made when it is first used.
 """
@@ -21,8 +21,8 @@ from art_otel.trajectories.rollouts.assignment import RolloutAssignment
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
 
-class EnclosingPart(NamedTuple):
-    """The part of its rollout that a span is or lies in: the span id of a call, and a step's span."""
+class EnclosingCallAndStep(NamedTuple):
+    """The call (its span id) and the step that a span is or lies in."""
 
     call: str | None = None
     step: Span | None = None
@@ -32,7 +32,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A tree, its rollouts, roles, log records, and the calls of its spans.
 
     `logs` are those of the tree's spans, `logs_without_span` those of spans that are not here. `external` are rewards
-    from other traces, None where nobody delivers any.
+    from other traces, None if no rewards are delivered between groups.
     """
 
     tree: SpanTree
@@ -63,7 +63,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def copies(self) -> Mapping[RewardKey, ExternalReward]:
-        """The copies of rewards that stand in this group, which were delivered to it or came back."""
+        """The copies of rewards of this group, which were delivered to it or returned as undeliverable."""
         return {reward.key: reward for reward in distinct(self.external or ()) if reward.origin[0] in self.traces}
 
     @cached_property
@@ -86,17 +86,17 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return keys
 
     @cached_property
-    def parts(self) -> Mapping[SpanKey, EnclosingPart]:
+    def enclosing(self) -> Mapping[SpanKey, EnclosingCallAndStep]:
         """The nearest call and step at or above each span, within its rollout. No call above the step counts."""
-        return self.tree.inherit(self._part)
+        return self.tree.inherit(self._enclosing)
 
-    def _part(self, key: SpanKey, above: EnclosingPart | None) -> EnclosingPart:
+    def _enclosing(self, key: SpanKey, above: EnclosingCallAndStep | None) -> EnclosingCallAndStep:
         span, rollout, parent = self.tree.spans[key], self.assignment.of[key], self.tree.parents.get(key)
         if rollout is not None and span is rollout.root:
-            return EnclosingPart()
+            return EnclosingCallAndStep()
         call = self.call_of.get(key)
         if attributes.STEP_INDEX in span.attributes:
-            return EnclosingPart(call, span)
+            return EnclosingCallAndStep(call, span)
         if parent is None or above is None or self.assignment.of[parent] is not rollout:
-            return EnclosingPart(call)
-        return EnclosingPart(call or above.call, above.step)
+            return EnclosingCallAndStep(call)
+        return EnclosingCallAndStep(call or above.call, above.step)

@@ -1,7 +1,8 @@
-"""Standing: which of the rewards of one name for one thing count, and what they come to.
+"""Effective rewards: which rewards of one name and target count, and their aggregate.
 
-Invariant: the last one counts. One of a comparison corrects only what the same comparison said before, so where the
-last is of a comparison, the last of each comparison counts since something else was given. Their mean is the aggregate.
+Invariant: the last one counts. A reward of a comparison replaces only the earlier one of the same comparison: when the
+last reward is of a comparison, the last of each comparison since the last other reward counts. The aggregate is their
+mean.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,27 +15,27 @@ REWARD_NAME: Final = "reward"
 
 
 def effective_rewards(rewards: Iterable[Reward]) -> tuple[Reward, ...]:
-    """Those that count, of rewards of one name for one thing in the order they were given."""
-    found: dict[str | None, Reward] = {}
+    """The rewards that count, given all rewards of one name and target in time order."""
+    latest: dict[str | None, Reward] = {}
     for reward in rewards:
         if reward.value is None:
             continue
         if reward.comparison is None:
-            found.clear()
+            latest.clear()
         else:
-            found.pop(None, None)
-        found[reward.comparison] = reward
-    return tuple(found.values())
+            latest.pop(None, None)
+        latest[reward.comparison] = reward
+    return tuple(latest.values())
 
 
 def aggregate(rewards: Iterable[Reward]) -> float | None:
-    """What rewards of one name for one thing come to: wins minus losses a comparison where two were compared."""
+    """What rewards of one name and target aggregate to; of comparisons of two: (wins - losses) / comparisons."""
     values = [reward.value for reward in effective_rewards(rewards) if reward.value is not None]
     return sum(values) / len(values) if values else None
 
 
 def primary_rewards(rewards: Iterable[Reward]) -> Sequence[Reward]:
-    """Those under the name `reward`; where that was never used but one other was, those under that one; else none.
+    """The rewards named `reward`; without any, those of the only other name; else none.
 
     Several names without `reward` say nothing about which is the final one.
     """
@@ -44,5 +45,5 @@ def primary_rewards(rewards: Iterable[Reward]) -> Sequence[Reward]:
 
 
 def final_reward(rewards: Iterable[Reward]) -> float | None:
-    """What the whole rollout is worth, by the rewards of its final name."""
+    """The aggregate of the whole rollout's primary rewards."""
     return aggregate(primary_rewards(reward for reward in rewards if reward.target is None and reward.step is None))

@@ -1,7 +1,7 @@
-"""Resolution: the targets in a group that an address leads to.
+"""Resolution: find the targets of a reward's address in a group.
 
-Invariant: a target is never one of several by chance. An address that leads to nothing, or to several things of which
-it means one, is unresolved and says why.
+Invariant: no target is chosen by chance. An address with no target, or with several candidates for one target, is
+unresolved, with the reason.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from art_otel.trajectories.rewards.undeliverable import (
     NO_SPAN,
     OUTSIDE,
     SEVERAL_CALLS,
-    SEVERAL_RUNS,
+    SEVERAL_ROLLOUTS,
 )
 from art_otel.trajectories.rollouts.attributes import attempt_of
 from art_otel.trajectories.rollouts.index import RolloutIndex, RolloutSpans
@@ -30,30 +30,32 @@ class Target(NamedTuple):
     step: int | None = None
 
 
-class Unresolved(NamedTuple):
-    """Why an address leads to no target. `is_gap`: the rollout in which the reward stands should have had it."""
+class UnresolvedTarget(NamedTuple):
+    """Why an address has no target. `counts_as_bad`: the reward's own rollout counts a bad reward."""
 
     reason: str
     detail: str = ""
-    is_gap: bool = False
+    counts_as_bad: bool = False
 
 
-Resolution: TypeAlias = Target | Unresolved
+Resolution: TypeAlias = Target | UnresolvedTarget
 
 
-def resolve_targets(given: AddressedReward, context: AttributionContext, *, anywhere: bool = True) -> list[Resolution]:
-    """What a reward is for; a target, or what is missing, for each span that it links to.
+def resolve_targets(
+    addressed: AddressedReward, context: AttributionContext, *, anywhere: bool = True
+) -> list[Resolution]:
+    """Find what a reward is for: a target, or why there is none, for each span that it links to.
 
-    `anywhere` says that a response may be that of any call of the group, where no other goes before.
+    `anywhere` allows a response id to name any call of the group, if no nearer call has it.
     """
-    address = given.address
+    address = addressed.address
     if address.links:
-        return [_linked(key, given, context) for key in address.links]
+        return [_resolve_link(key, addressed, context) for key in address.links]
     if address.response_id is not None:
-        return [_answering(given, context, anywhere=anywhere)]
+        return [_resolve_response_id(addressed, context, anywhere=anywhere)]
     if address.rollout_id is not None:
-        return [_run(given, context)]
-    return [_at(given.origin, context) or Unresolved(OUTSIDE)]
+        return [_resolve_rollout(addressed, context)]
+    return [_at(addressed.origin, context) or UnresolvedTarget(OUTSIDE)]
 
 
 def _at(key: SpanKey, context: AttributionContext) -> Target | None:
@@ -61,66 +63,69 @@ def _at(key: SpanKey, context: AttributionContext) -> Target | None:
     return None if rollout is None else Target(rollout, context.tree.spans[key])
 
 
-def _linked(key: SpanKey, given: AddressedReward, context: AttributionContext) -> Resolution:
+def _resolve_link(key: SpanKey, addressed: AddressedReward, context: AttributionContext) -> Resolution:
     reason = OUTSIDE if key in context.tree.spans else NO_SPAN
     detail = f"judges span {key[1]}, which is in no rollout of the sources"
-    return _at(key, context) or Unresolved(reason, detail, is_gap=key[0] == given.origin[0])
+    return _at(key, context) or UnresolvedTarget(reason, detail, counts_as_bad=key[0] == addressed.origin[0])
 
 
-def _answering(given: AddressedReward, context: AttributionContext, *, anywhere: bool) -> Resolution:
-    response_id = given.address.response_id
-    having = context.responses.get(response_id or "", ())
-    candidates = [*_preferred(having, given, context), having if anywhere else ()]
-    calls = next((some for some in candidates if some), ())
+def _resolve_response_id(addressed: AddressedReward, context: AttributionContext, *, anywhere: bool) -> Resolution:
+    response_id = addressed.address.response_id
+    candidates = context.responses.get(response_id or "", ())
+    candidate_lists = [*_preferred(candidates, addressed, context), candidates if anywhere else ()]
+    calls = next(filter(None, candidate_lists), ())
     target = _at(calls[0], context) if len(calls) == 1 else None
     detail = f"names response {response_id!r}, which {len(calls)} calls have"
-    return target or Unresolved(SEVERAL_CALLS if calls else NO_RESPONSE, detail, is_gap=True)
+    return target or UnresolvedTarget(SEVERAL_CALLS if calls else NO_RESPONSE, detail, counts_as_bad=True)
 
 
 def _preferred(
-    having: Sequence[SpanKey], given: AddressedReward, context: AttributionContext
+    candidates: Sequence[SpanKey], addressed: AddressedReward, context: AttributionContext
 ) -> Iterator[Sequence[SpanKey]]:
-    """Calls that go before others that have the response: those of the rollout that is named, else those nearest."""
-    own, rollout_id = context.rollout_of(given.origin), given.address.rollout_id
+    """The preferred calls with the response, nearest first; if the reward names a rollout, only its calls."""
+    origin_rollout, rollout_id = context.rollout_of(addressed.origin), addressed.address.rollout_id
     if rollout_id is not None:
-        runs = context.assignment.by_id.get(rollout_id)
-        named = [run for run in runs.all if _fits(run, given.address)] if runs is not None else []
-        yield [key for key in having if context.rollout_of(key) in named]
+        rollouts = context.assignment.by_id.get(rollout_id)
+        all_rollouts = () if rollouts is None else rollouts.all
+        named = [rollout for rollout in all_rollouts if _fits(rollout, addressed.address)]
+        yield [key for key in candidates if context.rollout_of(key) in named]
         return
-    call = context.call_at(given.origin)
-    yield [given.origin] if call is not None and call.response_id is None else []
-    yield [key for key in having if own is not None and context.rollout_of(key) is own]
-    yield [key for key in having if key[0] == given.origin[0]]
+    call = context.call_at(addressed.origin)
+    yield [addressed.origin] if call is not None and call.response_id is None else []
+    yield [key for key in candidates if origin_rollout is not None and context.rollout_of(key) is origin_rollout]
+    yield [key for key in candidates if key[0] == addressed.origin[0]]
 
 
-def _run(given: AddressedReward, context: AttributionContext) -> Resolution:
-    address, here = given.address, _at(given.origin, context)
-    runs = context.assignment.by_id.get(address.rollout_id or "")
-    if runs is not None and here is not None and here.rollout in runs.all and _fits(here.rollout, address):
-        return here
-    found = NO_ROLLOUT if runs is None else _run_of(runs, given)
-    return Target(found, step=address.step) if isinstance(found, RolloutSpans) else Unresolved(found)
+def _resolve_rollout(addressed: AddressedReward, context: AttributionContext) -> Resolution:
+    address, origin = addressed.address, _at(addressed.origin, context)
+    rollouts = context.assignment.by_id.get(address.rollout_id or "")
+    if rollouts is None:
+        return UnresolvedTarget(NO_ROLLOUT)
+    if origin is not None and origin.rollout in rollouts.all and _fits(origin.rollout, address):
+        return origin
+    chosen = _choose_rollout(rollouts, addressed)
+    return Target(chosen, step=address.step) if isinstance(chosen, RolloutSpans) else UnresolvedTarget(chosen)
 
 
-def _run_of(runs: RolloutIndex, given: AddressedReward) -> RolloutSpans | str:
-    """Of the runs of an id the one that is meant, by trace, attempt and time; else why none is."""
-    address = given.address
-    if address.trace_id is None and len(runs.all) == 1:
-        return runs.all[0]
-    in_trace = runs.of_trace(address.trace_id or given.origin[0])
+def _choose_rollout(rollouts: RolloutIndex, addressed: AddressedReward) -> RolloutSpans | str:
+    """Choose among the rollouts with one id, by trace, attempt and time; else say why none can be chosen."""
+    address = addressed.address
+    if address.trace_id is None and len(rollouts.all) == 1:
+        return rollouts.all[0]
+    in_trace = rollouts.of_trace(address.trace_id or addressed.origin[0])
     if in_trace is None and address.trace_id is not None:
-        return runs.rootless or NO_ROLLOUT
-    runs = in_trace or runs
-    attempts = runs if address.attempt is None else runs.of_attempt(address.attempt)
+        return rollouts.rootless or NO_ROLLOUT
+    rollouts = in_trace or rollouts
+    attempts = rollouts if address.attempt is None else rollouts.of_attempt(address.attempt)
     if attempts is None:
         return NO_ROLLOUT
     if len(attempts.all) == 1:
         return attempts.all[0]
-    return attempts.running_at(given.reward.time_ns) or (SEVERAL_RUNS if in_trace is None else attempts.all[-1])
+    return attempts.running_at(addressed.reward.time_ns) or (SEVERAL_ROLLOUTS if in_trace is None else attempts.all[-1])
 
 
-def _fits(run: RolloutSpans, address: RewardAddress) -> bool:
-    """Whether a run is of the trace and attempt that are named, as far as it is known."""
-    if run.root is None:
+def _fits(rollout: RolloutSpans, address: RewardAddress) -> bool:
+    """Whether the rollout has the trace and attempt of the address; without a root that is unknown, and it fits."""
+    if rollout.root is None:
         return True
-    return address.trace_id in (None, run.root.trace_id) and address.attempt in (None, attempt_of(run.root))
+    return address.trace_id in (None, rollout.root.trace_id) and address.attempt in (None, attempt_of(rollout.root))

@@ -1,6 +1,6 @@
-"""Undeliverable: why a reward reached nothing, and what to do about it.
+"""Undeliverable: why a reward was not delivered, and what to do about it.
 
-Invariant: each reward that is given for something is delivered to it, or is undeliverable for one of these reasons.
+Invariant: each reward is delivered to its target, or is undeliverable for one of these reasons.
 """
 
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ NO_SPAN: Final = "linked span not in the sources"
 NO_RESPONSE: Final = "response not in the sources"
 SEVERAL_CALLS: Final = "response of several calls"
 NO_ROLLOUT: Final = "rollout not in the sources"
-SEVERAL_RUNS: Final = "several runs of the rollout id"
+SEVERAL_ROLLOUTS: Final = "several rollouts with this id"
 OUTSIDE: Final = "outside every rollout"
 NO_PART: Final = "no such choice or tokens"
 OVER_A_LIMIT: Final = "rollout over a limit"
 
-_BOTH: Final = "convert the spans that were judged together with the rewards"
+_CONVERT_TOGETHER: Final = "convert the spans that were judged together with the rewards"
 
 ADVICE: Final[Mapping[str, str]] = {
-    NO_SPAN: _BOTH,
-    NO_RESPONSE: f"{_BOTH}; a response is found where its call recorded gen_ai.response.id",
+    NO_SPAN: _CONVERT_TOGETHER,
+    NO_RESPONSE: f"{_CONVERT_TOGETHER}; a response is found where its call recorded gen_ai.response.id",
     SEVERAL_CALLS: "servers repeat response ids: link the reward to the call's span, or name its rollout too",
-    NO_ROLLOUT: _BOTH,
-    SEVERAL_RUNS: "give target=trajectory, or art.rollout.trace_id or art.rollout.attempt",
+    NO_ROLLOUT: _CONVERT_TOGETHER,
+    SEVERAL_ROLLOUTS: "give target=trajectory, or art.rollout.trace_id or art.rollout.attempt",
     OUTSIDE: "what they judge is in no rollout: link them to a span of one, or name art.rollout.id",
     NO_PART: "the call has no such choice or not so many tokens: positions count from 0, the end is exclusive",
     OVER_A_LIMIT: "raise the limits of a rollout",

@@ -2,8 +2,8 @@
 
 Invariant: every span of a tree is in exactly one rollout or in none, and each rollout says which one it is nested in.
 A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
-that, so a rollout survives a broken trace. A provisional id counts only for spans of which nothing else tells where
-they belong: their process made it up, not knowing who called it.
+that, so a rollout survives a broken trace. A provisional id counts only for spans that nothing else assigns:
+their process made it up, because it did not know who called it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from art_otel.trajectories.rollouts.roots import find_roots
 class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """The rollouts of a tree, and for each span the one it belongs to (None: none).
 
-    `by_id` finds the runs of a rollout id.
+    `by_id` has the rollouts of each rollout id.
     """
 
     rollouts: tuple[RolloutSpans, ...]
@@ -41,7 +41,7 @@ def assign_rollouts(
         assigner.resolve_provisional()
     assigner.assign_spans()
     rollouts = sorted((one for one in assigner.rollouts if one.spans), key=lambda rollout: rollout.order)
-    return RolloutAssignment(rollouts=tuple(rollouts), of=assigner.of, by_id=assigner.runs_by_id())
+    return RolloutAssignment(rollouts=tuple(rollouts), of=assigner.of, by_id=assigner.rollouts_by_id())
 
 
 class _Assigner:
@@ -78,32 +78,32 @@ class _Assigner:
             self._by_root[root.key] = rollout
         return rollout
 
-    def runs_by_id(self) -> Mapping[str, RolloutIndex]:
-        """The runs of each rollout id, by provisional ids too."""
+    def rollouts_by_id(self) -> Mapping[str, RolloutIndex]:
+        """The rollouts with each id, by provisional ids too."""
         resolved = ((provisional, self._by_id.get(rollout_id)) for provisional, rollout_id in self._resolved.items())
-        return self._by_id | {provisional: runs for provisional, runs in resolved if runs is not None}
+        return self._by_id | {provisional: rollouts for provisional, rollouts in resolved if rollouts is not None}
 
     def resolve_provisional(self) -> None:
-        """Find which rollout each provisional id means: the one around its root, else one that its root begins."""
+        """Find which rollout each provisional id means: the one around its root, else a new one with that root."""
         enclosing_ids: dict[SpanKey, str | None] = {}
-        beginnings: list[tuple[str, Span]] = []
+        new_roots: list[tuple[str, Span]] = []
         for key in self._tree.topological_order():
             span, above = self._tree.spans[key], self._tree.parents.get(key)
-            own, provisional = self._by_root.get(key), self.provisional.get(key, "")
-            rollout_id = self.declared.get(key) if own is None else own.rollout_id
+            rooted, provisional = self._by_root.get(key), self.provisional.get(key, "")
+            rollout_id = self.declared.get(key) if rooted is None else rooted.rollout_id
             rollout_id = rollout_id or (self._running_at(key) if above is None else enclosing_ids[above])
             if provisional and provisional not in self._resolved and is_provisional(span):
                 self._resolved[provisional] = rollout_id or provisional
                 if rollout_id is None:
-                    beginnings.append((provisional, span))
+                    new_roots.append((provisional, span))
             enclosing_ids[key] = rollout_id or self._resolved.get(provisional)
-        for rollout_id, root in beginnings:
+        for rollout_id, root in new_roots:
             self.open(rollout_id, root.trace_id, root)
 
     def _running_at(self, key: SpanKey) -> str | None:
         """The id of the rollout of an orphan's trace that was running when it started, if just one was."""
         candidates = self._by_trace.get(key[0]) if key in self._tree.orphans else None
-        running = None if candidates is None else candidates.around(key)
+        running = None if candidates is None else candidates.running_at_start(key)
         return None if running is None else running.rollout_id
 
     def assign_spans(self) -> None:
@@ -122,10 +122,10 @@ class _Assigner:
 
     def _rollout_of(self, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
         """The rollout that a span says, else that of its parent, else that of its trace."""
-        own = self._by_root.get(key)
-        if own is not None:
-            own.parent_rollout_id = None if outer is None else outer.rollout_id
-            return own
+        rooted = self._by_root.get(key)
+        if rooted is not None:
+            rooted.parent_rollout_id = None if outer is None else outer.rollout_id
+            return rooted
         rollout_id = self.declared.get(key)
         if rollout_id is not None and (outer is None or outer.rollout_id != rollout_id):
             return self._by_declared_id(rollout_id, key, outer)
@@ -138,23 +138,23 @@ class _Assigner:
         return self._of_trace(key) if is_lone_call or key in self._tree.orphans else None
 
     def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans:
-        runs = self._by_id.get(rollout_id)
-        if runs is not None:
-            return self._run_of(key, runs)
+        rollouts = self._by_id.get(rollout_id)
+        if rollouts is not None:
+            return self._rollout_with_id(key, rollouts)
         rollout = self.open(rollout_id, key[0])
         rollout.parent_rollout_id = None if outer is None else outer.rollout_id
         return rollout
 
-    def _run_of(self, key: SpanKey, runs: RolloutIndex) -> RolloutSpans:
-        """Of the runs of an id the one that a span is of: by trace, attempt and time, else the last."""
-        if len(runs.all) == 1:
-            return runs.all[0]
-        runs = runs.of_trace(key[0]) or runs
+    def _rollout_with_id(self, key: SpanKey, rollouts: RolloutIndex) -> RolloutSpans:
+        """Choose a span's rollout among those with its id: by trace, attempt and time, else the last."""
+        if len(rollouts.all) == 1:
+            return rollouts.all[0]
+        rollouts = rollouts.of_trace(key[0]) or rollouts
         attempt = integer(self._tree.spans[key].attributes.get(attributes.ROLLOUT_ATTEMPT))
-        attempts = runs if attempt is None else runs.of_attempt(attempt)
+        attempts = rollouts if attempt is None else rollouts.of_attempt(attempt)
         if attempts is None:  # an attempt that none of them is
-            return runs.around(key) or runs.all[-1]
-        return attempts.all[0] if len(attempts.all) == 1 else attempts.around(key) or attempts.all[-1]
+            return rollouts.running_at_start(key) or rollouts.all[-1]
+        return attempts.all[0] if len(attempts.all) == 1 else attempts.running_at_start(key) or attempts.all[-1]
 
     def _of_trace(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout of the span's trace; of several the one that was running, if just one was."""
@@ -162,7 +162,7 @@ class _Assigner:
         candidates = self._by_trace.get(trace_id)
         if candidates is not None and len(candidates.all) == 1:
             return candidates.all[0]
-        running = None if candidates is None else candidates.around(key)
+        running = None if candidates is None else candidates.running_at_start(key)
         if running is not None or self._has_globs or trace_id not in self._traces_with_calls:
             return running
         rootless = None if candidates is None else candidates.rootless

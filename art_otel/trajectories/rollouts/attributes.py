@@ -1,7 +1,7 @@
 """RolloutAttributes: what a rollout's own span says about it.
 
 Invariant: a setting comes from the span, else from its resource (an app may set the split or group once for the whole
-process); what is not said is None. Whatever the span carries that no convention knows is kept as metadata, as given.
+process); what is not said is None. Whatever the span carries that no convention knows is kept as metadata, unchanged.
 """
 
 from base64 import b64encode
@@ -15,7 +15,7 @@ from art_otel.conventions import failure_of, integer, is_cancellation, is_conven
 from art_otel.spans import Span, Value
 from art_otel.trajectories.model import Status
 
-_KNOWN: Final = frozenset(
+_NOT_METADATA: Final = frozenset(
     {
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
@@ -39,7 +39,7 @@ _KNOWN: Final = frozenset(
         attributes.REWARD_TOKEN_END,
     }
 )
-_KNOWN_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_NOT_METADATA_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
@@ -112,15 +112,15 @@ def _outcome(root: Span) -> tuple[Status, str | None]:
 
 def _metrics(root: Span) -> dict[str, float]:
     names = sorted([name for name in root.attributes if name.startswith(attributes.METRIC_PREFIX)])
-    found = {name.removeprefix(attributes.METRIC_PREFIX): number(root.attributes[name]) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    metrics = {name.removeprefix(attributes.METRIC_PREFIX): number(root.attributes[name]) for name in names}
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def _metadata(root: Span) -> dict[str, Value]:
     metadata: dict[str, Value] = {}
     for name in sorted(root.attributes):
         value = root.attributes[name]
-        if value is None or _is_known(name, value):
+        if value is None or _is_read_elsewhere(name, value):
             continue
         if name.startswith(attributes.METADATA_JSON_PREFIX):
             metadata[name.removeprefix(attributes.METADATA_JSON_PREFIX)] = json_value(value)
@@ -130,15 +130,15 @@ def _metadata(root: Span) -> dict[str, Value]:
     return metadata
 
 
-def _is_known(name: str, value: Value) -> bool:
+def _is_read_elsewhere(name: str, value: Value) -> bool:
     """Whether the attribute is read elsewhere. A metric or count that is no number is not, so it stays visible."""
-    if name in _KNOWN:
+    if name in _NOT_METADATA:
         return True
     if name.startswith(attributes.METRIC_PREFIX):
         return number(value) is not None
     if name in _WHOLE_NUMBERS:
         return integer(value) is not None
-    return name.startswith(_KNOWN_PREFIXES) or is_convention_attribute(name)
+    return name.startswith(_NOT_METADATA_PREFIXES) or is_convention_attribute(name)
 
 
 def _logs(root: Span) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """RolloutIndex: the rollouts that a span may be of, because it has their id or is in their trace.
 
-Invariant: what tells them apart is the trace, the attempt and the time of their own spans, whatever else they hold.
+Invariant: rollouts of one id are told apart by the trace, the attempt and the time of their roots only.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
 
 
 class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
-    """The rollouts of one id or of one trace, in the order they were found: those with a root come first."""
+    """The rollouts of one id or of one trace, in the order they were added: those with a root come first."""
 
     tree: SpanTree
     all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
@@ -42,7 +42,7 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
     _by_attempt: "dict[int | None, RolloutIndex] | None" = None
 
     def add(self, rollout: RolloutSpans) -> None:
-        """Add one. Those without a root change no answer."""
+        """Add a rollout. Those without a root are not indexed by trace or time."""
         self.all.append(rollout)
         if rollout.root is not None:
             self._running = self._by_trace = self._by_attempt = None
@@ -61,7 +61,7 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
             self._by_attempt = self._by(attempt_of)
         return self._by_attempt.get(number)
 
-    def around(self, key: SpanKey) -> RolloutSpans | None:
+    def running_at_start(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout that was running when the span started, if just one was."""
         return self.running_at(self.tree.starts[key])
 
@@ -72,11 +72,11 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
         return self._running.only_at(time_ns)
 
     def _by(self, trait: Callable[[Span], _K]) -> "dict[_K, RolloutIndex]":
-        found: dict[_K, RolloutIndex] = {}
+        indexes: dict[_K, RolloutIndex] = {}
         for rollout in self.all:
             if rollout.root is not None:
-                found.setdefault(trait(rollout.root), RolloutIndex(tree=self.tree)).add(rollout)
-        return found
+                indexes.setdefault(trait(rollout.root), RolloutIndex(tree=self.tree)).add(rollout)
+        return indexes
 
     def _times(self) -> Iterator[tuple[int, int | None, RolloutSpans]]:
         for rollout in self.all:

@@ -1,4 +1,4 @@
-"""Marks: what a span by itself says about the rollout that it belongs to.
+"""Marks: what a span alone says about the rollout that it belongs to.
 
 Invariant: each answer is read from the span alone, so that everybody who sees the span gives the same one.
 """
@@ -27,7 +27,7 @@ def is_provisional(span: Span) -> bool:
 
 
 def is_marked_root(span: Span) -> bool:
-    """Whether a span that carries a rollout id is the rollout's own, whatever stands around it."""
+    """Whether a span that carries a rollout id is the rollout's own, whatever its ancestors are."""
     is_named = f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
     return is_named or not _ROOT_ATTRIBUTES.isdisjoint(span.attributes)
 

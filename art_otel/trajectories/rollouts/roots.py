@@ -30,14 +30,14 @@ def find_roots(
 def _declared_roots(
     tree: SpanTree, roles: Mapping[SpanKey, Role], declared: Mapping[SpanKey, str]
 ) -> Iterator[tuple[SpanKey, str]]:
-    """Of each declared id the marked spans where it begins (several are several attempts), else one that may be it."""
-    beginnings: dict[str, list[SpanKey]] = {}
+    """For each declared id: its marked topmost spans (one per attempt), else one plausible root."""
+    topmost: dict[str, list[SpanKey]] = {}
     enclosing_ids = tree.inherit(lambda key, above: declared.get(key) or above) if declared else {}
     for key, rollout_id in declared.items():
         parent = tree.parents.get(key)
         if parent is None or enclosing_ids[parent] != rollout_id:
-            beginnings.setdefault(rollout_id, []).append(key)
-    for rollout_id, keys in beginnings.items():
+            topmost.setdefault(rollout_id, []).append(key)
+    for rollout_id, keys in topmost.items():
         marked = [key for key in keys if is_marked_root(tree.spans[key])]
         unmarked = islice((key for key in keys if _may_be_root(key, tree, roles)), 1)
         for key in marked or list(unmarked) or _lone_call(keys, tree, roles):
@@ -45,13 +45,13 @@ def _declared_roots(
 
 
 def _may_be_root(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> bool:
-    """Whether an unmarked span where an id begins is the rollout's own: a step, tool or call is only a part of one."""
+    """Whether an unmarked topmost span of an id is the rollout's own: a step, tool or call is only a part of one."""
     is_step = attributes.STEP_INDEX in tree.spans[key].attributes
     return key not in tree.orphans and not is_step and roles[key] in {"other", "agent"}
 
 
 def _lone_call(keys: Sequence[SpanKey], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> Sequence[SpanKey]:
-    """A call where the id begins and nothing else does is its own rollout, as one without an id is."""
+    """A call that is the only topmost span of the id is its own rollout, as a call without an id is."""
     is_lone = len(keys) == 1 and roles[keys[0]] == "inference" and keys[0] not in tree.orphans
     return keys if is_lone else ()
 

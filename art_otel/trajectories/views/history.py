@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from art_otel.calls import Message
 from art_otel.trajectories.model import Trajectory, Turn
-from art_otel.trajectories.views.paths import path_to, prompt_messages
+from art_otel.trajectories.views.message_paths import path_to, prompt_messages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class HistoryMessage:
 class History:
     """The path from a root turn to a leaf: `turns` are positions in the trajectory.
 
-    `messages` stand as they were first given or sampled; None where nobody recorded the root's prompt.
+    `messages` are written as they were first sent or sampled; None where nobody recorded the root's prompt.
     """
 
     turns: tuple[int, ...]
@@ -64,9 +64,9 @@ def leaves(turns: Sequence[Turn]) -> list[int]:
 
 
 def main_history(trajectory: Trajectory) -> History | None:
-    """The one of the histories that has most turns; of equally long ones that to the latest call's first choice.
+    """The history with most turns; of equally long ones the one that ends in the latest call's first choice.
 
-    Those with known messages go first. None where nothing was sampled.
+    Histories with known messages are preferred. None where nothing was sampled.
     """
     turns = trajectory.turns
     depths: list[int] = []
@@ -103,9 +103,9 @@ def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> 
     messages: list[HistoryMessage] = []
     for index, position in enumerate(path):
         turn = turns[position]
-        given = turn.prompt.messages if index else prompt_messages(turn.prompt, turns)
-        if given is None or turn.message is None:
+        context = turn.prompt.messages if index else prompt_messages(turn.prompt, turns)
+        if context is None or turn.message is None:
             return None
-        messages.extend([HistoryMessage(message=message) for message in given])
+        messages.extend([HistoryMessage(message=message) for message in context])
         messages.append(HistoryMessage(message=turn.message, turn=position, trained=position in trained))
     return tuple(messages)

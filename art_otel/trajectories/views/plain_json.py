@@ -31,7 +31,7 @@ def _prompt(prompt: Prompt, call: InferenceCall) -> dict[str, object]:
 
 
 def _turn(turn: Turn) -> dict[str, object]:
-    """A turn with the links of its prompt, which stands with its call."""
+    """A turn with the links of its prompt; the prompt itself is in `prompts`."""
     plain = {name: _plain(getattr(turn, name)) for name in turn.__struct_fields__ if name != "prompt"}
     return {**plain, "parent": turn.parent, "token_parent": turn.token_parent}
 

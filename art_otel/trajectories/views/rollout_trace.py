@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.trajectories.model import Trajectory
-from art_otel.trajectories.views.reward_data import RewardComponents
+from art_otel.trajectories.views.reward_components import RewardComponents
 
 JsonObject: TypeAlias = Mapping[str, Any]
 
@@ -20,7 +20,7 @@ JsonObject: TypeAlias = Mapping[str, Any]
 class RolloutTrace:
     """One call.
 
-    `reward_data` maps names to raw numbers, see `views.reward_data`; `env_state` and `extra` come from the span
+    `reward_data` maps names to raw numbers, see `views.reward_components`; `env_state` and `extra` come from the span
     attributes `art.env_state…` and `art.extra…`.
     """
 
@@ -50,11 +50,11 @@ def _trace(call: InferenceCall, reward_data: Mapping[str, float]) -> RolloutTrac
 
 
 def _prompt(call: InferenceCall) -> JsonObject | None:
-    told, ids = call.input_messages, call.prompt_token_ids
-    if told is None and ids is None:
+    messages, ids = call.input_messages, call.prompt_token_ids
+    if messages is None and ids is None:
         return None
-    return _known(
-        messages=None if told is None else [_message(message) for message in told],
+    return _without_none(
+        messages=None if messages is None else [_message(message) for message in messages],
         tools=None if call.tools is None else list(call.tools),
         parameters=call.parameters or None,
         model=call.request_model,
@@ -65,7 +65,7 @@ def _prompt(call: InferenceCall) -> JsonObject | None:
 def _policy_response(call: InferenceCall) -> JsonObject | None:
     if call.choices is None and not call.failed:
         return None
-    return _known(
+    return _without_none(
         id=call.response_id,
         model=call.response_model,
         policy_version=call.policy_version,
@@ -76,7 +76,7 @@ def _policy_response(call: InferenceCall) -> JsonObject | None:
 
 
 def _choice(choice: Choice) -> JsonObject:
-    return _known(
+    return _without_none(
         index=choice.index,
         message=_message(choice.message),
         finish_reason=choice.finish_reason,
@@ -87,8 +87,8 @@ def _choice(choice: Choice) -> JsonObject:
 
 def _message(message: Message) -> JsonObject:
     """The message; where its content is more than text, with the parts as they were recorded."""
-    said = message_json(message)
-    return said if message.parts is None else {**said, "parts": _parts(message.parts)}
+    plain = message_json(message)
+    return plain if message.parts is None else {**plain, "parts": _parts(message.parts)}
 
 
 def _parts(text: str) -> object:
@@ -101,18 +101,18 @@ def _parts(text: str) -> object:
 def message_json(message: Message) -> dict[str, Any]:
     """A message of text as OpenAI's chat format has it; what it does not have is left out."""
     calls = [
-        _known(id=call.id, type="function", function={"name": call.name, "arguments": call.arguments})
+        _without_none(id=call.id, type="function", function={"name": call.name, "arguments": call.arguments})
         for call in message.tool_calls
     ]
-    known = _known(
+    optional = _without_none(
         name=message.name,
         reasoning_content=message.reasoning,
         refusal=message.refusal,
         tool_calls=calls or None,
         tool_call_id=message.tool_call_id,
     )
-    return {"role": message.role, "content": message.content, **known}
+    return {"role": message.role, "content": message.content, **optional}
 
 
-def _known(**fields: object) -> dict[str, Any]:
+def _without_none(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}

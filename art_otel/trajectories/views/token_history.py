@@ -1,7 +1,7 @@
 """TokenHistory: one token path from a root to a leaf, token for token as the policy saw and sampled it.
 
 Invariant: ids, loss mask and logprobs have one length; the ids under the mask are the completions that are trained
-here, in order; what stands before a completion is what the server saw. Over all token histories every completion to
+here, in order; what is before a completion is what the server saw. Over all token histories every completion to
 train that has ids is trained exactly once: in the first history that holds it.
 """
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.trajectories.model import Trajectory, Turn
-from art_otel.trajectories.views.paths import path_to, token_parent_of
+from art_otel.trajectories.views.message_paths import path_to, token_parent_of
 from art_otel.trajectories.views.token_paths import TokenPaths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionSpan:
-    """Where a completion stands in its history: tokens `start` to `end` (exclusive), sampled by turn `turn`.
+    """Where a completion is in its history: tokens `start` to `end` (exclusive), sampled by turn `turn`.
 
     `trained` says whether this history is where it is trained; a completion of zero tokens shows that here only.
     """

@@ -1,6 +1,6 @@
 """TokenPaths: the token ids along the paths of a trajectory, as bytes, put together where they are needed.
 
-Invariant: the ids are told from the prompts' links and kept counts alone, as `views.prompts` rebuilds them.
+Invariant: the ids are computed from the prompts' links and kept counts alone, as `views.rebuild_prompts` rebuilds them.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Clusters: the recordings of a rollout, those of one call together.
 
-Invariant: a recording is in exactly one cluster. Two clusters become one only where no instrumentor made recordings of
-both and nothing that both know whole contradicts it; no rule can pass by this.
+Invariant: a recording is in exactly one cluster. Two clusters are merged only if they share no instrumentor and nothing
+contradicts; `join` enforces it.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from art_otel.trajectories.calls.duplicates.recording import Recording
 
 
 class Cluster(msgspec.Struct, kw_only=True, eq=False):
-    """The recordings of one call, the outermost first, and the call that they tell of together.
+    """The recordings of one call, the outermost first, and the call that they describe together.
 
     `wrappers` are spans around the request that are no recording of it (see `Clusters.attach`).
     """
@@ -40,7 +40,7 @@ class Cluster(msgspec.Struct, kw_only=True, eq=False):
         """The spans of the recordings and of the wrappers."""
         return [recording.span for recording in (*self.recordings, *self.wrappers)]
 
-    def take(self, recordings: Iterable[Recording], wrappers: Iterable[Recording]) -> None:
+    def add(self, recordings: Iterable[Recording], wrappers: Iterable[Recording]) -> None:
         """Add recordings that are further in, and wrappers."""
         self.recordings = [*self.recordings, *recordings]
         self.wrappers = [*self.wrappers, *wrappers]
@@ -48,7 +48,7 @@ class Cluster(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Clusters:
-    """The clusters of one rollout: each recording's own, until rules join them."""
+    """The clusters of one rollout: at first one per recording, until rules join them."""
 
     def __init__(self, recordings: Sequence[Recording], tree: SpanTree) -> None:
         self._tree = tree
@@ -69,15 +69,15 @@ class Clusters:
         """The cluster of a recording."""
         return self._cluster_of[recording.span.key]
 
-    def around(self, recording: Recording) -> Recording | None:
-        """The nearest recording around one that is no wrapper."""
+    def enclosing(self, recording: Recording) -> Recording | None:
+        """The nearest recording around this one that is no wrapper."""
         outer = recording.outer
         while outer is not None and outer.span.key in self._wrappers:
             outer = outer.outer
         return outer
 
     def grouped(self, key_of: Callable[[Cluster], Hashable | None]) -> Collection[list[Cluster]]:
-        """The clusters of each key; without those of no key or a key of their own."""
+        """The clusters that share a key, one list per key. Clusters without a key are left out."""
         groups: dict[Hashable, list[Cluster]] = {}
         for cluster in self:
             key = key_of(cluster)
@@ -91,24 +91,24 @@ class Clusters:
         return parent is None or any(above is parent for above in self._tree.ancestors(outer.outermost.span))
 
     def join(self, outer: Cluster, inner: Cluster) -> bool:
-        """Make one cluster of two, unless that cannot be; gives whether they became one."""
+        """Merge two clusters if that is allowed; returns whether it was."""
         if not outer.recorders.isdisjoint(inner.recorders) or contradicts(outer.call, inner.call):
             return False
         if complement(outer.call, inner.call) and not _complement_by_id(outer, inner):
             return False
-        outer.take(inner.recordings, inner.wrappers)
+        outer.add(inner.recordings, inner.wrappers)
         self._cluster_of.update((span.key, outer) for span in inner.spans)
         return True
 
     def attach(self, wrapper: Recording, cluster: Cluster) -> None:
-        """Put a span that is no recording of its own to a call, whoever made it and whatever it says."""
+        """Add a span that is no recording of its own to a call, whoever made it and whatever it contains."""
         self._wrappers.add(wrapper.span.key)
-        own = self.of(wrapper)
-        cluster.take((), (wrapper, *own.wrappers))
-        self._cluster_of.update((span.key, cluster) for span in own.spans)
+        attached = self.of(wrapper)
+        cluster.add((), (wrapper, *attached.wrappers))
+        self._cluster_of.update((span.key, cluster) for span in attached.spans)
 
 
 def _complement_by_id(outer: Cluster, inner: Cluster) -> bool:
-    """Whether the recording with the prompt and that with the answer know the same response id themselves."""
+    """Whether one has the prompt, the other the answer, and both the same response id."""
     pairs = ((one.call, other.call) for one in outer.recordings for other in inner.recordings)
     return any(has_same_id(one, other) and complement(one, other) for one, other in pairs)

@@ -1,8 +1,8 @@
-"""Contradictions: whether what two recordings say allows that they are of one call.
+"""Contradictions: whether two recordings can be of one call, by what they contain.
 
-Invariant: only what both recorded whole contradicts. A text that is empty on one side, or begins as the other does and
-was cut or broken off, contradicts nothing; nor do lost reasoning, names and images, a refusal written as text, the
-spelling of JSON arguments, or the instructions that a framework left out.
+Invariant: only what both recorded completely contradicts. A text that is empty on one side, or begins as the other
+does and was cut or broken off, contradicts nothing; nor do lost reasoning, names and images, a refusal written as text,
+the spelling of JSON arguments, or the instructions that a framework left out.
 """
 
 import json
@@ -16,10 +16,10 @@ _INSTRUCTIONS: Final = ("system", "developer")
 
 
 def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether anything that both know whole differs, so that they are two calls.
+    """Whether anything that both recorded completely differs, so that they are two calls.
 
-    A prompt may be written otherwise where both tell the same answer: frameworks show it before they lay it out for the
-    API. So may a model where both have one response id: a router gives it another name.
+    The prompt may differ where both have the same answer: frameworks record it before they format it for the API. The
+    model may differ where both have one response id: a router gives it another name.
     """
     if ids_differ(one, other):
         return True
@@ -27,11 +27,11 @@ def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
         return True
     if one.scrubbed or other.scrubbed:
         return False
-    return answers_differ(one, other) or (prompts_differ(one, other) and not tell_same_answer(one, other))
+    return answers_differ(one, other) or (prompts_differ(one, other) and not have_same_answer(one, other))
 
 
 def may_be_one(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether nothing contradicts that both are of one call, and what they know has more in common than nothing.
+    """Whether nothing contradicts, and at least the prompt or the answer is known to both.
 
     A prompt alone and an answer alone belong together by the response's id only.
     """
@@ -61,7 +61,7 @@ def models_differ(one: InferenceCall, other: InferenceCall) -> bool:
 
 
 def usage_differs(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both counted tokens, and otherwise.
+    """Whether both report token usage and the counts differ.
 
     Frameworks write 0 for what they do not know, and count tokens from a cache or leave them out.
     """
@@ -107,12 +107,12 @@ def answers_differ(one: InferenceCall, other: InferenceCall) -> bool:
     )
 
 
-def tell_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both tell the answer, a text or tool calls, and it is the same."""
+def have_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
+    """Whether both have the answer, a text or tool calls, and it is the same."""
     choices, other_choices = one.choices or (), other.choices or ()
     if len(choices) != len(other_choices) or answers_differ(one, other):
         return False
-    return any(map(_tell_the_same, choices, other_choices))
+    return any(map(_have_same_content, choices, other_choices))
 
 
 def content_key(call: InferenceCall) -> Hashable | None:
@@ -154,7 +154,7 @@ def _is_partial(choice: Choice, call: InferenceCall) -> bool:
     return _may_be_cut(call) or (call.stream is True and choice.finish_reason is None)
 
 
-def _tell_the_same(choice: Choice, other: Choice) -> bool:
+def _have_same_content(choice: Choice, other: Choice) -> bool:
     text, tools = _text(choice.message), choice.message.tool_calls
     if text and text == _text(other.message):
         return True
@@ -183,7 +183,7 @@ def _is_same_message(message: Message, other: Message) -> bool:
 
 
 def _is_same_text(text: str, other: str, *, is_partial: bool = False, is_other_partial: bool = False) -> bool:
-    """Whether the texts are equal, or one says nothing or ends within the other."""
+    """Whether the texts are equal, or one is empty, or one is partial and the other begins with it."""
     if not text or not other or text == other:
         return True
     return (is_partial and other.startswith(text)) or (is_other_partial and text.startswith(other))
@@ -209,7 +209,7 @@ def _have_same_meaning(call: ToolCall, other: ToolCall) -> bool:
 
 
 def _text(message: Message) -> str:
-    """What the message says in words. A recorder that knows no refusals takes one for text."""
+    """The text of the message, or its refusal: some recorders write a refusal as text."""
     return (message.content or message.refusal or "").strip()
 
 

@@ -6,47 +6,47 @@ The outer span is a framework's or a router's, the inner one the client's; or an
 from collections.abc import Sequence
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import is_method, only_asks
+from art_otel.conventions import is_request_only, is_wrapper_method
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
 from art_otel.trajectories.calls.duplicates.contradictions import (
     has_same_id,
+    have_same_answer,
     may_be_one,
     models_differ,
     prompts_differ,
-    tell_same_answer,
     usage_differs,
 )
 from art_otel.trajectories.calls.duplicates.recording import Recording
 
 
-def attach_methods(clusters: Clusters) -> None:
-    """A method around calls of its own instrumentor is no call; it belongs to the last of them (LlamaIndex)."""
+def attach_wrapper_methods(clusters: Clusters) -> None:
+    """Attach each span of a method around calls of its instrumentor to the last of these calls (LlamaIndex)."""
     last_calls: dict[Recording, Recording] = {}
     for inner in clusters.recordings:
         outer = inner.outer
         if outer is None or outer.span.scope.name != inner.span.scope.name:
             continue
-        if is_method(outer.span, outer.call) and not models_differ(outer.call, inner.call):
+        if is_wrapper_method(outer.span, outer.call) and not models_differ(outer.call, inner.call):
             last_calls[outer] = inner
     for method, call in reversed(last_calls.items()):  # the inner ones first: a method may be around a method
         clusters.attach(method, clusters.of(call))
 
 
-def attach_questions(clusters: Clusters) -> None:
-    """A span that only asks belongs to the call around it that knows the response.
+def attach_request_only_spans(clusters: Clusters) -> None:
+    """Attach a span that has only the request to the call around it that has the response.
 
-    Of one request an instrumentor may make a span when it is sent and one when the answer has come (Logfire).
+    An instrumentor may make one span when a request is sent and a second one when the answer has come (Logfire).
     """
     for inner in clusters.recordings:
-        outer = clusters.around(inner)
+        outer = clusters.enclosing(inner)
         if outer is None or outer.recorder == inner.recorder or outer.call.response_id is None:
             continue
-        if only_asks(inner.span, inner.call) and is_same_request(outer.call, inner.call):
+        if is_request_only(inner.span, inner.call) and is_same_request(outer.call, inner.call):
             clusters.attach(inner, clusters.of(outer))
 
 
 def join_nested(clusters: Clusters) -> None:
-    """A recording around others of another instrumentor is of the one of them that it repeats, if it repeats any."""
+    """Join a recording with the one below it, by another instrumentor, that it repeats, if it repeats any."""
     for (outer, _), inners in _recordings_below(clusters).items():
         repeated = find_repeated(outer, sorted(inners, key=lambda one: one.start))
         if repeated is not None:
@@ -54,21 +54,21 @@ def join_nested(clusters: Clusters) -> None:
 
 
 def _recordings_below(clusters: Clusters) -> dict[tuple[Recording, str], list[Recording]]:
-    """The recordings right below another one, by who made them."""
+    """The recordings right below another one, by that one and their instrumentor."""
     below: dict[tuple[Recording, str], list[Recording]] = {}
     for inner in clusters.recordings:
-        outer = clusters.around(inner)
+        outer = clusters.enclosing(inner)
         if outer is not None:
             below.setdefault((outer, inner.span.scope.name), []).append(inner)
     return below
 
 
 def find_repeated(outer: Recording, inners: Sequence[Recording]) -> Recording | None:
-    """Which of the recordings that another instrumentor made below a span it repeats; they come by their start.
+    """Find which of the recordings below it, ordered by their start, the outer recording repeats.
 
-    A framework writes a prompt otherwise than it is sent, and tells the same answer. Such a recording can only be the
-    first that was answered, as what answers again at the end of an agent's run is the agent, and no tool made it.
-    Of several (a router tried again) it repeats the one it answers with, else the last that went as it did itself.
+    With the same request, any of them may be the one. With the same answer but another prompt (a framework may record
+    the prompt before it formats it), only the first that was answered may be, and no tool or agent may lie between.
+    Of several (a router tried again), the outer one repeats that with its answer, else the last with its outcome.
     """
     repeated: list[Recording] = []
     is_first_answer = True
@@ -82,16 +82,16 @@ def find_repeated(outer: Recording, inners: Sequence[Recording]) -> Recording | 
         is_first_answer = is_first_answer and inner.call.choices is None
     if len(repeated) < 2:
         return next(iter(repeated), None)
-    went_alike = [inner for inner in repeated if inner.call.failed == outer.call.failed]
-    answered = [inner for inner in went_alike if tell_same_answer(outer.call, inner.call)]
-    return (answered or went_alike or repeated)[-1]
+    same_outcome = [inner for inner in repeated if inner.call.failed == outer.call.failed]
+    answered = [inner for inner in same_outcome if have_same_answer(outer.call, inner.call)]
+    return (answered or same_outcome or repeated)[-1]
 
 
 def is_same_request(outer: InferenceCall, inner: InferenceCall) -> bool:
-    """Whether the response's id says that two nested recordings are of one call, or else the prompt does."""
+    """Whether two nested recordings are of one request, by the response's id or else by the prompt."""
     return may_be_one(outer, inner) and (has_same_id(outer, inner) or not prompts_differ(outer, inner))
 
 
 def is_same_answer(outer: InferenceCall, inner: InferenceCall) -> bool:
-    """Whether two nested recordings tell the same answer of as many tokens."""
-    return tell_same_answer(outer, inner) and may_be_one(outer, inner) and not usage_differs(outer, inner)
+    """Whether two nested recordings have the same answer and nothing in their token counts differs."""
+    return have_same_answer(outer, inner) and may_be_one(outer, inner) and not usage_differs(outer, inner)

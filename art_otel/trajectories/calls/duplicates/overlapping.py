@@ -1,4 +1,4 @@
-"""Overlapping recordings: rules for recordings at the same time of which none need be around the other in the tree.
+"""Overlapping recordings: rules for recordings that overlap in time, wherever they are in the tree.
 
 Some instrumentors do not make their spans current (LangChain), so the client's span lies beside them or further up.
 """
@@ -21,7 +21,7 @@ class _Enclosing(NamedTuple):
 
 
 def join_one_response(clusters: Clusters) -> None:
-    """Recordings with one response id are of one call where they ran at the same time: servers repeat ids."""
+    """Join recordings with one response id that ran at the same time: servers repeat ids."""
     for of_one_id in clusters.grouped(lambda cluster: cluster.call.response_id):
         running: list[Cluster] = []
         for cluster in sorted(of_one_id, key=_by_start):
@@ -31,9 +31,9 @@ def join_one_response(clusters: Clusters) -> None:
 
 
 def join_enclosed(clusters: Clusters) -> None:
-    """A recording that asks and answers the same is of the shortest one around it in time, below its parent.
+    """Join a recording with the shortest one that encloses it in time, below its parent, and has the same content.
 
-    At most one of the two knows the response's id. Equal requests are given out one to one, so n stay n.
+    At most one of the two has the response's id. Each outer takes one inner, so n equal requests stay n calls.
     """
     for same in _with_one_content(clusters):
         running: list[_Enclosing] = []
@@ -46,22 +46,23 @@ def join_enclosed(clusters: Clusters) -> None:
             insort(running, _Enclosing(end, order, inner if outer is None else outer.cluster))
 
 
-def join_heard_later(clusters: Clusters) -> None:
-    """A span that ended early is of the call that ran when its first token came, of which it tells after its end.
+def join_late_streams(clusters: Clusters) -> None:
+    """Join a span that has an event after its end with the call that ran at the time of that event.
 
-    LlamaIndex ends a stream's span where the generator is made, before the request is sent.
+    LlamaIndex ends a stream's span where the generator is made, before the request is sent; the event is at the first
+    token.
     """
-    if not any(map(_heard_later, clusters)):
+    if not any(map(_late_event, clusters)):
         return
     for same in _with_one_content(clusters):
-        heard = {id(cluster): moment for cluster in same if (moment := _heard_later(cluster)) is not None}
-        tellers = sorted((one for one in same if id(one) in heard), key=lambda one: heard[id(one)])
-        for inner in sorted((one for one in same if id(one) not in heard), key=_end):
+        late_events = {id(cluster): moment for cluster in same if (moment := _late_event(cluster)) is not None}
+        late = sorted((one for one in same if id(one) in late_events), key=lambda one: late_events[id(one)])
+        for inner in sorted((one for one in same if id(one) not in late_events), key=_end):
             start, end = inner.outermost.start, _end(inner)
-            fitting = [one for one in tellers if start <= heard[id(one)] <= end]
+            fitting = [one for one in late if start <= late_events[id(one)] <= end]
             outer = next((one for one in fitting if _join_beside(clusters, one, inner)), None)
             if outer is not None:
-                tellers.remove(outer)
+                late.remove(outer)
 
 
 def _join_beside(clusters: Clusters, outer: Cluster, inner: Cluster) -> bool:
@@ -69,7 +70,7 @@ def _join_beside(clusters: Clusters, outer: Cluster, inner: Cluster) -> bool:
 
 
 def _with_one_content(clusters: Clusters) -> Collection[list[Cluster]]:
-    """The clusters of each content, where some may be joined: not all know the response's id."""
+    """The clusters that share a content; none if every cluster has a response id, because then none may be joined."""
     if all(cluster.call.response_id is not None for cluster in clusters):
         return ()
     return clusters.grouped(_content)
@@ -96,8 +97,8 @@ def _last_end(cluster: Cluster) -> int:
     return max((one.end for one in cluster.recordings if one.end is not None), default=_end(cluster))
 
 
-def _heard_later(cluster: Cluster) -> int | None:
-    """The last moment that the call tells of after its end."""
+def _late_event(cluster: Cluster) -> int | None:
+    """The time of the last event after the end of its span; None without such an event."""
     return max(filter(None, map(_last_event_after_end, cluster.recordings)), default=None)
 
 

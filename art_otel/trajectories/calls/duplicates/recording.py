@@ -1,11 +1,11 @@
-"""Recordings: the inference spans of a rollout, each with the call that it tells of and where it stands."""
+"""Recordings: the inference spans of a rollout, each with the call that it describes and its place in the tree."""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import repeats_response
+from art_otel.conventions import is_response_copy
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 
@@ -27,26 +27,26 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def recorder(self) -> tuple[str, bool]:
-        """The instrumentor. Its spans of bare responses count as another's: they repeat what its own spans tell."""
-        return self.span.scope.name, repeats_response(self.span)
+        """The instrumentor. Response-copy spans count as another recorder, so that they can be merged."""
+        return self.span.scope.name, is_response_copy(self.span)
 
 
 def read_recordings(calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[Recording]:
     """The recordings of one rollout, the outer ones first and each level in the order of their start."""
     recordings: dict[SpanKey, Recording] = {}
-    for key in sorted(calls, key=lambda key: (ancestry.above(key).call_depth, tree.starts[key], key)):
-        span, start, above = tree.spans[key], tree.starts[key], ancestry.above(key)
+    for key in sorted(calls, key=lambda key: (ancestry.context_above(key).call_depth, tree.starts[key], key)):
+        span, start, above = tree.spans[key], tree.starts[key], ancestry.context_above(key)
         outer = above.call
         while outer is not None and outer not in calls:  # a call of another rollout
-            outer = ancestry.above(outer).call
-        around = None if outer is None else recordings[outer]
+            outer = ancestry.context_above(outer).call
+        enclosing = None if outer is None else recordings[outer]
         recordings[key] = Recording(
             span=span,
             call=calls[key],
             start=start,
             end=None if span.end_ns is None else start + span.end_ns - span.start_ns,
-            outer=around,
-            depth=0 if around is None else around.depth + 1,
+            outer=enclosing,
+            depth=0 if enclosing is None else enclosing.depth + 1,
             boundary_depth=above.boundary_depth,
         )
     return list(recordings.values())

@@ -1,4 +1,4 @@
-"""RewardComponents: what each call was worth, as a flat mapping from names to raw numbers.
+"""RewardComponents: the rewards of each call, as a flat mapping from names to raw numbers.
 
 Invariant: a component is what was given to the call, to its step as such, or to the whole rollout, never what was given
 to another call, an agent or a tool. Its key says which:
@@ -57,7 +57,7 @@ def _components(rewards: list[Reward], prefix: str) -> _Components:
     by_key: dict[str, list[Reward]] = {}
     for reward in rewards:
         by_key.setdefault(f"{prefix}{_part(reward)}{reward.name}", []).append(reward)
-    values = ((key, aggregate(given)) for key, given in by_key.items())
+    values = ((key, aggregate(rewards_of_key)) for key, rewards_of_key in by_key.items())
     return {key: value for key, value in values if value is not None}
 
 

@@ -1,6 +1,6 @@
-"""Prompts put together again from what is new in them.
+"""Rebuild prompts: the whole prompt of every call, from the new part that each `Prompt` holds.
 
-Invariant: this is the inverse of `lineage.turns`: what comes out is what the calls were asked. Each prompt follows from
+Invariant: this is the inverse of `lineage.turns`: the result is what the calls were sent. Each prompt follows from
 the turns before it, so one pass over the calls rebuilds all of them.
 """
 

@@ -1,13 +1,13 @@
-"""Paths: the turns from a root to a turn, and what stands along them.
+"""MessagePaths: the turns from a root to a turn, and the messages along them.
 
-Invariant: a path is told from the links of the prompts alone; of the calls' own prompts nothing is needed.
+Invariant: a path is computed from the links of the prompts alone; the calls' own prompts are not needed.
 """
 
 from collections.abc import Callable, Sequence
 
 from art_otel.calls import Message
 from art_otel.trajectories.model import Prompt, Turn
-from art_otel.trajectories.views.prompts import edited, message_link
+from art_otel.trajectories.views.rebuild_prompts import edited, message_link
 
 
 def parent_of(turn: Turn) -> int | None:
