@@ -5,7 +5,6 @@ Each test is one of its errors, reproduced there and described in its name or do
 
 import asyncio
 import random
-import sys
 
 import pytest
 from opentelemetry import trace
@@ -18,6 +17,7 @@ from art_otel.tracing.rollouts.recorder import recorder, use_recorder
 from tests.batches.learnt import Learnt, as_given, learn
 from tests.conversions import convert_files, convert_spans
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
+from tests.operations import operations
 from tests.tracing.api.app import App
 
 ROLLOUT = {"art.rollout.id": "r"}
@@ -254,22 +254,6 @@ def test_thousands_of_calls_inside_each_other(tmp_path):
     calls = [call(2 + level, 1 + level, [[level]], [level, 1]) for level in range(LEVELS)]
     convert_spans(tmp_path, rollout(), *calls)
     assert len(learn(tmp_path / "dataset")) == LEVELS
-
-
-def operations(function, *arguments) -> int:
-    """How many Python and C functions are called."""
-    count = 0
-
-    def counted(_frame, event, _argument):
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(counted)
-    try:
-        function(*arguments)
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_a_flat_trace_of_thousands_of_calls_is_linear(tmp_path):

@@ -18,7 +18,7 @@ from art_otel.trajectories import (
 )
 from art_otel.trajectories.views.token_paths import TokenPaths
 from tests.trajectories.agents import agent_calls
-from tests.trajectories.calls import trajectory_of
+from tests.trajectories.calls import asked, trajectory_of
 
 
 def identities(messages) -> list[tuple[object, ...]]:
@@ -189,18 +189,7 @@ def drifting_agent(turns: int, *, first_as_sampled: bool) -> list[InferenceCall]
         ids = [*ids, *range(1000 * number, 1000 * number + 300)]
         sampled = list(range(1000 * number + 500, 1000 * number + 800))
         said = Message(role="assistant", content=f"a{number}")
-        calls.append(
-            InferenceCall(
-                trace_id="ab" * 16,
-                span_id=f"{number + 1:016x}",
-                operation_name="chat",
-                start_ns=number,
-                end_ns=number + 1,
-                input_messages=tuple(messages),
-                prompt_token_ids=TokenIds.of(ids),
-                choices=(choice_of(said, sampled),),
-            )
-        )
+        calls.append(asked(number, messages, ids, [choice_of(said, sampled)]))
         messages = [*messages, said]
         as_sampled = first_as_sampled and number == 0
         ids = [*ids, *(sampled if as_sampled else [-1 - token for token in sampled])]
