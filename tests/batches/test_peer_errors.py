@@ -5,6 +5,7 @@ Each test is one of its errors, reproduced there and described in its name or do
 
 import asyncio
 import random
+import sys
 
 import pytest
 from opentelemetry import trace

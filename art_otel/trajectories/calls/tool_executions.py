@@ -7,6 +7,7 @@ execution.
 
 import json
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from art_otel.calls import ToolCall, canonical_arguments
@@ -28,13 +29,12 @@ class _SampledCall(NamedTuple):
 def find_tool_executions(spans: Iterable[Span], lineage: Lineage, tree: SpanTree) -> tuple[ToolExecution, ...]:
     """The executions that tool spans recorded, in the order of their start."""
     ordered = sorted(spans, key=tree.order)
-    sampled = _sampled_calls(lineage, tree) if ordered else []
+    sampled = _SampledCalls(lineage, tree) if ordered else None
     executions: list[ToolExecution] = []
     executed: set[_SampledCall] = set()
     for span in ordered:
         facts = tool_facts(span)
-        before = [one for one in sampled if one.start_ns <= tree.starts[span.key]]
-        request = _request_for(facts, before, executed)
+        request = None if sampled is None else sampled.request_for(facts, tree.starts[span.key], executed)
         if request is not None:
             executed.add(request)
         error_type, error = failure_of(span)
@@ -54,32 +54,38 @@ def find_tool_executions(spans: Iterable[Span], lineage: Lineage, tree: SpanTree
     return tuple(executions)
 
 
-def _sampled_calls(lineage: Lineage, tree: SpanTree) -> list[_SampledCall]:
-    return [
-        _SampledCall(tree.starts[call.trace_id, call.span_id], turn_position, position, tool_call)
-        for turn_position, turn in enumerate(lineage.turns)
-        for call in (lineage.calls[turn.call],)
-        for position, tool_call in enumerate(turn.message.tool_calls if turn.message else ())
-    ]
+class _SampledCalls:
+    """The tool calls of a rollout by their id and by the tool's name."""
 
+    def __init__(self, lineage: Lineage, tree: SpanTree) -> None:
+        self._by_id: dict[str, list[_SampledCall]] = {}
+        self._by_name: dict[str, list[_SampledCall]] = {}
+        for turn_position, turn in enumerate(lineage.turns):
+            call = lineage.calls[turn.call]
+            for position, tool_call in enumerate(turn.message.tool_calls if turn.message else ()):
+                start_ns = tree.starts[call.trace_id, call.span_id]
+                sampled = _SampledCall(start_ns, turn_position, position, tool_call)
+                self._by_name.setdefault(tool_call.name, []).append(sampled)
+                if tool_call.id is not None:
+                    self._by_id.setdefault(tool_call.id, []).append(sampled)
 
-def _request_for(
-    facts: ToolFacts, before: Iterable[_SampledCall], executed: Iterable[_SampledCall]
-) -> _SampledCall | None:
-    """The tool call that asked for the execution: the latest of its id, else the only one like it."""
-    if facts.call_id is not None:
-        return max((one for one in before if one.call.id == facts.call_id), key=_order, default=None)
-    alike = [one for one in before if one not in executed and _is_alike(facts, one.call)]
-    return alike[0] if len(alike) == 1 else None
+    def request_for(self, facts: ToolFacts, start_ns: int, executed: AbstractSet[_SampledCall]) -> _SampledCall | None:
+        """The tool call that asked for an execution: the latest of its id, else the only one like it."""
+        if facts.call_id is not None:
+            before = (one for one in self._by_id.get(facts.call_id, ()) if one.start_ns <= start_ns)
+            return max(before, key=_order, default=None)
+        before = (one for one in self._by_name.get(facts.name, ()) if one.start_ns <= start_ns)
+        alike = [one for one in before if one not in executed and _has_arguments(one.call, facts)]
+        return alike[0] if len(alike) == 1 else None
 
 
 def _order(one: _SampledCall) -> tuple[int, int, int]:
     return one.start_ns, one.turn, one.position
 
 
-def _is_alike(facts: ToolFacts, call: ToolCall) -> bool:
-    """Whether the name and the arguments are the same."""
-    if facts.name != call.name or facts.arguments is None:
+def _has_arguments(call: ToolCall, facts: ToolFacts) -> bool:
+    """Whether the call has the arguments with which the tool ran."""
+    if facts.arguments is None:
         return False
     arguments = facts.arguments if isinstance(facts.arguments, str) else json.dumps(facts.arguments)
     return canonical_arguments(arguments) == canonical_arguments(call.arguments)
