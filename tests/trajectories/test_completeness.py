@@ -5,9 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from art_otel.calls import Choice, Message
-from art_otel.spans import Quarantined, Span
+from art_otel.spans import Quarantined, Resource, Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, build_trajectories
 from art_otel.trajectories.accounting.losses import find_losses
@@ -193,3 +194,25 @@ def test_losses_are_counted_once_by_reason_and_span(damages, keys):
     }
     values = {(damage.trace_id, damage.span_id) for damage in damages if damage.partial} & keys
     assert find_losses(damages).of(spans) == (len(lost), len(values))
+
+
+def test_what_another_service_adds_stands_for_no_lost_span():
+    agent, tools = (Resource(attributes={"service.name": name}) for name in ("agent", "tools"))
+    builder = SpanBuilder()
+    root = builder.rollout("r")
+    root = structs.replace(root, resource=agent, attributes={**root.attributes, "art.rollout.spans.started": 3})
+    local = [structs.replace(builder.span(f"local {number}", parent=root), resource=agent) for number in range(3)]
+    remote = [structs.replace(builder.span(f"remote {number}", parent=local[0]), resource=tools) for number in range(2)]
+    (whole,) = build_trajectories(SpanGroup(spans=[root, *local, *remote])).trajectories
+    (lost,) = build_trajectories(SpanGroup(spans=[root, local[0], *remote])).trajectories
+    assert (whole.incomplete_reasons, lost.incomplete_reasons) == ({}, {"spans missing": 2})
+
+
+def test_a_store_that_keeps_only_some_of_a_resource_makes_no_other_process_of_it():
+    builder = SpanBuilder()
+    root = builder.rollout("r")
+    whole = Resource(attributes={"service.name": "agent", "process.pid": 7})
+    root = structs.replace(root, resource=whole, attributes={**root.attributes, "art.rollout.spans.started": 1})
+    span = structs.replace(builder.span("local", parent=root), resource=Resource(attributes={"service.name": "agent"}))
+    (found,) = build_trajectories(SpanGroup(spans=[root, span])).trajectories
+    assert found.complete
