@@ -31,7 +31,7 @@ PACKAGES = [
     "cli",
     "testing",
 ]
-"""From the ground up; a package imports only from budgets before it."""
+"""From the ground up; a package imports only from packages before it."""
 
 FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
@@ -91,7 +91,7 @@ def imports(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_package_imports_only_from_rooms_below_it(path):
+def test_a_package_imports_only_from_packages_below_it(path):
     package = package_of(path)
     if package == "__init__":
         return

@@ -23,6 +23,7 @@ from art_otel.spans import Attributes, Span
 Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
 
 _AGENT_SPAN_PREFIX: Final = "invoke_agent "
+_EVALUATION_PREFIX: Final = "gen_ai.evaluation."
 
 _OPERATIONS: Final[dict[str, Role]] = {
     "chat": "inference",
@@ -166,9 +167,14 @@ def _inferred_role(span: Span, reader: AttributeReader) -> Role:
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
     has_answer = not names_agent and any(map(_COMPLETION_NAMES.match, span.attributes))
     lost_names = operation_name is not None and is_instrumentor and span.dropped_attributes_count > 0
-    if not (has_request or has_answer or lost_names):
+    if not (has_request or has_answer or lost_names) or _is_evaluation(span.attributes):
         return "other"
     return "inference" if operation_name is None else _OPERATIONS.get(operation_name, "other")
+
+
+def _is_evaluation(attributes: Attributes) -> bool:
+    """Whether the span gives a score to a response: it names that response and is no request for it."""
+    return any(name.startswith(_EVALUATION_PREFIX) for name in attributes)
 
 
 def _is_fetch(span: Span) -> bool:

@@ -175,9 +175,7 @@ def _check(row: Row) -> None:
 def _restore_calls(
     row: Row, prompts: Iterable[RebuiltPrompt], choices: Mapping[int, Sequence[Choice]]
 ) -> tuple[InferenceCall, ...]:
-    toolsets = [list_of(tools) for tools in row.toolsets]
-    objects = [object_of(text) for text in row.objects]
     return tuple(
-        restore_call(call, toolsets, objects, asked, choices.get(position))
+        restore_call(call, row.toolsets, row.objects, asked, choices.get(position))
         for position, (call, asked) in enumerate(zip(row.calls, prompts, strict=True))
     )

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Usage
-from art_otel.spans import Value
-from art_otel.store.json_text import json_text, object_of, object_text
+from art_otel.spans import Value  # noqa: TC001 # as the others, which msgspec reads
+from art_otel.store.json_text import json_text, list_of, object_of, object_text
 from art_otel.store.shared_texts import SharedTexts
 from art_otel.trajectories import Prompt, RebuiltPrompt
 
@@ -99,12 +99,15 @@ def _store_call(call: InferenceCall, prompt: Prompt, shared: SharedByCalls) -> S
 
 def restore_call(
     call: StoredCall,
-    toolsets: Sequence[tuple[Value, ...]],
-    objects: Sequence[dict[str, Value]],
+    toolsets: Sequence[str],
+    objects: Sequence[str],
     asked: RebuiltPrompt,
     choices: Sequence[Choice] | None,
 ) -> InferenceCall:
-    """The call with its whole prompt and its choices, and with the values of its row that it refers to."""
+    """The call with its whole prompt and its choices, and with values of its own of what it refers to in its row.
+
+    `toolsets` and `objects` are the row's JSON texts.
+    """
     return InferenceCall(
         trace_id=call.trace_id,
         span_id=call.span_id,
@@ -119,7 +122,7 @@ def restore_call(
         request_model=call.request_model,
         response_model=call.response_model,
         parameters=object_of(call.parameters),
-        tools=None if call.toolset is None else toolsets[call.toolset],
+        tools=None if call.toolset is None else list_of(toolsets[call.toolset]),
         input_messages=asked.messages,
         choices=None if choices is None else tuple(choices),
         prompt_token_ids=asked.token_ids,
@@ -133,6 +136,6 @@ def restore_call(
         conventions=call.conventions,
         scrubbed=call.scrubbed,
         contradicted=call.contradicted,
-        env_state={} if call.env_state is None else objects[call.env_state],
-        extra={} if call.extra is None else objects[call.extra],
+        env_state={} if call.env_state is None else object_of(objects[call.env_state]),
+        extra={} if call.extra is None else object_of(objects[call.extra]),
     )

@@ -170,12 +170,12 @@ def _build_trajectory(
 
 
 def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:
-    """Every tool definition of any call, in the order of first use."""
-    definitions: dict[bytes, Value] = {}
+    """Every tool definition of any call, in the order of first use, as values of their own."""
+    definitions: dict[bytes, bytes] = {}
     for call in calls:
         for tool in call.tools or ():
-            definitions.setdefault(msgspec.json.encode(tool, order="deterministic"), tool)
-    return tuple(definitions.values())
+            definitions.setdefault(msgspec.json.encode(tool, order="deterministic"), msgspec.json.encode(tool))
+    return tuple(map(msgspec.json.decode, definitions.values()))
 
 
 def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:

@@ -1,8 +1,8 @@
 """Tool executions: the tools that ran in a rollout, each with the turn that asked for it.
 
 Invariant: every tool span of the rollout is one execution. An execution belongs to a turn only where its tool call's id
-says so, or, without an id, where just one tool call sampled before it has its name and arguments and no other
-execution.
+says so: of repeated ids a call of its name, the latest before it that no other execution has. Without an id it belongs
+to a turn only where just one tool call before it has its name and arguments and no other execution.
 """
 
 import json
@@ -59,33 +59,37 @@ class _SampledCalls:
 
     def __init__(self, lineage: Lineage, tree: SpanTree) -> None:
         self._by_id: dict[str, list[_SampledCall]] = {}
-        self._by_name: dict[str, list[_SampledCall]] = {}
+        self._by_id_and_name: dict[tuple[str, str], list[_SampledCall]] = {}
+        self._by_content: dict[tuple[str, str], list[_SampledCall]] = {}
         for turn_position, turn in enumerate(lineage.turns):
             call = lineage.calls[turn.call]
             for position, tool_call in enumerate(turn.message.tool_calls if turn.message else ()):
                 start_ns = tree.starts[call.trace_id, call.span_id]
                 sampled = _SampledCall(start_ns, turn_position, position, tool_call)
-                self._by_name.setdefault(tool_call.name, []).append(sampled)
+                content = (tool_call.name, canonical_arguments(tool_call.arguments))
+                self._by_content.setdefault(content, []).append(sampled)
                 if tool_call.id is not None:
                     self._by_id.setdefault(tool_call.id, []).append(sampled)
+                    self._by_id_and_name.setdefault((tool_call.id, tool_call.name), []).append(sampled)
 
     def request_for(self, facts: ToolFacts, start_ns: int, executed: AbstractSet[_SampledCall]) -> _SampledCall | None:
-        """The tool call that asked for an execution: the latest of its id, else the only one like it."""
+        """The tool call that asked for an execution: the latest of its id and name, else the only one like it."""
         if facts.call_id is not None:
-            before = (one for one in self._by_id.get(facts.call_id, ()) if one.start_ns <= start_ns)
-            return max(before, key=_order, default=None)
-        before = (one for one in self._by_name.get(facts.name, ()) if one.start_ns <= start_ns)
-        alike = [one for one in before if one not in executed and _has_arguments(one.call, facts)]
-        return alike[0] if len(alike) == 1 else None
+            sampled = self._by_id_and_name.get((facts.call_id, facts.name)) or self._by_id.get(facts.call_id, ())
+            before = [one for one in sampled if one.start_ns <= start_ns]
+            return max(before, key=lambda one: (one not in executed, *_order(one)), default=None)
+        arguments = _canonical_arguments(facts)
+        alike = () if arguments is None else self._by_content.get((facts.name, arguments), ())
+        free = [one for one in alike if one.start_ns <= start_ns and one not in executed]
+        return free[0] if len(free) == 1 else None
 
 
 def _order(one: _SampledCall) -> tuple[int, int, int]:
     return one.start_ns, one.turn, one.position
 
 
-def _has_arguments(call: ToolCall, facts: ToolFacts) -> bool:
-    """Whether the call has the arguments with which the tool ran."""
+def _canonical_arguments(facts: ToolFacts) -> str | None:
+    """The arguments with which the tool ran, in one spelling; None when nobody recorded them."""
     if facts.arguments is None:
-        return False
-    arguments = facts.arguments if isinstance(facts.arguments, str) else json.dumps(facts.arguments)
-    return canonical_arguments(arguments) == canonical_arguments(call.arguments)
+        return None
+    return canonical_arguments(facts.arguments if isinstance(facts.arguments, str) else json.dumps(facts.arguments))

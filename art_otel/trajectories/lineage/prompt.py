@@ -26,12 +26,12 @@ def describe_prompt(
     `verbatim` says that it is known to repeat the parent's messages word for word.
     """
     message_link = token_parent if parent is None else parent
-    path = () if message_link is None else _message_path(turns[message_link], calls)
+    path = () if message_link is None or verbatim else _message_path(turns[message_link], calls)
     asked = call.input_messages
     if asked is None:
         kept_messages = 0
-    elif verbatim:
-        kept_messages = len(path)
+    elif verbatim and parent is not None:
+        kept_messages = len(calls[turns[parent].call].input_messages or ()) + 1
     else:
         kept_messages = _shared_messages(asked, path)
     prompt_ids = None if call.prompt_token_ids is None else call.prompt_token_ids.data
@@ -40,7 +40,7 @@ def describe_prompt(
         parent=parent,
         token_parent=token_parent,
         kept_messages=kept_messages,
-        edits=() if verbatim or asked is None else _edits(asked[:kept_messages], path),
+        edits=() if asked is None or verbatim else _edits(asked[:kept_messages], path),
         messages=None if asked is None else asked[kept_messages:],
         kept_tokens=kept_tokens,
         context_token_ids=None if call.prompt_token_ids is None else call.prompt_token_ids.after(kept_tokens),
@@ -85,10 +85,15 @@ def _kept_tokens(
 
     That is the whole path of the token parent, or what it shares with the known ids of the parent, if that is more.
     """
-    kept = 0 if token_parent is None else len(_known_ids(turns[token_parent], calls)) // 4
+    kept = 0 if token_parent is None else _count_known_ids(turns[token_parent], calls)
     if parent is None or parent == token_parent:
         return kept
     return max(kept, shared_prefix(prompt_ids, _known_ids(turns[parent], calls)) // 4)
+
+
+def _count_known_ids(turn: Turn, calls: Sequence[InferenceCall]) -> int:
+    prompt_ids = calls[turn.call].prompt_token_ids
+    return 0 if prompt_ids is None else len(prompt_ids) + (0 if turn.token_ids is None else len(turn.token_ids))
 
 
 def _known_ids(turn: Turn, calls: Sequence[InferenceCall]) -> bytes:

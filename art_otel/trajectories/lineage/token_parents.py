@@ -7,11 +7,12 @@ counts only as the message parent. Calls without prompt ids have none.
 Paths are in a radix tree, so a prompt is compared with all of them at once. A plain conversation needs no tree.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import InferenceCall, TokenIds
+from art_otel.trajectories.lineage.message_parents import choice_at, continues_tokens
 
 _WIDTH = 4  # bytes of an id
 
@@ -27,56 +28,51 @@ class _Node(msgspec.Struct):
 def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> list[int | None]:
     """The token parent of each call as a position of a turn; `parents` are the message parents, also by call.
 
-    `calls` are in causal order, and the turns of all calls are numbered in that order.
+    `calls` stand in causal order, and the turns of all calls are numbered in that order.
     """
     if all(call.prompt_token_ids is None for call in calls):
         return [None] * len(calls)
-    paths = list(_token_paths(calls))
-    if _is_chain(calls, parents, paths):
+    if _is_chain(calls, parents):
         return list(parents)
-    return _search(calls, parents, paths)
+    return _search(calls, parents)
 
 
-def _token_paths(calls: Iterable[InferenceCall]) -> Iterable[bytes | None]:
-    """The token path of each turn; None where the ids of the prompt or of the completion are unknown."""
-    for call in calls:
-        prompt = call.prompt_token_ids
-        for choice in call.choices or ():
-            yield None if prompt is None or choice.token_ids is None else prompt.data + choice.token_ids.data
-
-
-def _is_chain(calls: Sequence[InferenceCall], parents: Sequence[int | None], paths: Sequence[bytes | None]) -> bool:
+def _is_chain(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> bool:
     """Whether each call continues the one before it by messages and ids: then no other path can be longer."""
+    before: InferenceCall | None = None
     for position, call in enumerate(calls):
         if len(call.choices or ()) != 1 or call.prompt_token_ids is None:
             return False
         if parents[position] != (position - 1 if position else None):
             return False
-        before = paths[position - 1] if position else b""
-        if before is None or not call.prompt_token_ids.data.startswith(before):
+        if before is not None and not continues_tokens(call, before, 0):
             return False
+        before = call
     return True
 
 
-def _search(
-    calls: Sequence[InferenceCall], parents: Sequence[int | None], paths: Sequence[bytes | None]
-) -> list[int | None]:
+def _search(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> list[int | None]:
     root = _Node()
     token_parents: list[int | None] = []
-    turn = 0
+    completions: list[tuple[InferenceCall, int]] = []
     for call, parent in zip(calls, parents, strict=True):
         prompt = None if call.prompt_token_ids is None else call.prompt_token_ids.data
         longest, length = (None, 0) if prompt is None else _longest_path(root, prompt)
-        preferred = None if parent is None else paths[parent]
-        if prompt is not None and preferred is not None and len(preferred) >= length and prompt.startswith(preferred):
-            longest = parent
+        if parent is not None and continues_tokens(call, *completions[parent]):
+            longest = parent if _path_length(*completions[parent]) >= length else longest
         token_parents.append(longest)
-        for choice in call.choices or ():
-            path = paths[turn]
-            if path is not None and choice.token_ids:
-                _insert(root, path).turn = turn
-            turn += 1
+        end = None if prompt is None else _insert(root, prompt)
+        for position, choice in enumerate(call.choices or ()):
+            if end is not None and choice.token_ids:
+                _insert(end, choice.token_ids.data).turn = len(completions)
+            completions.append((call, position))
     return token_parents
+
+
+def _path_length(call: InferenceCall, position: int) -> int:
+    """How many bytes the token path of a completion has whose ids are known."""
+    sampled = choice_at(call, position).token_ids
+    return len((call.prompt_token_ids or TokenIds()).data) + len((sampled or TokenIds()).data)
 
 
 def _longest_path(node: _Node, prompt: bytes) -> tuple[int | None, int]:

@@ -118,16 +118,21 @@ def _metrics(root: Span) -> dict[str, float]:
 
 def _metadata(root: Span) -> dict[str, Value]:
     metadata: dict[str, Value] = {}
-    for name in sorted(root.attributes):
+    for name in sorted(root.attributes, key=_metadata_first):
         value = root.attributes[name]
         if value is None or _is_read_elsewhere(name, value):
             continue
         if name.startswith(attributes.METADATA_JSON_PREFIX):
-            metadata[name.removeprefix(attributes.METADATA_JSON_PREFIX)] = json_value(value)
+            metadata[name.removeprefix(attributes.METADATA_JSON_PREFIX)] = json_value(value)  # also over a scalar
         else:
             kept = b64encode(value).decode() if isinstance(value, bytes) else value
             metadata.setdefault(name.removeprefix(attributes.METADATA_PREFIX), kept)
-    return metadata
+    return {name: metadata[name] for name in sorted(metadata)}
+
+
+def _metadata_first(name: str) -> tuple[bool, str]:
+    """What was given as metadata goes before an attribute of that name."""
+    return not name.startswith((attributes.METADATA_JSON_PREFIX, attributes.METADATA_PREFIX)), name
 
 
 def _is_read_elsewhere(name: str, value: Value) -> bool:

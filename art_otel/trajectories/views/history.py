@@ -29,7 +29,8 @@ class HistoryMessage:
 class History:
     """The path from a root turn to a leaf: `turns` are positions in the trajectory.
 
-    `messages` are written as they were first sent or sampled; None where nobody recorded the root's prompt.
+    `messages` are written as they were first sent or sampled; None where nobody recorded one of them: the
+    root's prompt, or a completion of which only tokens are known.
     """
 
     turns: tuple[int, ...]
@@ -70,14 +71,18 @@ def main_history(trajectory: Trajectory) -> History | None:
     """
     turns = trajectory.turns
     depths: list[int] = []
+    are_known: list[bool] = []
     for turn in turns:
-        depths.append(1 if turn.prompt.parent is None else depths[turn.prompt.parent] + 1)
-    leaf = max(leaves(turns), key=lambda leaf: _rank(turns[leaf], depths[leaf]), default=None)
+        parent = turn.prompt.parent
+        depths.append(1 if parent is None else depths[parent] + 1)
+        is_known = prompt_messages(turn.prompt, turns) is not None if parent is None else are_known[parent]
+        are_known.append(is_known and turn.message is not None and not _is_tokens_only(turn.message, turn))
+    leaf = max(
+        leaves(turns),
+        key=lambda leaf: (are_known[leaf], depths[leaf], turns[leaf].call, -turns[leaf].choice),
+        default=None,
+    )
     return None if leaf is None else _history(turns, leaf, _first_leaves(turns))
-
-
-def _rank(leaf: Turn, depth: int) -> tuple[bool, int, int, int]:
-    return (leaf.prompt.messages is not None, depth, leaf.call, -leaf.choice)
 
 
 def _first_leaves(turns: Sequence[Turn]) -> list[int]:
@@ -99,12 +104,18 @@ def _history(turns: Sequence[Turn], leaf: int, first_leaves: Sequence[int]) -> H
     return History(turns=path, messages=_messages(turns, path, trained))
 
 
+def _is_tokens_only(message: Message, turn: Turn) -> bool:
+    """Whether nobody recorded what the completion says, but its tokens are known."""
+    texts = (message.content, message.refusal, message.reasoning, message.parts)
+    return bool(turn.token_ids) and texts == (None,) * len(texts) and not message.tool_calls
+
+
 def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> tuple[HistoryMessage, ...] | None:
     messages: list[HistoryMessage] = []
     for index, position in enumerate(path):
         turn = turns[position]
         context = turn.prompt.messages if index else prompt_messages(turn.prompt, turns)
-        if context is None or turn.message is None:
+        if context is None or turn.message is None or _is_tokens_only(turn.message, turn):
             return None
         messages.extend([HistoryMessage(message=message) for message in context])
         messages.append(HistoryMessage(message=turn.message, turn=position, trained=position in trained))

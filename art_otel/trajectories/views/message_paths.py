@@ -47,9 +47,3 @@ def prompt_messages(prompt: Prompt, turns: Sequence[Turn]) -> tuple[Message, ...
                 return None
             messages = (*messages, sampled)[: later.kept_messages]
     return messages
-
-
-def message_path(turn: Turn, turns: Sequence[Turn]) -> tuple[Message, ...] | None:
-    """The prompt's messages and the sampled one; None where one of them is unknown."""
-    messages = prompt_messages(turn.prompt, turns)
-    return None if messages is None or turn.message is None else (*messages, turn.message)

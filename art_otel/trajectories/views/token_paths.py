@@ -49,11 +49,6 @@ class TokenPaths:
                 ids += b"" if sampled is None else sampled.data
         return bytes(ids)
 
-    def path(self, turn: int) -> bytes:
-        """The known ids of a turn's prompt and of its completion."""
-        sampled = self._turns[turn].token_ids
-        return self.prompt(self._turns[turn].prompt) + (b"" if sampled is None else sampled.data)
-
     def _kept_from(self, prompt: Prompt) -> int:
         """The turn whose path has the ids that a prompt keeps."""
         for link in (prompt.token_parent, prompt.parent):
