@@ -167,6 +167,39 @@ def test_one_that_has_its_recording_is_not_marked_for_another():
     assert marked(tree) == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("inner", "marks"),
+    [
+        (call("a", "c", response_id="r"), True),
+        (call("d", "c"), False),
+        (call(None, "c"), False),
+        (call("a", "c", request_model="n"), False),
+    ],
+    ids=["prompt", "other prompt", "no prompt", "other model"],
+)
+def test_nested_recordings_of_one_prompt_with_two_answers_are_marked(inner, marks):
+    tree = Tree()
+    tree.record(2, "a", call("a", "b"))
+    tree.record(3, "b", inner, parent=2)
+    assert marked(tree) == [marks, marks]
+
+
+@pytest.mark.parametrize("role", ["tool", "agent"])
+def test_recordings_of_one_prompt_with_a_tool_or_agent_between_them_are_two_calls(role):
+    tree = Tree()
+    tree.record(2, "a", call("a", "b"))
+    tree.add(3, 2, role=role)
+    tree.record(4, "b", call("a", "c"), parent=3)
+    assert marked(tree) == [False, False]
+
+
+def test_two_response_ids_are_two_calls():
+    tree = Tree()
+    tree.record(2, "a", call("a", "b", response_id="r1"))
+    tree.record(3, "b", call("a", "c", response_id="r2"), parent=2)
+    assert marked(tree) == [False, False]
+
+
 def test_siblings_that_contradict_each_other_are_two_calls():
     tree = Tree()
     tree.record(2, "a", call("plan?", "plan", response_id="r"))

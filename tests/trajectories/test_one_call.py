@@ -356,3 +356,23 @@ def test_no_answer_is_joined_with_the_prompt_of_another_call_whatever_recorders_
     assert known <= set(asked)
     random.shuffle(recorder.spans)
     assert recorder.trajectory() == found
+
+
+@pytest.mark.parametrize("outer_id", [None, "x1"])
+@pytest.mark.parametrize(
+    ("shown", "sampled"),
+    [
+        (said("rose"), said("<think>x</think>rose")),
+        (said('{"city": "Paris", "days": 2}'), said(None, "tool_calls", tool_calls=(LOOK,))),
+        (said(None, "tool_calls", tool_calls=(LOOK,)), said('{"city": "Paris", "days": 2}')),
+    ],
+    ids=["thinking", "tool call", "JSON text"],
+)
+def test_an_answer_that_a_framework_shows_otherwise_is_kept_as_it_was_sampled(outer_id, shown, sampled):
+    recorder = Recorder()
+    outer = recorder.chat("framework", [user("q")], shown, response_id=outer_id, lasts=(10, 100))
+    recorder.chat("client", [user("q")], sampled, response_id="x1", parent=outer, lasts=(20, 90))
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    ((turn,), (made,)) = trajectory.turns, trajectory.calls
+    assert turn.untrained is None
+    assert made.choices == (sampled,)
