@@ -76,6 +76,29 @@ def test_of_several_attempts_the_one_it_answers_with_is_repeated_else_the_last_t
     assert tree.joined_by(join_nested) == [[2, 5], [3], [4]]
 
 
+def test_a_call_that_failed_for_its_caller_and_completed_at_a_proxy_is_one_failed_call():
+    failed = call("a", None, error_type="x")
+    tree = Tree()
+    tree.record(2, "client", failed)
+    tree.record(3, "proxy", failed, parent=2, start=1)
+    tree.record(4, "proxy", call("a", "b"), parent=2, start=2)
+    tree.record(5, "proxy", failed, parent=2, start=3)
+    tree.record(6, "proxy", call("c", "d"), parent=2, start=4)
+    tree.record(7, "provider", failed, parent=3, start=1)
+    tree.record(8, "provider", call("a", "b"), parent=4, start=2)
+    assert tree.joined_by(join_nested) == [[2, 4, 8, 3, 5, 7], [6]]
+
+
+def test_what_lies_below_attached_attempts_is_of_the_failed_call():
+    tree = Tree()
+    tree.record(2, "client", call("a", None, error_type="x"))
+    tree.record(3, "proxy", call("a", "b"), parent=2, start=1)
+    tree.record(4, "proxy", call("a", "c"), parent=2, start=2)
+    tree.record(5, "provider", call("a", "b"), parent=3, start=1)
+    tree.record(6, "provider", call("a", "c"), parent=4, start=2)
+    assert tree.joined_by(join_nested) == [[2, 4, 6, 3, 5]]
+
+
 def test_an_instrumentor_records_a_call_once():
     tree = Tree()
     tree.record(2, "a", call())

@@ -376,3 +376,15 @@ def test_an_answer_that_a_framework_shows_otherwise_is_kept_as_it_was_sampled(ou
     ((turn,), (made,)) = trajectory.turns, trajectory.calls
     assert turn.untrained is None
     assert made.choices == (sampled,)
+
+
+def test_a_timeout_during_a_proxy_s_retries_is_one_failed_call():
+    recorder = Recorder()
+    error = {"status": "error", "response_id": None}
+    outer = recorder.chat("client", [user("q")], None, lasts=(10, 100), known={"error.type": "timeout"}, **error)
+    recorder.chat("proxy", [user("q")], None, parent=outer, lasts=(20, 40), known={"error.type": "500"}, **error)
+    recorder.chat("proxy", [user("q")], said("hello"), response_id="x1", parent=outer, lasts=(50, 120))
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    ((turn,), (made,)) = trajectory.turns, trajectory.calls
+    assert turn.untrained == "failed"
+    assert (made.error_type, made.response_id) == ("timeout", "x1")
