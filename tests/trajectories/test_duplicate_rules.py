@@ -239,8 +239,8 @@ EQUAL = {
 }
 
 
-def equal_calls(count: int, **known: str) -> SpanGroup:
-    """Equal calls one after another, each recorded by two instrumentors."""
+def equal_calls(count: int, *, apart: int = 10, **known: str) -> SpanGroup:
+    """Equal calls, each recorded by two instrumentors and begun so long after the one before; 0 is at once."""
     spans = [Span(trace_id=TRACE, span_id=f"{1:016x}", name="work", start_ns=1, end_ns=10**6)]
     for number in range(count):
         for scope, start, end in (("a", 1, 9), ("b", 2, 8)):
@@ -251,8 +251,8 @@ def equal_calls(count: int, **known: str) -> SpanGroup:
                 name="chat",
                 attributes=EQUAL | known,
                 scope=Scope(name=scope),
-                start_ns=10 * number + start,
-                end_ns=10 * number + end,
+                start_ns=apart * number + start,
+                end_ns=apart * number + end,
             )
             spans.append(span)
     return SpanGroup(spans=spans)
@@ -263,6 +263,13 @@ def test_equal_calls_one_after_another_take_linear_time(known):
     (trajectory,) = build_trajectories(equal_calls(20, **known)).trajectories
     assert len(trajectory.calls) == 20
     small, large = (operations(build_trajectories, equal_calls(count, **known)) / count for count in (100, 800))
+    assert large < 1.3 * small
+
+
+def test_equal_calls_at_once_take_linear_time():
+    (trajectory,) = build_trajectories(equal_calls(20, apart=0)).trajectories
+    assert len(trajectory.calls) == 20
+    small, large = (operations(build_trajectories, equal_calls(count, apart=0)) / count for count in (50, 400))
     assert large < 1.3 * small
 
 
