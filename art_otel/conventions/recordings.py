@@ -22,7 +22,8 @@ _TRUST: Final = {name: rank for rank, name in enumerate(DIALECTS)}
 def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     """Several recordings of one call, the outermost first, as one. Raises UsageError when there is none.
 
-    Identity and times are the outermost one's. The most trusted convention's facts win whoever's span they were on, and
+    Identity and times are the outermost one's. What was cut does not count where another recording is whole. The most
+    trusted convention's facts win whoever's span they were on, and
     of equally trusted ones those of the recording that knows the response. The prompt is the one that was sent, the
     answer the one that was sampled.
     """
@@ -34,15 +35,16 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     trusted = sorted((with_sampled(call, sampled) for call in calls), key=_distrust)
     facts = reduce(merge_facts, map(_facts, trusted))
     error_type, error = _failure(calls)
-    outermost = calls[0]
+    outermost, prompt = calls[0], _sent(calls)
+    is_whole = any(_is_whole(call) and request_key(call) == _texts(prompt) for call in calls)
     return msgspec.structs.replace(
         outermost,
-        **{**msgspec.structs.asdict(facts), "input_messages": _sent(calls)},
+        **{**msgspec.structs.asdict(facts), "input_messages": prompt, "cut": () if is_whole else facts.cut},
         error_type=error_type,
         error=error,
         agent=next((call.agent for call in calls if call.agent is not None), None),
         step=next((call.step for call in calls if call.step is not None), None),
-        dropped_attributes=sum(call.dropped_attributes for call in calls),
+        dropped_attributes=0 if is_whole else sum(call.dropped_attributes for call in calls),
         scrubbed=any(call.scrubbed for call in calls),
         contradicted=any(call.contradicted for call in calls),
         env_state={name: value for call in reversed(calls) for name, value in call.env_state.items()},
@@ -52,12 +54,24 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
 
 def request_key(call: InferenceCall) -> tuple[str, ...]:
     """A key of what was asked: the texts of the prompt, because recorders lose names, reasoning and images."""
-    return tuple(message.content or "" for message in call.input_messages or ())
+    return _texts(call.input_messages)
 
 
-def _distrust(call: InferenceCall) -> tuple[int, bool]:
+def _texts(messages: Sequence[Message] | None) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in messages or ())
+
+
+def _distrust(call: InferenceCall) -> tuple[bool, int, bool]:
     rank = min((_TRUST.get(name, len(_TRUST)) for name in call.conventions), default=len(_TRUST))
-    return rank, call.response_id is None
+    return _is_cut(call), rank, call.response_id is None
+
+
+def _is_cut(call: InferenceCall) -> bool:
+    return bool(call.cut or call.dropped_attributes)
+
+
+def _is_whole(call: InferenceCall) -> bool:
+    return not _is_cut(call) and call.input_messages is not None and call.choices is not None
 
 
 def _facts(call: InferenceCall) -> CallFacts:

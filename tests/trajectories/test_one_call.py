@@ -388,3 +388,33 @@ def test_a_timeout_during_a_proxy_s_retries_is_one_failed_call():
     ((turn,), (made,)) = trajectory.turns, trajectory.calls
     assert turn.untrained == "failed"
     assert (made.error_type, made.response_id) == ("timeout", "x1")
+
+
+CUT = {"gen_ai.input.messages": '[{"role":"user","parts":[{"type":"te'}
+CUT_TOOLS = {"gen_ai.tool.definitions": '[{"type":"fu'}
+
+
+@pytest.mark.parametrize(
+    "cut", [{"known": CUT}, {"known": CUT_TOOLS}, {"dropped_attributes_count": 5}], ids=["prompt", "tools", "dropped"]
+)
+@pytest.mark.parametrize("is_outer_cut", [True, False], ids=["outer", "inner"])
+def test_what_was_cut_does_not_count_where_another_recording_is_whole(cut, is_outer_cut):
+    recorder = Recorder()
+    outer_cut, inner_cut = (cut, {}) if is_outer_cut else ({}, cut)
+    outer = recorder.chat("framework", [user("q")], said("a"), response_id=None, lasts=(10, 100), **outer_cut)
+    recorder.chat("client", [user("q")], said("a"), parent=outer, lasts=(20, 90), **inner_cut)
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    (made,) = trajectory.calls
+    assert (made.cut, made.dropped_attributes, made.input_messages) == ((), 0, (user("q"),))
+    assert trajectory.complete
+
+
+def test_a_whole_recording_of_another_prompt_than_was_sent_does_not_make_up_for_what_was_cut():
+    recorder = Recorder()
+    outer = recorder.chat("framework", [user("q")], said("a"), response_id=None, lasts=(10, 100))
+    recorder.chat("client", [user("Q: q")], said("a"), parent=outer, lasts=(20, 90), known=CUT_TOOLS)
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    (made,) = trajectory.calls
+    assert made.input_messages == (user("Q: q"),)
+    assert made.cut
+    assert trajectory.incomplete_reasons == {"cut JSON": 1}
