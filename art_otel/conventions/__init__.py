@@ -38,6 +38,7 @@ from art_otel.conventions.rewards import (
     rewards_of_log,
 )
 from art_otel.conventions.roles import Role, agent_name, has_call_attributes, may_be_call, may_have_role, role_of
+from art_otel.conventions.sampled import is_same_but_for_thinking, is_structured_output, without_thinking
 from art_otel.conventions.tool_spans import ToolFacts, tool_facts
 
 __all__ = [
@@ -59,6 +60,8 @@ __all__ = [
     "is_convention_attribute",
     "is_request_only",
     "is_response_copy",
+    "is_same_but_for_thinking",
+    "is_structured_output",
     "is_wrapper_method",
     "json_value",
     "may_be_call",
@@ -73,4 +76,5 @@ __all__ = [
     "span_env_state",
     "span_extra",
     "tool_facts",
+    "without_thinking",
 ]

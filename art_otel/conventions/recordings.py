@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import InferenceCall, Message
+from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
+from art_otel.conventions.sampled import with_sampled
 from art_otel.errors import UsageError
 
 _TRUST: Final = {name: rank for rank, name in enumerate(DIALECTS)}
@@ -21,25 +22,29 @@ _TRUST: Final = {name: rank for rank, name in enumerate(DIALECTS)}
 def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     """Several recordings of one call, the outermost first, as one. Raises UsageError when there is none.
 
-    Identity and times are the outermost one's. The most trusted convention's facts win whoever's span they were on, and
-    of equally trusted ones those of the recording that knows the response. The prompt is the one that was sent.
+    Identity and times are the outermost one's. What was cut does not count where another recording is whole. The most
+    trusted convention's facts win whoever's span they were on, and
+    of equally trusted ones those of the recording that knows the response. The prompt is the one that was sent, the
+    answer the one that was sampled.
     """
     if not calls:
         raise UsageError("merge_calls needs at least one recording of the call; pass the outermost first")
     if len(calls) == 1:
         return calls[0]
-    trusted = sorted(calls, key=_distrust)
+    sampled = _sampled(calls)
+    trusted = sorted((with_sampled(call, sampled) for call in calls), key=_distrust)
     facts = reduce(merge_facts, map(_facts, trusted))
     error_type, error = _failure(calls)
-    outermost = calls[0]
+    outermost, prompt = calls[0], _sent(calls)
+    is_whole = any(_is_whole(call) and request_key(call) == _texts(prompt) for call in calls)
     return msgspec.structs.replace(
         outermost,
-        **{**msgspec.structs.asdict(facts), "input_messages": _sent(calls)},
+        **{**msgspec.structs.asdict(facts), "input_messages": prompt, "cut": () if is_whole else facts.cut},
         error_type=error_type,
         error=error,
         agent=next((call.agent for call in calls if call.agent is not None), None),
         step=next((call.step for call in calls if call.step is not None), None),
-        dropped_attributes=sum(call.dropped_attributes for call in calls),
+        dropped_attributes=0 if is_whole else sum(call.dropped_attributes for call in calls),
         scrubbed=any(call.scrubbed for call in calls),
         contradicted=any(call.contradicted for call in calls),
         env_state={name: value for call in reversed(calls) for name, value in call.env_state.items()},
@@ -49,12 +54,24 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
 
 def request_key(call: InferenceCall) -> tuple[str, ...]:
     """A key of what was asked: the texts of the prompt, because recorders lose names, reasoning and images."""
-    return tuple(message.content or "" for message in call.input_messages or ())
+    return _texts(call.input_messages)
 
 
-def _distrust(call: InferenceCall) -> tuple[int, bool]:
+def _texts(messages: Sequence[Message] | None) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in messages or ())
+
+
+def _distrust(call: InferenceCall) -> tuple[bool, int, bool]:
     rank = min((_TRUST.get(name, len(_TRUST)) for name in call.conventions), default=len(_TRUST))
-    return rank, call.response_id is None
+    return _is_cut(call), rank, call.response_id is None
+
+
+def _is_cut(call: InferenceCall) -> bool:
+    return bool(call.cut or call.dropped_attributes)
+
+
+def _is_whole(call: InferenceCall) -> bool:
+    return not _is_cut(call) and call.input_messages is not None and call.choices is not None
 
 
 def _facts(call: InferenceCall) -> CallFacts:
@@ -64,10 +81,20 @@ def _facts(call: InferenceCall) -> CallFacts:
 
 def _sent(calls: Sequence[InferenceCall]) -> tuple[Message, ...] | None:
     """The prompt, as who saw the request wrote it: one that knows the response, with the body, else the innermost."""
-    inside_out = calls[::-1]
-    nearest = sorted(inside_out, key=lambda call: (call.response_id is None, RAW not in call.conventions))
-    prompts = [call.input_messages for call in nearest if call.input_messages is not None]
+    prompts = [call.input_messages for call in _nearest(calls) if call.input_messages is not None]
     return reduce(merge_prompts, prompts) if prompts else None
+
+
+def _sampled(calls: Sequence[InferenceCall]) -> dict[int, Choice]:
+    """The answers, by their index, as who saw the response wrote them."""
+    choices = next((call.choices for call in _nearest(calls) if call.choices), ())
+    return {choice.index: choice for choice in choices}
+
+
+def _nearest(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
+    """The recordings by how near they are to the server."""
+    inside_out = calls[::-1]
+    return sorted(inside_out, key=lambda call: (call.response_id is None, RAW not in call.conventions))
 
 
 def _failure(calls: Sequence[InferenceCall]) -> tuple[str | None, str | None]:

@@ -48,6 +48,9 @@ DIFFERENT = {
     "tool call's id": (tool(), tool(id="c2")),
     "text and tool call": (call(answer="b"), tool()),
     "completion ids": (with_ids(1), with_ids(2)),
+    "other thinking": (call(answer="<think>x</think>b"), call(answer="<think>y</think>b")),
+    "thinking alone": (call(answer="<think>x</think>"), call(answer="b")),
+    "arguments as other text": (tool(), call(answer='{"x": 2}')),
     "number of choices": (choices("b", "c"), choices("b", "c", "d")),
     "cut answer": (call(answer="b", cut=("x",)), call(answer="c")),
     "failed answer": (call(answer="b", error_type="x"), call(answer="c")),
@@ -69,6 +72,8 @@ ALIKE = {
     "refusal as text": (message(refusal="no"), message(content="no")),
     "lost refusal": (message(refusal="no"), message()),
     "lost reasoning": (message(content="b", reasoning="hm"), message(content="b")),
+    "lost thinking": (call(answer="<think>x</think>\nb"), call(answer="b")),
+    "structured output as text": (tool(), call(answer='{"x":1}')),
     "space around": (call(answer="b\n"), call(answer="b")),
     "lost choices": (choices("b"), choices("b", "c")),
     "cut answer": (call(answer="ro", cut=("x",)), call(answer="rose")),
@@ -97,6 +102,8 @@ def test_what_a_recorder_loses_does_not(one, other):
 def test_an_answer_is_the_same_where_both_tell_it():
     assert have_same_answer(call("a"), call("c"))
     assert have_same_answer(tool(), tool(id=None))
+    assert have_same_answer(tool(), call(answer='{"x":1}'))
+    assert have_same_answer(call(answer="<think>x</think>b"), call(answer="b"))
     assert not have_same_answer(call(answer="b"), call(answer=None))
     assert not have_same_answer(message(), message())
     assert not have_same_answer(choices("b"), choices("b", "c"))

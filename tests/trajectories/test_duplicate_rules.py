@@ -76,6 +76,29 @@ def test_of_several_attempts_the_one_it_answers_with_is_repeated_else_the_last_t
     assert tree.joined_by(join_nested) == [[2, 5], [3], [4]]
 
 
+def test_a_call_that_failed_for_its_caller_and_completed_at_a_proxy_is_one_failed_call():
+    failed = call("a", None, error_type="x")
+    tree = Tree()
+    tree.record(2, "client", failed)
+    tree.record(3, "proxy", failed, parent=2, start=1)
+    tree.record(4, "proxy", call("a", "b"), parent=2, start=2)
+    tree.record(5, "proxy", failed, parent=2, start=3)
+    tree.record(6, "proxy", call("c", "d"), parent=2, start=4)
+    tree.record(7, "provider", failed, parent=3, start=1)
+    tree.record(8, "provider", call("a", "b"), parent=4, start=2)
+    assert tree.joined_by(join_nested) == [[2, 4, 8, 3, 5, 7], [6]]
+
+
+def test_what_lies_below_attached_attempts_is_of_the_failed_call():
+    tree = Tree()
+    tree.record(2, "client", call("a", None, error_type="x"))
+    tree.record(3, "proxy", call("a", "b"), parent=2, start=1)
+    tree.record(4, "proxy", call("a", "c"), parent=2, start=2)
+    tree.record(5, "provider", call("a", "b"), parent=3, start=1)
+    tree.record(6, "provider", call("a", "c"), parent=4, start=2)
+    assert tree.joined_by(join_nested) == [[2, 4, 6, 3, 5]]
+
+
 def test_an_instrumentor_records_a_call_once():
     tree = Tree()
     tree.record(2, "a", call())
@@ -167,6 +190,39 @@ def test_one_that_has_its_recording_is_not_marked_for_another():
     assert marked(tree) == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("inner", "marks"),
+    [
+        (call("a", "c", response_id="r"), True),
+        (call("d", "c"), False),
+        (call(None, "c"), False),
+        (call("a", "c", request_model="n"), False),
+    ],
+    ids=["prompt", "other prompt", "no prompt", "other model"],
+)
+def test_nested_recordings_of_one_prompt_with_two_answers_are_marked(inner, marks):
+    tree = Tree()
+    tree.record(2, "a", call("a", "b"))
+    tree.record(3, "b", inner, parent=2)
+    assert marked(tree) == [marks, marks]
+
+
+@pytest.mark.parametrize("role", ["tool", "agent"])
+def test_recordings_of_one_prompt_with_a_tool_or_agent_between_them_are_two_calls(role):
+    tree = Tree()
+    tree.record(2, "a", call("a", "b"))
+    tree.add(3, 2, role=role)
+    tree.record(4, "b", call("a", "c"), parent=3)
+    assert marked(tree) == [False, False]
+
+
+def test_two_response_ids_are_two_calls():
+    tree = Tree()
+    tree.record(2, "a", call("a", "b", response_id="r1"))
+    tree.record(3, "b", call("a", "c", response_id="r2"), parent=2)
+    assert marked(tree) == [False, False]
+
+
 def test_siblings_that_contradict_each_other_are_two_calls():
     tree = Tree()
     tree.record(2, "a", call("plan?", "plan", response_id="r"))
@@ -183,8 +239,8 @@ EQUAL = {
 }
 
 
-def equal_calls(count: int, **known: str) -> SpanGroup:
-    """Equal calls one after another, each recorded by two instrumentors."""
+def equal_calls(count: int, *, apart: int = 10, **known: str) -> SpanGroup:
+    """Equal calls, each recorded by two instrumentors and begun so long after the one before; 0 is at once."""
     spans = [Span(trace_id=TRACE, span_id=f"{1:016x}", name="work", start_ns=1, end_ns=10**6)]
     for number in range(count):
         for scope, start, end in (("a", 1, 9), ("b", 2, 8)):
@@ -195,8 +251,8 @@ def equal_calls(count: int, **known: str) -> SpanGroup:
                 name="chat",
                 attributes=EQUAL | known,
                 scope=Scope(name=scope),
-                start_ns=10 * number + start,
-                end_ns=10 * number + end,
+                start_ns=apart * number + start,
+                end_ns=apart * number + end,
             )
             spans.append(span)
     return SpanGroup(spans=spans)
@@ -207,6 +263,13 @@ def test_equal_calls_one_after_another_take_linear_time(known):
     (trajectory,) = build_trajectories(equal_calls(20, **known)).trajectories
     assert len(trajectory.calls) == 20
     small, large = (operations(build_trajectories, equal_calls(count, **known)) / count for count in (100, 800))
+    assert large < 1.3 * small
+
+
+def test_equal_calls_at_once_take_linear_time():
+    (trajectory,) = build_trajectories(equal_calls(20, apart=0)).trajectories
+    assert len(trajectory.calls) == 20
+    small, large = (operations(build_trajectories, equal_calls(count, apart=0)) / count for count in (50, 400))
     assert large < 1.3 * small
 
 

@@ -356,3 +356,65 @@ def test_no_answer_is_joined_with_the_prompt_of_another_call_whatever_recorders_
     assert known <= set(asked)
     random.shuffle(recorder.spans)
     assert recorder.trajectory() == found
+
+
+@pytest.mark.parametrize("outer_id", [None, "x1"])
+@pytest.mark.parametrize(
+    ("shown", "sampled"),
+    [
+        (said("rose"), said("<think>x</think>rose")),
+        (said('{"city": "Paris", "days": 2}'), said(None, "tool_calls", tool_calls=(LOOK,))),
+        (said(None, "tool_calls", tool_calls=(LOOK,)), said('{"city": "Paris", "days": 2}')),
+    ],
+    ids=["thinking", "tool call", "JSON text"],
+)
+def test_an_answer_that_a_framework_shows_otherwise_is_kept_as_it_was_sampled(outer_id, shown, sampled):
+    recorder = Recorder()
+    outer = recorder.chat("framework", [user("q")], shown, response_id=outer_id, lasts=(10, 100))
+    recorder.chat("client", [user("q")], sampled, response_id="x1", parent=outer, lasts=(20, 90))
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    ((turn,), (made,)) = trajectory.turns, trajectory.calls
+    assert turn.untrained is None
+    assert made.choices == (sampled,)
+
+
+def test_a_timeout_during_a_proxy_s_retries_is_one_failed_call():
+    recorder = Recorder()
+    error = {"status": "error", "response_id": None}
+    outer = recorder.chat("client", [user("q")], None, lasts=(10, 100), known={"error.type": "timeout"}, **error)
+    recorder.chat("proxy", [user("q")], None, parent=outer, lasts=(20, 40), known={"error.type": "500"}, **error)
+    recorder.chat("proxy", [user("q")], said("hello"), response_id="x1", parent=outer, lasts=(50, 120))
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    ((turn,), (made,)) = trajectory.turns, trajectory.calls
+    assert turn.untrained == "failed"
+    assert (made.error_type, made.response_id) == ("timeout", "x1")
+
+
+CUT = {"gen_ai.input.messages": '[{"role":"user","parts":[{"type":"te'}
+CUT_TOOLS = {"gen_ai.tool.definitions": '[{"type":"fu'}
+
+
+@pytest.mark.parametrize(
+    "cut", [{"known": CUT}, {"known": CUT_TOOLS}, {"dropped_attributes_count": 5}], ids=["prompt", "tools", "dropped"]
+)
+@pytest.mark.parametrize("is_outer_cut", [True, False], ids=["outer", "inner"])
+def test_what_was_cut_does_not_count_where_another_recording_is_whole(cut, is_outer_cut):
+    recorder = Recorder()
+    outer_cut, inner_cut = (cut, {}) if is_outer_cut else ({}, cut)
+    outer = recorder.chat("framework", [user("q")], said("a"), response_id=None, lasts=(10, 100), **outer_cut)
+    recorder.chat("client", [user("q")], said("a"), parent=outer, lasts=(20, 90), **inner_cut)
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    (made,) = trajectory.calls
+    assert (made.cut, made.dropped_attributes, made.input_messages) == ((), 0, (user("q"),))
+    assert trajectory.complete
+
+
+def test_a_whole_recording_of_another_prompt_than_was_sent_does_not_make_up_for_what_was_cut():
+    recorder = Recorder()
+    outer = recorder.chat("framework", [user("q")], said("a"), response_id=None, lasts=(10, 100))
+    recorder.chat("client", [user("Q: q")], said("a"), parent=outer, lasts=(20, 90), known=CUT_TOOLS)
+    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
+    (made,) = trajectory.calls
+    assert made.input_messages == (user("Q: q"),)
+    assert made.cut
+    assert trajectory.incomplete_reasons == {"cut JSON": 1}

@@ -14,27 +14,44 @@ from art_otel.calls import InferenceCall
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
-from art_otel.trajectories.calls.duplicates.contradictions import contradicts, has_same_id
+from art_otel.trajectories.calls.duplicates.contradictions import (
+    contradicts,
+    has_same_id,
+    ids_differ,
+    models_differ,
+    prompts_differ,
+)
 from art_otel.trajectories.calls.duplicates.nested import attach_request_only_spans, attach_wrapper_methods, join_nested
 from art_otel.trajectories.calls.duplicates.overlapping import join_enclosed, join_late_streams, join_one_response
-from art_otel.trajectories.calls.duplicates.recording import read_recordings
+from art_otel.trajectories.calls.duplicates.recording import Recording, read_recordings
 
 Rule: TypeAlias = Callable[[Clusters], None]
 
 
 def mark_contradicting(clusters: Clusters) -> None:
-    """Mark two recordings with one response id that contradict each other, so that neither is trained."""
+    """Mark two nested recordings of one request that contradict each other, so that neither is trained.
+
+    They are of one request by the response's id, or by the prompt where no tool or agent runs between them.
+    """
     for inner in clusters.recordings:
         outer = clusters.enclosing(inner)
         if outer is None:
             continue
         first, second = clusters.of(outer), clusters.of(inner)
         is_joined = first is second or not first.recorders.isdisjoint(second.recorders)
-        if is_joined or not has_same_id(outer.call, inner.call):
+        if is_joined or not (has_same_id(outer.call, inner.call) or _has_same_prompt(outer, inner)):
             continue
         if contradicts(first.call, second.call):
             for cluster in (first, second):
                 cluster.call = msgspec.structs.replace(cluster.call, contradicted=True)
+
+
+def _has_same_prompt(outer: Recording, inner: Recording) -> bool:
+    """Whether both know the prompt, nothing shows two requests, and the outer one passed it on itself."""
+    one, other = outer.call, inner.call
+    if outer.boundary_depth != inner.boundary_depth or ids_differ(one, other) or models_differ(one, other):
+        return False
+    return bool(one.input_messages and other.input_messages) and not prompts_differ(one, other)
 
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -1,8 +1,8 @@
 """Contradictions: whether two recordings can be of one call, by what they contain.
 
 Invariant: only what both recorded completely contradicts. A text that is empty on one side, or begins as the other
-does and was cut or broken off, contradicts nothing; nor do lost reasoning, names and images, a refusal written as text,
-the spelling of JSON arguments, or the instructions that a framework left out.
+does and was cut or broken off, contradicts nothing; nor do lost reasoning, thinking, names and images, a refusal or
+structured output written as text, the spelling of JSON arguments, or the instructions that a framework left out.
 """
 
 import json
@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Final
 
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall, Usage, canonical_arguments
+from art_otel.conventions import is_same_but_for_thinking, is_structured_output, without_thinking
 
 _INSTRUCTIONS: Final = ("system", "developer")
 
@@ -116,11 +117,12 @@ def have_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
 
 
 def content_key(call: InferenceCall) -> Hashable | None:
-    """What was asked and answered, as a key of equal contents; None where either is unknown."""
+    """What was asked and answered without thinking, as a key of equal contents; None where either is unknown."""
     asked = tuple(map(_text, call.input_messages or ()))
     if not any(asked) or (call.choices is None and not call.failed):
         return None
-    return asked, tuple((choice.index, _text(choice.message), _tools(choice.message)) for choice in call.choices or ())
+    answers = [(choice.index, without_thinking(_text(choice.message)), choice.message) for choice in call.choices or ()]
+    return asked, tuple((index, text, _tools(message)) for index, text, message in answers)
 
 
 def _model(call: InferenceCall) -> str | None:
@@ -146,7 +148,7 @@ def _is_same_choice(choice: Choice, call: InferenceCall, other: Choice, other_ca
         return True
     if message.tool_calls and other_message.tool_calls:
         return _are_same_tool_calls(message.tool_calls, other_message.tool_calls)
-    return bool(text and other_text)
+    return bool(text and other_text) or is_structured_output(message, other_message)
 
 
 def _is_partial(choice: Choice, call: InferenceCall) -> bool:
@@ -156,9 +158,11 @@ def _is_partial(choice: Choice, call: InferenceCall) -> bool:
 
 def _have_same_content(choice: Choice, other: Choice) -> bool:
     text, tools = _text(choice.message), choice.message.tool_calls
-    if text and text == _text(other.message):
+    if text and is_same_but_for_thinking(text, _text(other.message)):
         return True
-    return bool(tools and other.message.tool_calls and _are_same_tool_calls(tools, other.message.tool_calls))
+    if tools and other.message.tool_calls:
+        return _are_same_tool_calls(tools, other.message.tool_calls)
+    return is_structured_output(choice.message, other.message)
 
 
 def _without_instructions(messages: Sequence[Message]) -> list[Message]:
@@ -183,8 +187,8 @@ def _is_same_message(message: Message, other: Message) -> bool:
 
 
 def _is_same_text(text: str, other: str, *, is_partial: bool = False, is_other_partial: bool = False) -> bool:
-    """Whether the texts are equal, or one is empty, or one is partial and the other begins with it."""
-    if not text or not other or text == other:
+    """Whether the texts are equal but for thinking, or one is empty, or one is partial and the other begins with it."""
+    if not text or not other or is_same_but_for_thinking(text, other):
         return True
     return (is_partial and other.startswith(text)) or (is_other_partial and text.startswith(other))
 

@@ -46,11 +46,26 @@ def attach_request_only_spans(clusters: Clusters) -> None:
 
 
 def join_nested(clusters: Clusters) -> None:
-    """Join a recording with the one below it, by another instrumentor, that it repeats, if it repeats any."""
-    for (outer, _), inners in _recordings_below(clusters).items():
+    """Join a recording with the one below it, by another instrumentor, that it repeats, if it repeats any.
+
+    A call that failed for its caller and completed at a proxy is one failed call: the proxy's other attempts, and what
+    lies below them, are attached to it.
+    """
+    attached: set[Recording] = set()
+    for (outer, _), inners in _recordings_below(clusters).items():  # the outer ones first
         repeated = find_repeated(outer, sorted(inners, key=lambda one: one.start))
-        if repeated is not None:
-            clusters.join(clusters.of(outer), clusters.of(repeated))
+        if repeated is None:
+            continue
+        call = clusters.of(outer)
+        if outer in attached:
+            attempts = [inner for inner in inners if _repeats_request(outer, inner)]
+        elif clusters.join(call, clusters.of(repeated)) and outer.call.failed and not repeated.call.failed:
+            attempts = [inner for inner in inners if inner is not repeated and _repeats_request(outer, inner)]
+        else:
+            continue
+        for attempt in attempts:
+            clusters.attach(attempt, call)
+        attached.update(attempts)
 
 
 def _recordings_below(clusters: Clusters) -> dict[tuple[Recording, str], list[Recording]]:
@@ -68,23 +83,25 @@ def find_repeated(outer: Recording, inners: Sequence[Recording]) -> Recording | 
 
     With the same request, any of them may be the one. With the same answer but another prompt (a framework may record
     the prompt before it formats it), only the first that was answered may be, and no tool or agent may lie between.
-    Of several (a router tried again), the outer one repeats that with its answer, else the last with its outcome.
+    Of several (a router tried again), the outer one repeats that with its answer, else the last that did not fail.
     """
     repeated: list[Recording] = []
     is_first_answer = True
     for inner in inners:
         is_passed_on = inner.boundary_depth == outer.boundary_depth
-        if outer.recorder != inner.recorder and (
-            is_same_request(outer.call, inner.call)
-            or (is_first_answer and is_passed_on and is_same_answer(outer.call, inner.call))
-        ):
+        is_same_first = is_first_answer and is_passed_on and outer.recorder != inner.recorder
+        if _repeats_request(outer, inner) or (is_same_first and is_same_answer(outer.call, inner.call)):
             repeated.append(inner)
         is_first_answer = is_first_answer and inner.call.choices is None
     if len(repeated) < 2:
         return next(iter(repeated), None)
-    same_outcome = [inner for inner in repeated if inner.call.failed == outer.call.failed]
-    answered = [inner for inner in same_outcome if have_same_answer(outer.call, inner.call)]
-    return (answered or same_outcome or repeated)[-1]
+    completed = [inner for inner in repeated if not inner.call.failed]
+    answered = [inner for inner in completed if have_same_answer(outer.call, inner.call)]
+    return (answered or completed or repeated)[-1]
+
+
+def _repeats_request(outer: Recording, inner: Recording) -> bool:
+    return outer.recorder != inner.recorder and is_same_request(outer.call, inner.call)
 
 
 def is_same_request(outer: InferenceCall, inner: InferenceCall) -> bool:

@@ -4,7 +4,8 @@ Some instrumentors do not make their spans current (LangChain), so the client's 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from heapq import merge
 from typing import NamedTuple
 
 from art_otel.trajectories.calls.duplicates.cluster import Cluster, Clusters
@@ -18,6 +19,32 @@ class _Enclosing(NamedTuple):
     end: int
     order: int
     cluster: Cluster
+
+
+class _Running:
+    """Clusters by who recorded them and, of these, by their end: most may not be joined because of their recorders."""
+
+    def __init__(self) -> None:
+        self._by_recorders: dict[frozenset[tuple[str, bool]], list[_Enclosing]] = {}
+
+    def add(self, one: _Enclosing) -> None:
+        """Add a cluster as its recorders are."""
+        insort(self._by_recorders.setdefault(frozenset(one.cluster.recorders), []), one)
+
+    def around(self, inner: Cluster) -> Iterator[_Enclosing]:
+        """Those that other instrumentors recorded and that end no earlier, the shortest first."""
+        end, recorders = (_end(inner),), inner.recorders
+        groups = [group for others, group in self._by_recorders.items() if recorders.isdisjoint(others)]
+        yield from merge(*(_from(group, bisect_left(group, end)) for group in groups))
+
+    def remove(self, one: _Enclosing, recorders: frozenset[tuple[str, bool]]) -> None:
+        """Remove a cluster that was added with these recorders."""
+        group = self._by_recorders[recorders]
+        del group[bisect_left(group, one)]
+
+
+def _from(group: list[_Enclosing], start: int) -> Iterator[_Enclosing]:
+    return (group[at] for at in range(start, len(group)))  # a slice would copy all of them
 
 
 def join_one_response(clusters: Clusters) -> None:
@@ -36,14 +63,20 @@ def join_enclosed(clusters: Clusters) -> None:
     At most one of the two has the response's id. Each outer takes one inner, so n equal requests stay n calls.
     """
     for same in _with_one_content(clusters):
-        running: list[_Enclosing] = []
+        running = _Running()
         for order, inner in enumerate(sorted(same, key=_by_start)):
-            end = _end(inner)
-            fitting = running[bisect_left(running, (end,)) :]
-            outer = next((one for one in fitting if _join_beside(clusters, one.cluster, inner)), None)
-            if outer is not None:
-                running.remove(outer)
-            insort(running, _Enclosing(end, order, inner if outer is None else outer.cluster))
+            outer = _join_shortest(clusters, running, inner)
+            running.add(_Enclosing(_end(inner), order, outer or inner))
+
+
+def _join_shortest(clusters: Clusters, running: _Running, inner: Cluster) -> Cluster | None:
+    """Join a cluster with the shortest that may be of the same call, which then runs no longer under its old end."""
+    for one in running.around(inner):
+        recorders = frozenset(one.cluster.recorders)
+        if _join_beside(clusters, one.cluster, inner):
+            running.remove(one, recorders)
+            return one.cluster
+    return None
 
 
 def join_late_streams(clusters: Clusters) -> None:
