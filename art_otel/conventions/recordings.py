@@ -71,7 +71,7 @@ def _is_cut(call: InferenceCall) -> bool:
 
 
 def _is_whole(call: InferenceCall) -> bool:
-    return not _is_cut(call) and call.input_messages is not None and call.choices is not None
+    return not _is_cut(call) and bool(call.input_messages and call.choices)
 
 
 def _facts(call: InferenceCall) -> CallFacts:

@@ -214,7 +214,8 @@ def test_merging_any_two_raises_nothing_and_loses_no_completion(one, other):
     known = {choice.index for call in (first, second) for choice in call.choices or ()}
     assert {choice.index for choice in merged.choices or ()} == known
     assert (merged.input_messages is None) == (first.input_messages is None and second.input_messages is None)
-    assert set(merged.cut) == {*first.cut, *second.cut}
+    is_one_whole = any(not call.cut and call.input_messages and call.choices for call in (first, second))
+    assert set(merged.cut) == {*first.cut, *second.cut} or (is_one_whole and not merged.cut)
 
 
 @settings(deadline=None)
