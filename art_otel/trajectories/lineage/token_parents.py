@@ -8,11 +8,12 @@ Paths are in a radix tree, so a prompt is compared with all of them at once. A p
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from art_otel.calls import InferenceCall, TokenIds
-from art_otel.trajectories.lineage.message_parents import choice_at, continues_tokens
+from art_otel.trajectories.lineage.message_parents import continues_tokens
 
 _WIDTH = 4  # bytes of an id
 
@@ -23,6 +24,10 @@ class _Node(msgspec.Struct):
     edge: bytes = b""
     turn: int | None = None
     children: "dict[bytes, _Node]" = msgspec.field(default_factory=dict[bytes, "_Node"])
+
+
+_End: TypeAlias = tuple[_Node, int]
+"""Where a path ends in the tree, and how many bytes it has."""
 
 
 def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> list[int | None]:
@@ -54,35 +59,42 @@ def _is_chain(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> 
 def _search(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> list[int | None]:
     root = _Node()
     token_parents: list[int | None] = []
+    ends: list[_End | None] = []  # of each turn's path
     completions: list[tuple[InferenceCall, int]] = []
     for call, parent in zip(calls, parents, strict=True):
         prompt = None if call.prompt_token_ids is None else call.prompt_token_ids.data
-        longest, length = (None, 0) if prompt is None else _longest_path(root, prompt)
-        if parent is not None and continues_tokens(call, *completions[parent]):
-            longest = parent if _path_length(*completions[parent]) >= length else longest
-        token_parents.append(longest)
-        end = None if prompt is None else _insert(root, prompt)
+        node, size, longest = root, 0, None
+        if parent is not None and (end := ends[parent]) is not None and continues_tokens(call, *completions[parent]):
+            (node, size), longest = end, parent  # a longer path can only go on from there
+        token_parents.append(None if prompt is None else _longest_path(node, prompt, size, longest))
+        prompt_end = None if prompt is None else (_insert(node, prompt[size:]), len(prompt))
         for position, choice in enumerate(call.choices or ()):
-            if end is not None and choice.token_ids:
-                _insert(end, choice.token_ids.data).turn = len(completions)
+            ends.append(_end_of_path(prompt_end, choice.token_ids, turn=len(completions)))
             completions.append((call, position))
     return token_parents
 
 
-def _path_length(call: InferenceCall, position: int) -> int:
-    """How many bytes the token path of a completion has whose ids are known."""
-    sampled = choice_at(call, position).token_ids
-    return len((call.prompt_token_ids or TokenIds()).data) + len((sampled or TokenIds()).data)
+def _end_of_path(prompt_end: _End | None, sampled: TokenIds | None, *, turn: int) -> _End | None:
+    """Where a turn's path ends in the tree; one that sampled tokens is noted there."""
+    if prompt_end is None or sampled is None:
+        return None
+    node, size = prompt_end
+    if sampled:
+        node = _insert(node, sampled.data)
+        node.turn = turn
+    return node, size + len(sampled.data)
 
 
-def _longest_path(node: _Node, prompt: bytes) -> tuple[int | None, int]:
-    """The turn with the longest path that the prompt begins with, and how many bytes that path has."""
-    turn, length, end = None, 0, 0
+def _longest_path(node: _Node, prompt: bytes, end: int, turn: int | None) -> int | None:
+    """The turn with the longest path that the prompt begins with, from a node on that stands at byte `end` of it.
+
+    `turn` is the one whose path ends there.
+    """
     while (child := node.children.get(prompt[end : end + _WIDTH])) is not None and prompt.startswith(child.edge, end):
         node, end = child, end + len(child.edge)
         if node.turn is not None:
-            turn, length = node.turn, end
-    return turn, length
+            turn = node.turn
+    return turn
 
 
 def _insert(node: _Node, path: bytes) -> _Node:
