@@ -1,7 +1,7 @@
 """History: one message path from a root to a leaf, the shape in which conversations are trained.
 
 Invariant: over all histories of a trajectory every completion to train is trained exactly once: in the first history
-that holds it, and it is context in the others. A completion that must not be trained is context everywhere.
+with known messages that holds it, and it is context in the others. A completion that must not be trained is context everywhere.
 """
 
 from collections.abc import Sequence
@@ -71,12 +71,10 @@ def main_history(trajectory: Trajectory) -> History | None:
     """
     turns = trajectory.turns
     depths: list[int] = []
-    are_known: list[bool] = []
     for turn in turns:
         parent = turn.prompt.parent
         depths.append(1 if parent is None else depths[parent] + 1)
-        is_known = prompt_messages(turn.prompt, turns) is not None if parent is None else are_known[parent]
-        are_known.append(is_known and turn.message is not None and not _is_tokens_only(turn.message, turn))
+    are_known = _known_paths(turns)
     leaf = max(
         leaves(turns),
         key=lambda leaf: (are_known[leaf], depths[leaf], turns[leaf].call, -turns[leaf].choice),
@@ -85,17 +83,30 @@ def main_history(trajectory: Trajectory) -> History | None:
     return None if leaf is None else _history(turns, leaf, _first_leaves(turns))
 
 
+def _known_paths(turns: Sequence[Turn]) -> list[bool]:
+    """Whether all messages of the path to each turn are known."""
+    are_known: list[bool] = []
+    for turn in turns:
+        parent = turn.prompt.parent
+        is_known = prompt_messages(turn.prompt, turns) is not None if parent is None else are_known[parent]
+        are_known.append(is_known and turn.message is not None and not _is_tokens_only(turn.message, turn))
+    return are_known
+
+
 def _first_leaves(turns: Sequence[Turn]) -> list[int]:
-    """The first leaf of the paths through each turn: in the history that leads to it the turn is trained."""
-    first_leaves = list(range(len(turns)))
+    """The first leaf of the paths through each turn, of those that are known if any is.
+
+    The turn is trained in the history that leads to it.
+    """
+    are_known = _known_paths(turns)
+    ranks = [(not is_known, position) for position, is_known in enumerate(are_known)]
     continued: set[int] = set()
     for position in reversed(range(len(turns))):
         parent = turns[position].prompt.parent
         if parent is not None:
-            leaf = first_leaves[position]
-            first_leaves[parent] = min(leaf, first_leaves[parent]) if parent in continued else leaf
+            ranks[parent] = min(ranks[position], ranks[parent]) if parent in continued else ranks[position]
             continued.add(parent)
-    return first_leaves
+    return [leaf for _, leaf in ranks]
 
 
 def _history(turns: Sequence[Turn], leaf: int, first_leaves: Sequence[int]) -> History:
