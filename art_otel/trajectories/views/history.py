@@ -1,7 +1,8 @@
 """History: one message path from a root to a leaf, the shape in which conversations are trained.
 
 Invariant: over all histories of a trajectory every completion to train is trained exactly once: in the first history
-with known messages that holds it, and it is context in the others. A completion that must not be trained is context everywhere.
+with known messages that holds it. It is context in the others, and a completion that must not be trained is context in
+all.
 """
 
 from collections.abc import Sequence
