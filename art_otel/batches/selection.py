@@ -29,7 +29,7 @@ must do without messages and tokens)."""
 GroupKey: TypeAlias = tuple[int | None, str]
 """The training step and the id of a group: rollouts of one task in two training steps are two groups."""
 
-MESSAGES: Final = Wanted(prompts=False, messages=True, tokens=False)
+MESSAGES: Final = Wanted(prompts=False)
 """Turns with their messages: all that conversations need."""
 
 STATUSES: Final[tuple[str, ...]] = get_args(Status)

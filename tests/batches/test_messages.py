@@ -11,7 +11,7 @@ from art_otel.batches.messages import message_batches
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
-from art_otel.trajectories import Reward, TrajectoryGroup
+from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup, histories
 from tests.batches.rollouts import (
     agent_rollouts,
     answer,
@@ -26,6 +26,7 @@ from tests.batches.rollouts import (
     user,
 )
 from tests.conversions import RECORDINGS, convert_files
+from tests.trajectories.test_lineage import lacks_messages
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 OTHER_TOOL = {"type": "function", "function": {"name": "ask", "parameters": {}}}
@@ -268,9 +269,15 @@ def test_every_sampled_message_is_trained_once(rollouts):
         (one.rollout_id, turn.message.content)
         for one in rollouts
         if one.complete and one.status == "ok" and not ended_on_failure(one)
-        for turn in one.turns
-        if turn.untrained is None and one.calls[turn.call].input_messages is not None
+        for position, turn in enumerate(one.turns)
+        if turn.untrained is None and position in in_known_histories(one)
     )
+
+
+def in_known_histories(trajectory: Trajectory) -> set[int]:
+    """The turns of all histories of which every message is recorded."""
+    found = [history.turns for history in histories(trajectory)]
+    return {at for path in found if not any(lacks_messages(trajectory, turn) for turn in path) for at in path}
 
 
 @for_all(trajectories())
