@@ -72,6 +72,21 @@ def test_a_log_record_reaches_a_response_of_another_trace(tmp_path, ids):
     assert (report.rewards.given, report.rewards.delivered, report.logs.read) == (1, 1, 2)
 
 
+def test_a_reward_reaches_a_response_whose_id_only_a_details_log_record_has(tmp_path):
+    spans = [
+        make_span(1, name="rollout", trace=1, attributes={"art.rollout.id": "r1"}),
+        chat_span(12, 1, ["q"], "a", trace=1),
+    ]
+    details = {"timeUnixNano": "3", "eventName": "gen_ai.client.inference.operation.details"}
+    details |= {"traceId": f"{1:032x}", "spanId": f"{12:016x}"}
+    details["attributes"] = [{"key": "gen_ai.response.id", "value": attribute("response-1-2")}]
+    log = {"resourceLogs": [{"scopeLogs": [{"logRecords": [details]}]}]}
+    reward = result_log(4, 50, 9, **{"gen_ai.response.id": "response-1-2"})
+    found, report = convert(tmp_path, [*requests_of(*spans, make_span(9, trace=50)), log, reward])
+    assert targets(found) == {"r1": [("log", 0.5, 12)]}
+    assert (report.rewards.given, report.rewards.delivered) == (1, 1)
+
+
 def test_a_log_record_that_says_nothing_of_its_target_is_undeliverable(tmp_path):
     requests = requests_of(*rollout(1))
     logs = [result_log(4), result_log(5, **{"art.rollout.id": "r1"}), result_log(6, **{"art.rollout.id": "r2"})]

@@ -19,10 +19,10 @@ from art_otel.engines.reward_delivery import deliver
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Format, Input, Limits, ReadAhead, read_file
 from art_otel.sources.format import Record as SourceRecord
-from art_otel.spans import Quarantined, Span, list_quarantined
+from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, TraceGroups, external_rewards
 
-_R = TypeVar("_R", Span, ExternalReward)
+_R = TypeVar("_R", Span | LogRecord, ExternalReward)
 
 BUCKET_BYTES = 16 * 2**20
 """About how many input bytes go into one bucket."""
@@ -183,14 +183,14 @@ def join_partitions(partitions: Iterable[Partition], folder: Path) -> Joined:
         representatives[home][trace_id] = representative
         if bucket != home:
             moved[bucket].append(trace_id)
-    delivered = deliver(lambda: _all(rewards, ExternalReward), lambda: _all(own, Span), trace_groups)
+    delivered = deliver(lambda: _all(rewards, ExternalReward), lambda: _all(own, Span, LogRecord), trace_groups)
     guests = _move(own, moved, delivered, trace_groups, folder)
     return Joined(own=own, guests=guests, moved=moved, representatives=representatives, counts=counts)
 
 
-def _all(contents: Iterable[Content], kind: type[_R]) -> Iterator[_R]:
+def _all(contents: Iterable[Content], *kinds: type[_R]) -> Iterator[_R]:
     for content in contents:
-        yield from (record for record in read_bucket(content) if isinstance(record, kind))
+        yield from (record for record in read_bucket(content) if isinstance(record, kinds))
 
 
 def _move(

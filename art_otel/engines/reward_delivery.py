@@ -9,18 +9,20 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from art_otel.conventions import parse_call, role_of
-from art_otel.spans import Span
+from art_otel.conventions import parse_call, response_id_of_details, role_of
+from art_otel.spans import LogRecord, Span
 from art_otel.trajectories import ExternalReward, TraceGroups
 from art_otel.trajectories.rewards.undeliverable import NO_RESPONSE, NO_ROLLOUT, SEVERAL_CALLS
 
 
 def deliver(
-    rewards: Callable[[], Iterable[ExternalReward]], spans: Callable[[], Iterable[Span]], trace_groups: TraceGroups
+    rewards: Callable[[], Iterable[ExternalReward]],
+    records: Callable[[], Iterable[Span | LogRecord]],
+    trace_groups: TraceGroups,
 ) -> Iterator[ExternalReward]:
-    """The rewards, each with the trace that it is delivered to. All spans are looked at if one names a response."""
+    """The rewards, each with the trace that it is delivered to. All records are looked at if one names a response."""
     response_ids = {reward.address.response_id for reward in rewards()} - {None}
-    answering = _answering(spans() if response_ids else (), response_ids)
+    answering = _answering(records() if response_ids else (), response_ids)
     for reward in rewards():
         trace_id, reason = _route(reward, answering, trace_groups)
         yield msgspec.structs.replace(reward, trace_id=trace_id, undeliverable=reason)
@@ -47,10 +49,19 @@ def _route(
     return back, SEVERAL_CALLS if traces else NO_RESPONSE
 
 
-def _answering(spans: Iterable[Span], response_ids: AbstractSet[str | None]) -> Mapping[str, AbstractSet[str]]:
+def _answering(
+    records: Iterable[Span | LogRecord], response_ids: AbstractSet[str | None]
+) -> Mapping[str, AbstractSet[str]]:
     """The traces whose calls have one of these response ids."""
     answering: dict[str, set[str]] = {}
-    for span in spans:
-        if role_of(span) == "inference" and (response_id := parse_call(span).response_id) in response_ids:
-            answering.setdefault(str(response_id), set()).add(span.trace_id)
+    for record in records:
+        response_id = _response_id(record)
+        if response_id in response_ids:
+            answering.setdefault(str(response_id), set()).add(record.trace_id)
     return answering
+
+
+def _response_id(record: Span | LogRecord) -> str | None:
+    if isinstance(record, LogRecord):
+        return response_id_of_details(record)
+    return parse_call(record).response_id if role_of(record) == "inference" else None

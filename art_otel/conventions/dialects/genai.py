@@ -112,6 +112,13 @@ def read_details(recording: Recording, _trusted_facts: CallFacts) -> CallFacts |
     return reduce(merge_facts, recorded) if recorded else None
 
 
+def response_id_of_details(log: LogRecord) -> str | None:
+    """The response's id that a details event has as a log record."""
+    if event_name(log) != DETAILS_EVENT:
+        return None
+    return values.text({**(values.mapping(log.body) or {}), **log.attributes}.get(RESPONSE_ID))
+
+
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
     """The finish reason of each choice, by the span's attribute: the messages may have none."""
     reasons = span.attributes.get(_FINISH_REASONS)
