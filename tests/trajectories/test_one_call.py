@@ -174,6 +174,23 @@ def test_a_stream_that_broke_for_its_caller_is_the_call_that_a_proxy_saw_whole()
     assert call.failed
 
 
+@pytest.mark.parametrize("scope", ["framework", "client"])
+@pytest.mark.parametrize("second", ["rose", "lily"])
+def test_choices_that_were_sampled_by_a_request_each_are_trained_once_each(scope, second):
+    recorder = Recorder()
+    both = said("rose"), structs.replace(said(second), index=1)
+    outer = recorder.builder.chat(recorder.root, [user("poem?")], both)
+    outer = structs.replace(outer, scope=Scope(name=scope), start_ns=recorder.root.start_ns + MS)
+    recorder.spans.append(structs.replace(outer, end_ns=recorder.root.start_ns + 90 * MS))
+    for number, text in enumerate(("rose", second)):
+        request = {"parent": outer, "response_id": f"chatcmpl-{number}", "lasts": (10 + number, 30 + number)}
+        recorder.chat("client", [user("poem?")], said(text), **request)
+    found = recorder.trajectory()
+    assert texts(found) == sorted([("poem?", "rose"), ("poem?", second)])
+    assert sorted(trained(found)) == sorted(["rose", second])
+    assert [(call.response_id, len(call.choices)) for call in found.calls] == [("chatcmpl-0", 1), ("chatcmpl-1", 1)]
+
+
 # One call by recorders with their usual losses.
 
 PROMPT = [SYSTEM, Message(role="user", content="weather?", name="ann")]

@@ -21,7 +21,12 @@ from art_otel.trajectories.calls.duplicates.contradictions import (
     models_differ,
     prompts_differ,
 )
-from art_otel.trajectories.calls.duplicates.nested import attach_request_only_spans, attach_wrapper_methods, join_nested
+from art_otel.trajectories.calls.duplicates.nested import (
+    attach_request_only_spans,
+    attach_requests_in_one,
+    attach_wrapper_methods,
+    join_nested,
+)
 from art_otel.trajectories.calls.duplicates.overlapping import join_enclosed, join_late_streams, join_one_response
 from art_otel.trajectories.calls.duplicates.recording import Recording, read_recordings
 
@@ -57,6 +62,7 @@ def _has_same_prompt(outer: Recording, inner: Recording) -> bool:
 RULES: Final[tuple[Rule, ...]] = (
     attach_wrapper_methods,
     attach_request_only_spans,
+    attach_requests_in_one,
     join_nested,
     join_one_response,
     join_enclosed,

@@ -6,6 +6,7 @@ structured output written as text, the spelling of JSON arguments, or the instru
 """
 
 import json
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import zip_longest
 from typing import Final
@@ -116,6 +117,14 @@ def have_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
     return any(map(_have_same_content, choices, other_choices))
 
 
+def have_same_choices(one: InferenceCall, others: Sequence[InferenceCall]) -> bool:
+    """Whether each of the others has one choice, not empty, and all of these together are those of the one."""
+    of_others = [choice for other in others for choice in other.choices or ()]
+    if not all(_says(choice.message) for choice in of_others) or any(len(other.choices or ()) != 1 for other in others):
+        return False
+    return _contents(one.choices or ()) == _contents(of_others)
+
+
 def content_key(call: InferenceCall) -> Hashable | None:
     """What was asked and answered without thinking, as a key of equal contents; None where either is unknown."""
     asked = tuple(map(_text, call.input_messages or ()))
@@ -123,6 +132,10 @@ def content_key(call: InferenceCall) -> Hashable | None:
         return None
     answers = [(choice.index, without_thinking(_text(choice.message)), choice.message) for choice in call.choices or ()]
     return asked, tuple((index, text, _tools(message)) for index, text, message in answers)
+
+
+def _contents(choices: Sequence[Choice]) -> Counter[Hashable]:
+    return Counter((_text(choice.message), _tools(choice.message)) for choice in choices)
 
 
 def _model(call: InferenceCall) -> str | None:

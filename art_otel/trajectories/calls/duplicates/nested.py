@@ -5,12 +5,15 @@ The outer span is a framework's or a router's, the inner one the client's; or an
 
 from collections.abc import Sequence
 
+import msgspec
+
 from art_otel.calls import InferenceCall
 from art_otel.conventions import is_request_only, is_wrapper_method
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
 from art_otel.trajectories.calls.duplicates.contradictions import (
     has_same_id,
     have_same_answer,
+    have_same_choices,
     may_be_one,
     models_differ,
     prompts_differ,
@@ -43,6 +46,20 @@ def attach_request_only_spans(clusters: Clusters) -> None:
             continue
         if is_request_only(inner.span, inner.call) and is_same_request(outer.call, inner.call):
             clusters.attach(inner, clusters.of(outer))
+
+
+def attach_requests_in_one(clusters: Clusters) -> None:
+    """Attach a recording of several choices to the last of the requests below it that sampled one of them each.
+
+    A client may ask for n choices by n requests. Each is a call, and what the outer recording has is in them.
+    """
+    for (outer, _), inners in _recordings_below(clusters).items():
+        requests = [inner for inner in inners if not inner.call.failed and not prompts_differ(outer.call, inner.call)]
+        if len(requests) > 1 and have_same_choices(outer.call, [request.call for request in requests]):
+            rest = msgspec.structs.replace(outer.call, choices=None, usage=None, response_id=None, parameters={})
+            clusters.attach(
+                msgspec.structs.replace(outer, call=rest), clusters.of(max(requests, key=lambda request: request.start))
+            )
 
 
 def join_nested(clusters: Clusters) -> None:
