@@ -128,6 +128,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parts: str | None = None
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether nothing was recorded of what the message says; an empty text is known."""
+        texts = (self.content, self.refusal, self.reasoning, self.parts)
+        return texts == (None,) * len(texts) and not self.tool_calls
+
+    @property
     def identity(self) -> tuple[object, ...]:
         """What makes two messages the same message of a conversation.
 

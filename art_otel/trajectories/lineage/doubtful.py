@@ -33,10 +33,13 @@ def find_doubtful(calls: Sequence[InferenceCall]) -> set[CompletionRef]:
 
 def _lost_tool_calls(choice: Choice) -> bool:
     """Whether the model called tools and the calls are not there, but for a completion known by its tokens only."""
-    message = choice.message
-    if choice.finish_reason not in _TOOL_FINISH_REASONS or message.tool_calls:
-        return False
-    return bool(message.content or message.refusal or message.parts) or not choice.token_ids
+    called_tools = choice.finish_reason in _TOOL_FINISH_REASONS
+    return called_tools and not choice.message.tool_calls and not _is_tokens_only(choice)
+
+
+def _is_tokens_only(choice: Choice) -> bool:
+    """Whether nobody recorded what the completion says, but its tokens are known."""
+    return bool(choice.token_ids) and choice.message.is_unknown
 
 
 def _repeated_with_more(calls: Sequence[InferenceCall]) -> set[CompletionRef]:
@@ -96,9 +99,3 @@ def _text(message: Message) -> str:
 
 def _tools(message: Message) -> _Tools:
     return Counter((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
-
-
-def _is_tokens_only(choice: Choice) -> bool:
-    """Whether nothing but the tokens was recorded, so that the message is unknown and not empty."""
-    message = choice.message
-    return bool(choice.token_ids) and not (message.content or message.refusal or message.tool_calls or message.parts)

@@ -1,8 +1,8 @@
 """History: one message path from a root to a leaf, the shape in which conversations are trained.
 
-Invariant: over all histories of a trajectory every completion to train is trained exactly once: in the first history
-with known messages that holds it. It is context in the others, and a completion that must not be trained is context in
-all.
+Invariant: over all histories of a trajectory every completion to train is trained exactly once, in the first history
+that holds it and whose messages are known. It is context in the others. A completion that must not be trained is
+context in all of them.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def _known_paths(turns: Sequence[Turn]) -> list[bool]:
     for turn in turns:
         parent = turn.prompt.parent
         is_known = prompt_messages(turn.prompt, turns) is not None if parent is None else are_known[parent]
-        are_known.append(is_known and turn.message is not None and not _is_tokens_only(turn.message, turn))
+        are_known.append(is_known and turn.message is not None and not _is_tokens_only(turn))
     return are_known
 
 
@@ -116,10 +116,9 @@ def _history(turns: Sequence[Turn], leaf: int, first_leaves: Sequence[int]) -> H
     return History(turns=path, messages=_messages(turns, path, trained))
 
 
-def _is_tokens_only(message: Message, turn: Turn) -> bool:
+def _is_tokens_only(turn: Turn) -> bool:
     """Whether nobody recorded what the completion says, but its tokens are known."""
-    texts = (message.content, message.refusal, message.reasoning, message.parts)
-    return bool(turn.token_ids) and texts == (None,) * len(texts) and not message.tool_calls
+    return bool(turn.token_ids) and turn.message is not None and turn.message.is_unknown
 
 
 def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> tuple[HistoryMessage, ...] | None:
@@ -127,7 +126,7 @@ def _messages(turns: Sequence[Turn], path: Sequence[int], trained: set[int]) -> 
     for index, position in enumerate(path):
         turn = turns[position]
         context = turn.prompt.messages if index else prompt_messages(turn.prompt, turns)
-        if context is None or turn.message is None or _is_tokens_only(turn.message, turn):
+        if context is None or turn.message is None or _is_tokens_only(turn):
             return None
         messages.extend([HistoryMessage(message=message) for message in context])
         messages.append(HistoryMessage(message=turn.message, turn=position, trained=position in trained))
