@@ -4,6 +4,7 @@
     ├── UsageError        the caller asked for something impossible (CLI exit 2)
     ├── SourceError       a source could not be read at all (CLI exit 1)
     ├── ParseError        a value inside a record is not what its convention says
+    ├── StorageError      a file of this machine or of an object store could not be read or written (CLI exit 1)
     ├── StoreError        a Parquet file is not ours or of a version we cannot read
     └── WorkerError       a process of a conversion ended before its work was done (CLI exit 1)
 
@@ -30,6 +31,10 @@ class ParseError(ArtOtelError):
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class StorageError(ArtOtelError):
+    """A file of this machine or of an object store could not be read or written; the message names it."""
 
 
 class StoreError(ArtOtelError):
