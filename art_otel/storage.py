@@ -50,7 +50,7 @@ def shown(location: str) -> str:
 
 def read(location: str, start: int = 0, end: int | None = None) -> bytes:
     """The bytes of a file from `start` up to `end`, or up to its end."""
-    with told(location), cast(Any, _files(location).open_input_file(_path(location))) as file:
+    with told(location), _files(location).open_input_file(_path(location)) as file:
         size = (file.size() if end is None else end) - start
         data: bytes = file.read_at(size, start)
     if len(data) != size:
