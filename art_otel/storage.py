@@ -16,8 +16,9 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 from uuid import uuid4
 
 from art_otel.errors import StorageError
@@ -48,13 +49,42 @@ def shown(location: str) -> str:
     return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
 
 
+class Reader(Protocol):
+    """A file that is read at any place."""
+
+    def read_at(self, size: int, start: int, /) -> bytes:
+        """So many bytes from `start` on, fewer where the file ends."""
+        ...
+
+
+@contextmanager
+def open_reader(location: str) -> Generator[Reader]:
+    """Open a file to read at any place."""
+    with told(location):
+        if is_url(location):
+            with _files(location).open_input_file(_path(location)) as reader:
+                yield reader
+        else:
+            with Path(location).open("rb", buffering=0) as file:
+                yield _LocalReader(file)
+
+
+class _LocalReader:
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+
+    def read_at(self, size: int, start: int, /) -> bytes:
+        self._file.seek(start)
+        return self._file.read(size) or b""
+
+
 def read(location: str, start: int = 0, end: int | None = None) -> bytes:
     """The bytes of a file from `start` up to `end`, or up to its end."""
-    with told(location), _files(location).open_input_file(_path(location)) as file:
-        size = (file.size() if end is None else end) - start
-        data: bytes = file.read_at(size, start)
-    if len(data) != size:
-        raise StorageError(f"{shown(location)}: ends before byte {end}")
+    end = size_of(location) if end is None else end
+    with open_reader(location) as reader:
+        data = reader.read_at((end or 0) - start, start)
+    if end is None or len(data) != end - start:
+        raise StorageError(f"{shown(location)}: is not there, or ends before byte {end}")
     return data
 
 
@@ -92,18 +122,25 @@ def move(file: Path, location: str) -> None:
 def size_of(location: str) -> int | None:
     """The bytes of a file; None where there is none."""
     with told(location):
+        if not is_url(location):
+            path = Path(location)
+            return path.stat().st_size if path.is_file() else None
         found: Any = _files(location).get_file_info(_path(location))
     return found.size if found.is_file else None
 
 
 def list_folder(folder: str) -> dict[str, int]:
     """The names of the files in a folder with their sizes; nothing where there is no folder."""
+    if not is_url(folder):
+        with told(folder):
+            found = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
+            return {path.name: path.stat().st_size for path in found if path.is_file()}
     from pyarrow.fs import FileSelector  # noqa: PLC0415 # slow to load
 
     with told(folder):
         selector = FileSelector(_path(folder), allow_not_found=True)
-        found = cast(list[Any], _files(folder).get_file_info(selector))
-    return {info.base_name: info.size for info in sorted(found, key=lambda info: info.path) if info.is_file}
+        objects = cast(list[Any], _files(folder).get_file_info(selector))
+    return {info.base_name: info.size for info in sorted(objects, key=lambda info: info.path) if info.is_file}
 
 
 def make_folder(folder: str) -> None:
@@ -116,13 +153,19 @@ def make_folder(folder: str) -> None:
 def remove(location: str) -> None:
     """Remove a file, if it is there."""
     with told(location), suppress(FileNotFoundError):
-        _files(location).delete_file(_path(location))
+        if is_url(location):
+            _files(location).delete_file(_path(location))
+        else:
+            Path(location).unlink()
 
 
 def remove_folder(folder: str) -> None:
     """Remove a folder with all that is in it, if it is there."""
     with told(folder), suppress(FileNotFoundError):
-        _files(folder).delete_dir(_path(folder))
+        if is_url(folder):
+            _files(folder).delete_dir(_path(folder))
+        else:
+            shutil.rmtree(folder)
 
 
 def sync_folder(folder: str) -> None:
@@ -147,15 +190,11 @@ def told(location: str) -> Generator[None]:
         raise StorageError(f"{shown(location)}: {problem}") from error
 
 
-def _files(location: str) -> Any:  # noqa: ANN401 # pyarrow ships no types
-    if is_url(location):
-        scheme, _, rest = location.partition("://")
-        bucket = rest.partition("/")[0].partition("?")[0]
-        query = location.partition("?")[2]
-        return _store(f"{scheme}://{bucket}{'?' * bool(query)}{query}")
-    from pyarrow.fs import LocalFileSystem  # noqa: PLC0415 # slow to load
-
-    return LocalFileSystem()
+def _files(url: str) -> Any:  # noqa: ANN401 # pyarrow ships no types
+    scheme, _, rest = url.partition("://")
+    bucket = rest.partition("/")[0].partition("?")[0]
+    query = url.partition("?")[2]
+    return _store(f"{scheme}://{bucket}{'?' * bool(query)}{query}")
 
 
 @lru_cache(maxsize=8)
@@ -165,8 +204,6 @@ def _store(bucket: str) -> Any:  # noqa: ANN401 # as above
     return FileSystem.from_uri(bucket)[0]
 
 
-def _path(location: str) -> str:
-    """What pyarrow calls it: bucket and key, or the path on this machine."""
-    if not is_url(location):
-        return str(Path(location).absolute())
-    return location.partition("://")[2].partition("?")[0].rpartition("@")[2].rstrip("/")
+def _path(url: str) -> str:
+    """What pyarrow calls it: bucket and key."""
+    return url.partition("://")[2].partition("?")[0].rpartition("@")[2].rstrip("/")

@@ -1,5 +1,5 @@
-"""Engines run the same two functions, in one process or many: partition spans, assemble a bucket."""
+"""Engines: the tasks of a conversion, the plan between them, and what runs them. `convert` is the story."""
 
-from art_otel.engines.local import Conversion, convert
+from art_otel.engines.convert import Conversion, convert
 
 __all__ = ["Conversion", "convert"]

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
         Untrained,
     )
     from art_otel.trajectories.rewards.effective import aggregate, effective_rewards, final_reward, primary_rewards
-    from art_otel.trajectories.rewards.external import ExternalReward, external_rewards
-    from art_otel.trajectories.rollouts.trace_groups import TraceGroups
+    from art_otel.trajectories.rewards.external import ExternalReward, distinct, external_rewards
+    from art_otel.trajectories.rewards.undeliverable import ADVICE, NO_RESPONSE, NO_ROLLOUT, OVER_A_LIMIT, SEVERAL_CALLS
+    from art_otel.trajectories.rollouts.marks import declared_id
     from art_otel.trajectories.views.history import (
         History,
         HistoryMessage,
@@ -57,8 +58,9 @@ _MODULES = {
         "Untrained",
     ),
     "rewards.effective": ("aggregate", "effective_rewards", "final_reward", "primary_rewards"),
-    "rewards.external": ("ExternalReward", "external_rewards"),
-    "rollouts.trace_groups": ("TraceGroups",),
+    "rewards.external": ("ExternalReward", "distinct", "external_rewards"),
+    "rewards.undeliverable": ("ADVICE", "NO_RESPONSE", "NO_ROLLOUT", "OVER_A_LIMIT", "SEVERAL_CALLS"),
+    "rollouts.marks": ("declared_id",),
     "views.history": ("History", "HistoryMessage", "histories", "main_history", "text_only_histories"),
     "views.plain_json": ("trajectory_json",),
     "views.rebuild_prompts": ("RebuiltPrompt", "rebuild_prompts"),
@@ -67,30 +69,36 @@ _MODULES = {
 }
 
 __all__ = [
-    "EXPLANATIONS",
+    "ADVICE",
     "Assembly",
     "AssemblyStats",
     "CompletionSpan",
+    "EXPLANATIONS",
     "Edit",
     "ExternalReward",
     "History",
     "HistoryMessage",
+    "NO_RESPONSE",
+    "NO_ROLLOUT",
+    "OVER_A_LIMIT",
     "PolicyVersions",
     "Prompt",
     "RebuiltPrompt",
     "Reward",
     "RolloutTrace",
+    "SEVERAL_CALLS",
     "SpanGroup",
     "Status",
     "TokenHistory",
     "ToolExecution",
-    "TraceGroups",
     "Trajectory",
     "TrajectoryGroup",
     "Turn",
     "Untrained",
     "aggregate",
     "build_trajectories",
+    "declared_id",
+    "distinct",
     "effective_rewards",
     "explain",
     "external_rewards",

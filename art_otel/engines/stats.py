@@ -1,10 +1,10 @@
-"""Accounting: both phases' counts become one report, in which the sums of law 6 hold."""
+"""Stats: what all tasks counted becomes one report, in which the sums of law 6 hold."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from art_otel.engines.hints import find_hints
-from art_otel.engines.partition import Counts
+from art_otel.engines.tasks.read import ReadSummary
 from art_otel.sources import FileAccount
 from art_otel.spans import Quarantined, first_sorted, list_quarantined
 from art_otel.store import (
@@ -20,12 +20,29 @@ from art_otel.store import (
 from art_otel.trajectories import AssemblyStats
 
 
-def describe_conversion(counts: Counts, account: AssemblyStats) -> ConversionReport:
+def merge_reads(summaries: Iterable[ReadSummary]) -> ReadSummary:
+    """The counts of all read tasks; a file that several tasks read is one again."""
+    whole = ReadSummary()
+    for summary in summaries:
+        files = summary.files
+        if whole.files and files and whole.files[-1].path == files[0].path:
+            whole.files[-1].add(files[0])
+            files = files[1:]
+        whole.files += files
+        whole.spans += summary.spans
+        whole.logs += summary.logs
+        whole.quarantined += summary.quarantined
+        whole.quarantined_logs += summary.quarantined_logs
+        list_quarantined(whole.quarantine, summary.quarantine)
+    return whole
+
+
+def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> ConversionReport:
     """Put together what reading and assembling counted."""
     read = counts.spans + sum(counts.quarantined.values())
     nameless = sum(file.logs_without_span for file in counts.files)
     quarantined = counts.quarantined + account.quarantined
-    damages = [*counts.damages]
+    damages = [*counts.quarantine]
     list_quarantined(damages, first_sorted(account.quarantine))
     return ConversionReport(
         spans=SpanCounts(

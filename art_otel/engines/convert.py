@@ -1,0 +1,293 @@
+"""Convert: the story of a conversion, from span dumps to a dataset of trajectories.
+
+    read       a split of the inputs   -> records in the slots of their traces, in shuffle files
+    link       what names rollout ids  -> which traces belong together; rewards for rollouts are delivered
+    probe      slots                   -> which trace has the response that a reward names and nothing else
+    deliver    those rewards           -> the slots of these traces
+    (place)    the links               -> linked traces go to the slot of the smallest of them
+    reroute    slots that traces leave -> their records in the slots where they go
+    assemble   neighboring slots       -> a part file of trajectories
+    (commit)   all parts               -> the dataset and its report, at once
+
+Each line is a task (see `tasks`) that an `Engine` runs anywhere, but for those in parentheses, which need summaries
+only. Invariant: the rows depend on the records only, not on the files that they stood in, their order, how often they
+were delivered, the engine or the workers. Until the commit the dataset that was there before is as it was.
+"""
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import msgspec
+
+from art_otel.engines import plan
+from art_otel.engines.engine import Engine
+from art_otel.engines.links import representatives
+from art_otel.engines.local import available_processors, local_engine
+from art_otel.engines.shards import REWARDS, Shuffled
+from art_otel.engines.stats import merge_reads
+from art_otel.engines.tasks import (
+    AssembledPart,
+    AssembleTask,
+    DeliverTask,
+    LinkSummary,
+    LinkTask,
+    ProbeSummary,
+    ProbeTask,
+    ReadSummary,
+    ReadTask,
+    RerouteTask,
+    assemble,
+    deliver,
+    link,
+    probe,
+    read_split,
+    reroute,
+)
+from art_otel.engines.tasks.probe import write_answers
+from art_otel.engines.workspace import Workspace, open_workspace, run_identity
+from art_otel.errors import SourceError, UsageError
+from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, split_inputs
+from art_otel.store import SCHEMA_VERSION
+from art_otel.store.commit import check_out, commit
+from art_otel.trajectories import AssemblyStats
+from art_otel.version import __version__
+
+if TYPE_CHECKING:
+    from art_otel.store import ConversionReport
+
+_IN_MEMORY_BYTES = 16 << 20
+"""Bytes of input that one process converts without a shuffle file."""
+
+
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
+    """What to convert and how.
+
+    `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
+    processes, None as many as there are processors and work for. `on_start` is told the total bytes (None: unknown),
+    `on_bytes` the bytes of each split that was read.
+    """
+
+    sources: Sequence[str]
+    out: Path | str
+    format: str | None = None
+    rollout_spans: Sequence[str] = ()
+    workers: int | None = None
+    limits: Limits = msgspec.field(default_factory=Limits)
+    slots: int = plan.SLOTS
+    on_start: Callable[[int | None], None] | None = None
+    on_bytes: Callable[[int], None] | None = None
+
+
+def convert(conversion: Conversion) -> "ConversionReport":
+    """Read the sources, assemble trajectories, write the dataset and its report."""
+    if conversion.workers is not None and conversion.workers < 1:
+        raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
+    if conversion.format is not None:
+        format_named(conversion.format)
+    out = os.fspath(conversion.out)
+    inputs = find_inputs(conversion.sources)
+    check_out(out)
+    total = _total(inputs)
+    if conversion.on_start is not None:
+        conversion.on_start(total)
+    workers = conversion.workers or _default_workers(total)
+    identity = run_identity(map(identity_of, inputs), _settings(conversion))
+    with open_workspace(out, identity) as workspace, local_engine(workers) as engine:
+        run = _Run(conversion, workspace, engine, in_memory=workers == 1 and _is_small(total))
+        return run.convert(inputs, out)
+
+
+class _Run:
+    """One conversion on its way."""
+
+    def __init__(self, conversion: Conversion, workspace: Workspace, engine: Engine, *, in_memory: bool) -> None:
+        self._conversion = conversion
+        self._workspace = workspace
+        self._engine = engine
+        self._in_memory = in_memory
+        self._slots = conversion.slots
+
+    def convert(self, inputs: Sequence[Input], out: str) -> "ConversionReport":
+        reads = self._read(inputs)
+        read = [summary.shuffled for summary in reads]
+        links = self._link(read)
+        delivered = [*(summary.shuffled for summary in links), *self._deliver(reads, links)]
+        placement = plan.place(representatives(edge for summary in links for edge in summary.edges), self._slots)
+        own = [*read, *delivered]
+        rerouted = self._reroute(own, placement)
+        parts = self._assemble(own, rerouted, placement)
+        stats = AssemblyStats()
+        for part in parts:
+            stats.add(part.stats)
+        from art_otel.engines.stats import describe_conversion  # noqa: PLC0415 # loads while the workers work
+
+        report = describe_conversion(merge_reads(reads), stats)
+        commit(out, self._workspace.run, [(part.location, part.part) for part in _numbered(parts)], report)
+        return report
+
+    def _read(self, inputs: Sequence[Input]) -> list[ReadSummary]:
+        conversion = self._conversion
+        regular = [_as_file(source, self._workspace) for source in inputs]
+        chosen = None if conversion.format is None else format_named(conversion.format)
+        tasks = [
+            ReadTask(
+                inputs=split,
+                format=conversion.format,
+                limits=conversion.limits,
+                slots=self._slots,
+                scratch=self._workspace.folder,
+                in_memory=self._in_memory,
+            )
+            for split in split_inputs(regular, plan.split_bytes(_total(regular)), chosen)
+        ]
+        summaries: list[ReadSummary] = []
+        for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary):
+            summaries.append(summary)
+            if conversion.on_bytes is not None:
+                conversion.on_bytes(sum(file.bytes for file in summary.files))
+        _require_something_read(summaries)
+        return summaries
+
+    def _link(self, read: Sequence[Shuffled]) -> list[LinkSummary]:
+        tasks = [
+            LinkTask(
+                regions=regions,
+                files=plan.files_with(read, regions),
+                slots=self._slots,
+                scratch=self._workspace.folder,
+                in_memory=self._in_memory,
+            )
+            for regions in plan.link_batches(read)
+        ]
+        return list(self._workspace.summaries(self._engine, link, tasks, LinkSummary))
+
+    def _deliver(self, reads: Sequence[ReadSummary], links: Sequence[LinkSummary]) -> list[Shuffled]:
+        """Rewards that name nothing but a response; mostly there are none."""
+        shuffled = [*(summary.shuffled for summary in reads), *(summary.shuffled for summary in links)]
+        waiting = plan.files_with(shuffled, (REWARDS,))
+        if not waiting:
+            return []
+        listed = [summary.response_ids for summary in reads]
+        named = sorted({response_id for ids in listed for response_id in ids or ()})
+        unlisted = [summary.shuffled for summary in reads if summary.response_ids is None]
+        unlisted += [summary.shuffled for summary in links if summary.waiting]
+        read = [summary.shuffled for summary in reads]
+        probes = [
+            ProbeTask(
+                slots=partition.slots,
+                files=plan.files_with(read, partition.slots),
+                response_ids=tuple(named),
+                reward_files=plan.files_with(unlisted, (REWARDS,)),
+            )
+            for partition in plan.partitions(plan.total_sizes(read))
+        ]
+        found = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
+        answers = write_answers(found, self._workspace.location("answers"))
+        tasks = [
+            DeliverTask(files=(file,), answers=answers, slots=self._slots, scratch=self._workspace.folder)
+            for file in waiting
+        ]
+        return list(self._workspace.summaries(self._engine, deliver, tasks, Shuffled))
+
+    def _reroute(self, own: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
+        tasks = [
+            RerouteTask(
+                slots=slots,
+                targets={trace: to for slot in slots for trace, to in placement.leaving[slot].items()},
+                files=plan.files_with(own, slots),
+                slot_count=self._slots,
+                scratch=self._workspace.folder,
+                in_memory=self._in_memory,
+            )
+            for slots in plan.reroute_batches(placement, own)
+        ]
+        return list(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
+
+    def _assemble(
+        self, own: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
+    ) -> list[AssembledPart]:
+        partitions = plan.partitions(plan.total_sizes([*own, *rerouted]))
+        linked = plan.by_slot(placement.representatives, self._slots)
+        tasks: list[AssembleTask] = []
+        for number, some in enumerate(plan.parts(partitions)):
+            slots = [slot for partition in some for slot in partition.slots]
+            tasks.append(
+                AssembleTask(
+                    number=number,
+                    partitions=some,
+                    files=plan.files_with(own, slots),
+                    rerouted=plan.files_with(rerouted, slots),
+                    representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
+                    rollout_spans=tuple(self._conversion.rollout_spans),
+                    limits=self._conversion.limits,
+                    slots=self._slots,
+                    scratch=self._workspace.folder,
+                )
+            )
+        return list(self._workspace.summaries(self._engine, assemble, tasks, AssembledPart))
+
+
+def _numbered(parts: Iterable[AssembledPart]) -> list[AssembledPart]:
+    """The parts that have rows, or one that has none: a dataset has a file, and thereby columns."""
+    found = list(parts)
+    return [part for part in found if part.part.rows] or found[:1]
+
+
+def _total(inputs: Iterable[Input]) -> int | None:
+    sizes = [source.size for source in inputs]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _is_small(total: int | None) -> bool:
+    return total is not None and total <= _IN_MEMORY_BYTES
+
+
+def _default_workers(total: int | None) -> int:
+    """As many as there are processors, fewer when each would have less than a split to read."""
+    processors = available_processors()
+    return processors if total is None else max(1, min(processors, total // plan.SPLIT_BYTES[0]))
+
+
+def _settings(conversion: Conversion) -> object:
+    return (
+        __version__,
+        SCHEMA_VERSION,
+        conversion.format,
+        tuple(conversion.rollout_spans),
+        conversion.limits,
+        conversion.slots,
+    )
+
+
+def _require_something_read(summaries: Sequence[ReadSummary]) -> None:
+    """Leave an earlier dataset alone when no source could be read at all."""
+    files = [file for summary in summaries for file in summary.files]
+    errors = [file.error for file in files if file.error is not None]
+    if errors and len(errors) == len(files) and not any(summary.spans for summary in summaries):
+        raise SourceError("; ".join(dict.fromkeys(errors)))
+
+
+def _as_file(source: Input, workspace: Workspace) -> Input:
+    """Standard input and pipes are copied to the scratch folder: tasks read them anywhere, and twice if they must."""
+    if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):
+        return source
+    copy = Path(workspace.location(f"input-{abs(hash(source.name))}"))
+    with copy.open("wb") as target:
+        if source.path is None:
+            shutil.copyfileobj(cast(BinaryIO, sys.stdin.buffer), target)
+        else:
+            with source.path.open("rb") as opened:
+                shutil.copyfileobj(opened, target)
+    return msgspec.structs.replace(source, path=copy, size=copy.stat().st_size)
+
+
+def _is_pipe(path: Path) -> bool:
+    try:
+        return stat.S_ISFIFO(path.stat().st_mode)
+    except OSError:  # reading it says why
+        return False

@@ -1,0 +1,18 @@
+"""Engine: whatever runs the tasks of a conversion.
+
+Invariant: an engine decides where and when a task runs and nothing else, so each gives the same dataset.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+TaskT = TypeVar("TaskT")
+SummaryT = TypeVar("SummaryT")
+
+
+class Engine(Protocol):
+    """Runs pure functions of plain records."""
+
+    def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT]:
+        """The summaries in the order of the tasks, each as soon as it is there. Raises what the function raises."""
+        ...

@@ -1,0 +1,135 @@
+"""Plan: what is divided among tasks, decided from their summaries alone.
+
+Invariant: a plan follows from the summaries, so every engine makes the same one. Whoever assembles a slot has all that
+belongs there: traces that are linked to one of another slot are rerouted to the slot of the smallest of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from art_otel.engines.partitions import PARTITION_BYTES, Partition
+from art_otel.engines.shards import REWARDS, Shuffled, ShuffleFile, SlotSize, hash_of
+
+SLOTS: Final = 4096
+"""Enough for a terabyte; more is an option of a conversion."""
+
+SPLIT_BYTES: Final = (16 << 20, 128 << 20)
+"""The least and the most bytes of input that one task reads."""
+
+_SPLITS: Final = 256
+"""So many are wanted, as far as these sizes let."""
+
+_PART_BYTES: Final = 128 << 20
+"""Bytes of records that become one part, when nothing of them is compressed."""
+
+
+def split_bytes(total: int | None) -> int:
+    """How many bytes of input one task reads."""
+    least, most = SPLIT_BYTES
+    return most if total is None else max(least, min(most, total // _SPLITS))
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where linked traces go.
+
+    `representatives` leads from each trace to the smallest that it is linked to, `leaving` has for each slot the traces
+    that leave it, with their new slots.
+    """
+
+    representatives: dict[str, str]
+    leaving: dict[int, dict[str, int]]
+
+
+def place(representatives: Mapping[str, str], slots: int) -> Placement:
+    """Send linked traces to the slot of the smallest of them."""
+    linked: dict[str, str] = {}
+    leaving: dict[int, dict[str, int]] = defaultdict(dict)
+    for trace_id, first in sorted(representatives.items()):
+        if trace_id == first:
+            continue
+        linked[trace_id] = first
+        own, target = hash_of(trace_id) % slots, hash_of(first) % slots
+        if own != target:
+            leaving[own][trace_id] = target
+    return Placement(representatives=linked, leaving=dict(leaving))
+
+
+def total_sizes(shuffled: Iterable[Shuffled]) -> dict[int, SlotSize]:
+    """How much is in each region of all files."""
+    totals: dict[int, SlotSize] = {}
+    for one in shuffled:
+        for region, size in one.regions.items():
+            totals[region] = totals[region] + size if region in totals else size
+    return dict(sorted(totals.items()))
+
+
+def files_with(shuffled: Iterable[Shuffled], regions: Iterable[int]) -> tuple[ShuffleFile, ...]:
+    """The files that have something in one of these regions."""
+    wanted = frozenset(regions)
+    return tuple(one.file for one in shuffled if one.file is not None and not wanted.isdisjoint(one.regions))
+
+
+def link_batches(shuffled: Sequence[Shuffled]) -> list[tuple[int, ...]]:
+    """The link regions that each link task takes."""
+    sizes = total_sizes(shuffled)
+    regions = [region for region in sizes if region < REWARDS]
+    return [tuple(batch) for batch in _batches(regions, sizes, PARTITION_BYTES)]
+
+
+def partitions(sizes: Mapping[int, SlotSize]) -> list[Partition]:
+    """Neighboring slots together, up to `PARTITION_BYTES`."""
+    slots = [region for region in sizes if region >= 0]
+    return [
+        Partition(
+            slots=tuple(batch),
+            records=sum(sizes[slot].records for slot in batch),
+            bytes=sum(sizes[slot].bytes for slot in batch),
+        )
+        for batch in _batches(slots, sizes, PARTITION_BYTES)
+    ]
+
+
+def parts(found: Iterable[Partition]) -> list[tuple[Partition, ...]]:
+    """Consecutive partitions together, as many as become one part."""
+    result: list[tuple[Partition, ...]] = []
+    some: list[Partition] = []
+    size = 0
+    for partition in found:
+        if some and size + partition.bytes > _PART_BYTES:
+            result.append(tuple(some))
+            some, size = [], 0
+        some.append(partition)
+        size += partition.bytes
+    return [*result, tuple(some)]
+
+
+def _batches(regions: Iterable[int], sizes: Mapping[int, SlotSize], most: int) -> Iterator[list[int]]:
+    some: list[int] = []
+    size = 0
+    for region in regions:
+        if some and size + sizes[region].bytes > most:
+            yield some
+            some, size = [], 0
+        some.append(region)
+        size += sizes[region].bytes
+    if some:
+        yield some
+
+
+def reroute_batches(placement: Placement, own: Sequence[Shuffled]) -> list[tuple[int, ...]]:
+    """The slots that each reroute task takes."""
+    sizes = total_sizes(own)
+    slots = sorted(slot for slot in placement.leaving if slot in sizes)
+    return [tuple(batch) for batch in _batches(slots, sizes, PARTITION_BYTES)]
+
+
+def by_slot(linked: Mapping[str, str], slots: int) -> dict[int, dict[str, str]]:
+    """Linked traces and their representatives, for the slots of both."""
+    result: dict[int, dict[str, str]] = defaultdict(dict)
+    for trace_id, first in linked.items():
+        for one in (trace_id, first):
+            result[hash_of(one) % slots][trace_id] = first
+    return dict(result)

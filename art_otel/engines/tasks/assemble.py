@@ -1,0 +1,79 @@
+"""Assemble: the last task. The records of some partitions become trajectories in one part file.
+
+Invariant: partitions are assembled one after the other, so memory holds one of them; the rows of each are in the order
+of their rollout ids.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from art_otel import storage
+from art_otel.engines.partitions import Partition, PartitionRecords, groups_of
+from art_otel.engines.shards import Shards, ShuffleFile
+from art_otel.sources import Limits
+from art_otel.store.part_writer import Part
+from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories
+
+
+class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that become the part of this `number`.
+
+    `files` are those that were read and the rewards that were delivered, `rerouted` those that hold what came from
+    other slots. `representatives` leads each trace of these slots that is linked to others to the smallest of them.
+    """
+
+    number: int
+    partitions: tuple[Partition, ...]
+    files: tuple[ShuffleFile, ...]
+    rerouted: tuple[ShuffleFile, ...]
+    representatives: dict[str, str]
+    rollout_spans: tuple[str, ...]
+    limits: Limits
+    slots: int
+    scratch: str
+
+
+class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part that waits in the scratch folder, under `location`, and the account of what became of the records."""
+
+    part: Part
+    location: str
+    stats: AssemblyStats
+
+    def is_intact(self) -> bool:
+        """Whether the part is there as it was written."""
+        if storage.size_of(self.location) != self.part.bytes:
+            return False
+        return hashlib.sha256(storage.read(self.location)).hexdigest() == self.part.sha256
+
+
+def assemble(task: AssembleTask) -> AssembledPart:
+    """Assemble the partitions into a part."""
+    from art_otel.store.part_writer import write_part  # noqa: PLC0415 # loads pyarrow, which no other task needs
+
+    stats = AssemblyStats()
+    name = f"part-{uuid4().hex}"
+    location = storage.join(task.scratch, name)
+    path = Path(tempfile.gettempdir(), name) if storage.is_url(task.scratch) else Path(location)
+    part = write_part(_trajectories(task, stats), path, task.number)
+    if storage.is_url(task.scratch):
+        storage.move(path, location)
+    return AssembledPart(part=part, location=location, stats=stats)
+
+
+def _trajectories(task: AssembleTask, stats: AssemblyStats) -> Iterator[Trajectory]:
+    regions = [slot for partition in task.partitions for slot in partition.slots]
+    own, rerouted = Shards(task.files, regions), Shards(task.rerouted, regions)
+    for partition in task.partitions:
+        trajectories: list[Trajectory] = []
+        where = PartitionRecords(partition, own, rerouted, task.representatives, task.slots)
+        for group in groups_of(where, task.limits, stats):
+            trajectories += build_trajectories(group, task.rollout_spans, stats).trajectories
+        trajectories.sort(key=attrgetter("order"))
+        yield from trajectories

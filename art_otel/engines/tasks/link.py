@@ -1,0 +1,76 @@
+"""Link: which traces share a rollout id, and where rewards go that name one.
+
+Invariant: all that names a rollout id is in one link region, so the regions can be linked apart. A reward goes to a
+trace of its rollout; without one, and with a response id, it waits to be probed for; else it goes back to its own trace
+as undeliverable.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from art_otel.engines.shards import REWARDS, Membership, Shards, Shuffled, ShuffleFile, ShuffleWriter
+from art_otel.trajectories import NO_ROLLOUT, ExternalReward
+
+_OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
+"""The id of a rollout that declares none: its trace id, for further roots of the trace with the span id."""
+
+
+class LinkTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Link regions of these files."""
+
+    regions: tuple[int, ...]
+    files: tuple[ShuffleFile, ...]
+    slots: int
+    scratch: str
+    in_memory: bool = False
+
+
+class LinkSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a link task found.
+
+    `edges` are pairs of traces that share a rollout id; `shuffled` has the rewards. `waiting` counts those that have to
+    be probed for.
+    """
+
+    edges: tuple[tuple[str, str], ...]
+    shuffled: Shuffled
+    waiting: int
+
+    def is_intact(self) -> bool:
+        """Whether what it names is there as it was written."""
+        return self.shuffled.is_intact()
+
+
+def link(task: LinkTask) -> LinkSummary:
+    """Link the traces of each rollout id in these regions, and deliver the rewards that name one."""
+    first_traces: dict[str, str] = {}
+    edges: set[tuple[str, str]] = set()
+    rewards: list[ExternalReward] = []
+    shards = Shards(task.files, task.regions)
+    for record in shards.records(task.regions):
+        if isinstance(record, Membership):
+            first = first_traces.setdefault(record.rollout_id, record.trace_id)
+            if first != record.trace_id:
+                edges.add((first, record.trace_id))
+        elif isinstance(record, ExternalReward):
+            rewards.append(record)
+    writer = ShuffleWriter(task.scratch, task.slots, in_memory=task.in_memory)
+    waiting = 0
+    for reward in rewards:
+        rollout_id = reward.address.rollout_id or ""
+        trace_id = first_traces.get(rollout_id) or _trace_in(rollout_id)
+        if trace_id is None and reward.address.response_id is not None:
+            writer.put(REWARDS, reward)
+            waiting += 1
+        elif trace_id is None:
+            writer.add(msgspec.structs.replace(reward, trace_id=reward.origin[0], undeliverable=NO_ROLLOUT))
+        else:
+            writer.add(msgspec.structs.replace(reward, trace_id=trace_id))
+    return LinkSummary(edges=tuple(sorted(edges)), shuffled=writer.finish(), waiting=waiting)
+
+
+def _trace_in(rollout_id: str) -> str | None:
+    named = _OF_TRACE.fullmatch(rollout_id)
+    return None if named is None else named[1]

@@ -1,0 +1,128 @@
+"""Read: the first task. The inputs of a split become records in the slots of their traces.
+
+Invariant: every record is in the slot of its trace, or counted here because it belongs to no trace. Rewards for a span
+of another trace are copied to that trace's slot; what names a rollout id is copied once to the link region of that id.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from art_otel.engines.shards import REWARDS, Membership, Shuffled, ShuffleWriter, link_region
+from art_otel.errors import SourceError
+from art_otel.sources import FileAccount, Input, Limits, format_named, read_file
+from art_otel.sources.format import Record
+from art_otel.spans import Quarantined, Span, list_quarantined
+from art_otel.trajectories import ExternalReward, declared_id, external_rewards
+
+_LISTED_BYTES = 1 << 20
+"""More response ids than this stand with their rewards in the shuffle file only."""
+
+
+class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs to read, `format` None where their content decides. With `in_memory` nothing is written to files."""
+
+    inputs: tuple[Input, ...]
+    format: str | None
+    limits: Limits
+    slots: int
+    scratch: str
+    in_memory: bool = False
+
+
+class ReadSummary(msgspec.Struct, kw_only=True):
+    """What a read task found.
+
+    `spans` and `logs` count the records that were read, `quarantined` and `quarantined_logs` those of which nothing
+    could be kept, by reason; `quarantine` lists the first of all. `response_ids` are those that rewards name and
+    nothing else beside; None: so many that they stand in the shuffle file only.
+    """
+
+    files: list[FileAccount] = msgspec.field(default_factory=list[FileAccount])
+    spans: int = 0
+    logs: int = 0
+    quarantined: Counter[str] = msgspec.field(default_factory=Counter[str])
+    quarantined_logs: Counter[str] = msgspec.field(default_factory=Counter[str])
+    quarantine: list[Quarantined] = msgspec.field(default_factory=list[Quarantined])
+    response_ids: tuple[str, ...] | None = ()
+    shuffled: Shuffled = msgspec.field(default_factory=lambda: Shuffled(file=None, regions={}))
+
+    def is_intact(self) -> bool:
+        """Whether what it names is there as it was written."""
+        return self.shuffled.is_intact()
+
+    def count(self, quarantined: Quarantined) -> None:
+        """Count and list what could not be read."""
+        if not quarantined.partial:
+            counts = self.quarantined_logs if quarantined.kind == "log" else self.quarantined
+            counts[quarantined.reason] += 1
+        list_quarantined(self.quarantine, (quarantined,))
+
+
+def read_split(task: ReadTask) -> ReadSummary:
+    """Read the inputs of a split. A file that cannot be read says so in its account, and the next is read."""
+    summary = ReadSummary()
+    split = _Split(task, summary)
+    chosen = None if task.format is None else format_named(task.format)
+    for source in task.inputs:
+        account = FileAccount(path=source.name)
+        summary.files.append(account)
+        try:
+            split.take(read_file(source, account, limits=task.limits, format=chosen))
+        except SourceError as error:
+            account.error = str(error)
+    summary.response_ids = split.response_ids()
+    summary.shuffled = split.writer.finish()
+    return summary
+
+
+class _Split:
+    """The records of a split on their way into its shuffle file."""
+
+    def __init__(self, task: ReadTask, summary: ReadSummary) -> None:
+        self.writer = ShuffleWriter(task.scratch, task.slots, in_memory=task.in_memory)
+        self._summary = summary
+        self._memberships: set[tuple[str, str]] = set()
+        self._response_ids: set[str] = set()
+
+    def take(self, records: Iterable[Record]) -> None:
+        summary, add = self._summary, self.writer.add
+        for record in records:
+            if isinstance(record, Quarantined):
+                summary.count(record)
+                if record.trace_id is not None:
+                    add(record)
+                continue
+            for reward in external_rewards(record):
+                self._take_reward(reward)
+            if isinstance(record, Span):
+                summary.spans += 1
+                self._take_membership(record)
+            elif record.span_id:
+                summary.logs += 1
+            else:  # it is of no span, as its file's account says
+                continue
+            add(record)
+
+    def _take_reward(self, reward: ExternalReward) -> None:
+        address = reward.address
+        if reward.trace_id:
+            self.writer.add(reward)
+        elif address.rollout_id is not None:
+            self.writer.put(link_region(address.rollout_id), reward)
+        elif address.response_id is not None:
+            self._response_ids.add(address.response_id)
+            self.writer.put(REWARDS, reward)
+        else:  # it names nothing and stands in no trace
+            self.writer.add(reward)
+
+    def _take_membership(self, span: Span) -> None:
+        rollout_id = declared_id(span)
+        if rollout_id is not None and (pair := (rollout_id, span.trace_id)) not in self._memberships:
+            self._memberships.add(pair)
+            self.writer.put(link_region(rollout_id), Membership(*pair))
+
+    def response_ids(self) -> tuple[str, ...] | None:
+        ids = self._response_ids
+        return None if sum(map(len, ids)) > _LISTED_BYTES else tuple(sorted(ids))
