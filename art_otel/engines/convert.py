@@ -29,6 +29,7 @@ from art_otel.engines.engine import Engine
 from art_otel.engines.links import representatives
 from art_otel.engines.local import available_processors, local_engine
 from art_otel.engines.shards import REWARDS, Shuffled
+from art_otel.engines.sizes import Sizes
 from art_otel.engines.stats import merge_reads
 from art_otel.engines.tasks import (
     AssembledPart,
@@ -60,9 +61,6 @@ from art_otel.version import __version__
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
 
-_IN_MEMORY_BYTES = 16 << 20
-"""Bytes of input that one process converts without a shuffle file."""
-
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert and how.
@@ -78,7 +76,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
     limits: Limits = msgspec.field(default_factory=Limits)
-    slots: int = plan.SLOTS
+    sizes: Sizes = msgspec.field(default_factory=Sizes)
     on_start: Callable[[int | None], None] | None = None
     on_bytes: Callable[[int], None] | None = None
 
@@ -95,10 +93,16 @@ def convert(conversion: Conversion) -> "ConversionReport":
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
-    workers = conversion.workers or _default_workers(total)
-    identity = run_identity(map(identity_of, inputs), _settings(conversion))
+    workers = conversion.workers or _default_workers(total, conversion.sizes)
+    in_memory = workers == 1 and total is not None and total <= conversion.sizes.in_memory
+    identity = None if in_memory else run_identity(map(identity_of, inputs), _settings(conversion))
     with open_workspace(out, identity) as workspace, local_engine(workers) as engine:
-        run = _Run(conversion, workspace, engine, in_memory=workers == 1 and _is_small(total))
+        run = _Run(
+            conversion,
+            workspace,
+            engine,
+            in_memory=workers == 1 and total is not None and total <= conversion.sizes.in_memory,
+        )
         return run.convert(inputs, out)
 
 
@@ -110,7 +114,8 @@ class _Run:
         self._workspace = workspace
         self._engine = engine
         self._in_memory = in_memory
-        self._slots = conversion.slots
+        self._sizes = conversion.sizes
+        self._slots = conversion.sizes.slots
 
     def convert(self, inputs: Sequence[Input], out: str) -> "ConversionReport":
         reads = self._read(inputs)
@@ -143,7 +148,7 @@ class _Run:
                 scratch=self._workspace.folder,
                 in_memory=self._in_memory,
             )
-            for split in split_inputs(regular, plan.split_bytes(_total(regular)), chosen)
+            for split in split_inputs(regular, self._sizes.split_bytes(_total(regular)), chosen)
         ]
         summaries: list[ReadSummary] = []
         for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary):
@@ -162,7 +167,7 @@ class _Run:
                 scratch=self._workspace.folder,
                 in_memory=self._in_memory,
             )
-            for regions in plan.link_batches(read)
+            for regions in plan.link_batches(read, self._sizes)
         ]
         return list(self._workspace.summaries(self._engine, link, tasks, LinkSummary))
 
@@ -184,7 +189,7 @@ class _Run:
                 response_ids=tuple(named),
                 reward_files=plan.files_with(unlisted, (REWARDS,)),
             )
-            for partition in plan.partitions(plan.total_sizes(read))
+            for partition in plan.partitions(plan.total_sizes(read), self._sizes)
         ]
         found = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
         answers = write_answers(found, self._workspace.location("answers"))
@@ -204,17 +209,17 @@ class _Run:
                 scratch=self._workspace.folder,
                 in_memory=self._in_memory,
             )
-            for slots in plan.reroute_batches(placement, own)
+            for slots in plan.reroute_batches(placement, own, self._sizes)
         ]
         return list(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
 
     def _assemble(
         self, own: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
     ) -> list[AssembledPart]:
-        partitions = plan.partitions(plan.total_sizes([*own, *rerouted]))
+        partitions = plan.partitions(plan.total_sizes([*own, *rerouted]), self._sizes)
         linked = plan.by_slot(placement.representatives, self._slots)
         tasks: list[AssembleTask] = []
-        for number, some in enumerate(plan.parts(partitions)):
+        for number, some in enumerate(plan.parts(partitions, self._sizes)):
             slots = [slot for partition in some for slot in partition.slots]
             tasks.append(
                 AssembleTask(
@@ -225,7 +230,7 @@ class _Run:
                     representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
                     rollout_spans=tuple(self._conversion.rollout_spans),
                     limits=self._conversion.limits,
-                    slots=self._slots,
+                    sizes=self._sizes,
                     scratch=self._workspace.folder,
                 )
             )
@@ -243,14 +248,10 @@ def _total(inputs: Iterable[Input]) -> int | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def _is_small(total: int | None) -> bool:
-    return total is not None and total <= _IN_MEMORY_BYTES
-
-
-def _default_workers(total: int | None) -> int:
+def _default_workers(total: int | None, sizes: Sizes) -> int:
     """As many as there are processors, fewer when each would have less than a split to read."""
     processors = available_processors()
-    return processors if total is None else max(1, min(processors, total // plan.SPLIT_BYTES[0]))
+    return processors if total is None else max(1, min(processors, total // sizes.least_split))
 
 
 def _settings(conversion: Conversion) -> object:
@@ -260,7 +261,7 @@ def _settings(conversion: Conversion) -> object:
         conversion.format,
         tuple(conversion.rollout_spans),
         conversion.limits,
-        conversion.slots,
+        conversion.sizes,
     )
 
 

@@ -1,24 +1,22 @@
 """Partitions: the records of some slots, as groups that are assembled together.
 
 Invariant: every record of a partition is in one group or set aside, and linked traces are in one group. A rollout
-beyond the limits is set aside whole, before its records fill the memory. A partition larger than `PARTITION_BYTES`,
-which has a single slot, is read in passes, each for some of its traces.
+beyond the limits is set aside whole, before its records fill the memory. A partition that is larger than memory should
+hold, which has a single slot, is read in passes, each for some of its traces.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from art_otel.engines.shards import Entry, Shards, Stored, hash_of
+from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.deduplicate import is_same
 from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, distinct
-
-PARTITION_BYTES: Final = 64 << 20
-"""Bytes of records that are assembled at once, when nothing of them is compressed."""
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,14 +32,14 @@ class PartitionRecords(NamedTuple):
 
     `own` are records in the slots of their traces, `rerouted` those that came from other slots. `representatives`
     leads each trace that is linked to others to the smallest of them; traces whose representative is in another slot
-    of the `slot_count` have left.
+    have left.
     """
 
     partition: Partition
     own: Shards
     rerouted: Shards
     representatives: Mapping[str, str]
-    slot_count: int
+    sizes: Sizes
 
     def representative(self, trace_id: str) -> str:
         """The trace that stands for all that are linked to this one."""
@@ -53,7 +51,7 @@ class PartitionRecords(NamedTuple):
         return target is not None and self._slot(target) != self._slot(trace_id)
 
     def _slot(self, trace_id: str) -> int:
-        return hash_of(trace_id) % self.slot_count
+        return hash_of(trace_id) % self.sizes.slots
 
     def entries(self) -> Iterator[Entry]:
         """Every record that is assembled here, and those of traces that have left."""
@@ -75,7 +73,7 @@ class PartitionRecords(NamedTuple):
 def groups_of(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[SpanGroup]:
     """The groups of a partition; what is set aside is counted. Each is to be assembled before the next is asked for."""
     partition = where.partition
-    most_bytes = min(PARTITION_BYTES, limits.max_rollout_bytes)
+    most_bytes = min(where.sizes.partition_bytes, limits.max_rollout_bytes)
     if partition.bytes <= most_bytes and partition.records <= limits.max_rollout_spans:
         yield from _grouped(where.records())
         return
@@ -110,7 +108,7 @@ def _passes(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> It
         if _may_be_beyond(rollout, limits) and _is_beyond(where, rollout, limits):
             _set_aside(where, rollout, stats)
             continue
-        if some and size + rollout.bytes > PARTITION_BYTES:
+        if some and size + rollout.bytes > where.sizes.partition_bytes:
             yield some
             some, size = set[int](), 0
         some |= rollout.traces

@@ -6,30 +6,12 @@ belongs there: traces that are linked to one of another slot are rerouted to the
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
-from art_otel.engines.partitions import PARTITION_BYTES, Partition
+from art_otel.engines.partitions import Partition
 from art_otel.engines.shards import REWARDS, Shuffled, ShuffleFile, SlotSize, hash_of
-
-SLOTS: Final = 4096
-"""Enough for a terabyte; more is an option of a conversion."""
-
-SPLIT_BYTES: Final = (16 << 20, 128 << 20)
-"""The least and the most bytes of input that one task reads."""
-
-_SPLITS: Final = 256
-"""So many are wanted, as far as these sizes let."""
-
-_PART_BYTES: Final = 128 << 20
-"""Bytes of records that become one part, when nothing of them is compressed."""
-
-
-def split_bytes(total: int | None) -> int:
-    """How many bytes of input one task reads."""
-    least, most = SPLIT_BYTES
-    return most if total is None else max(least, min(most, total // _SPLITS))
+from art_otel.engines.sizes import Sizes
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,15 +54,15 @@ def files_with(shuffled: Iterable[Shuffled], regions: Iterable[int]) -> tuple[Sh
     return tuple(one.file for one in shuffled if one.file is not None and not wanted.isdisjoint(one.regions))
 
 
-def link_batches(shuffled: Sequence[Shuffled]) -> list[tuple[int, ...]]:
+def link_batches(shuffled: Sequence[Shuffled], most: Sizes) -> list[tuple[int, ...]]:
     """The link regions that each link task takes."""
     sizes = total_sizes(shuffled)
     regions = [region for region in sizes if region < REWARDS]
-    return [tuple(batch) for batch in _batches(regions, sizes, PARTITION_BYTES)]
+    return [tuple(batch) for batch in _batches(regions, sizes, most.partition_bytes)]
 
 
-def partitions(sizes: Mapping[int, SlotSize]) -> list[Partition]:
-    """Neighboring slots together, up to `PARTITION_BYTES`."""
+def partitions(sizes: Mapping[int, SlotSize], most: Sizes) -> list[Partition]:
+    """Neighboring slots together, up to `most.partition_bytes`."""
     slots = [region for region in sizes if region >= 0]
     return [
         Partition(
@@ -88,17 +70,17 @@ def partitions(sizes: Mapping[int, SlotSize]) -> list[Partition]:
             records=sum(sizes[slot].records for slot in batch),
             bytes=sum(sizes[slot].bytes for slot in batch),
         )
-        for batch in _batches(slots, sizes, PARTITION_BYTES)
+        for batch in _batches(slots, sizes, most.partition_bytes)
     ]
 
 
-def parts(found: Iterable[Partition]) -> list[tuple[Partition, ...]]:
+def parts(found: Iterable[Partition], most: Sizes) -> list[tuple[Partition, ...]]:
     """Consecutive partitions together, as many as become one part."""
     result: list[tuple[Partition, ...]] = []
     some: list[Partition] = []
     size = 0
     for partition in found:
-        if some and size + partition.bytes > _PART_BYTES:
+        if some and size + partition.bytes > most.part_bytes:
             result.append(tuple(some))
             some, size = [], 0
         some.append(partition)
@@ -119,11 +101,11 @@ def _batches(regions: Iterable[int], sizes: Mapping[int, SlotSize], most: int) -
         yield some
 
 
-def reroute_batches(placement: Placement, own: Sequence[Shuffled]) -> list[tuple[int, ...]]:
+def reroute_batches(placement: Placement, own: Sequence[Shuffled], most: Sizes) -> list[tuple[int, ...]]:
     """The slots that each reroute task takes."""
     sizes = total_sizes(own)
     slots = sorted(slot for slot in placement.leaving if slot in sizes)
-    return [tuple(batch) for batch in _batches(slots, sizes, PARTITION_BYTES)]
+    return [tuple(batch) for batch in _batches(slots, sizes, most.partition_bytes)]
 
 
 def by_slot(linked: Mapping[str, str], slots: int) -> dict[int, dict[str, str]]:

@@ -16,6 +16,7 @@ import msgspec
 from art_otel import storage
 from art_otel.engines.partitions import Partition, PartitionRecords, groups_of
 from art_otel.engines.shards import Shards, ShuffleFile
+from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits
 from art_otel.store.part_writer import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories
@@ -35,7 +36,7 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     representatives: dict[str, str]
     rollout_spans: tuple[str, ...]
     limits: Limits
-    slots: int
+    sizes: Sizes
     scratch: str
 
 
@@ -72,7 +73,7 @@ def _trajectories(task: AssembleTask, stats: AssemblyStats) -> Iterator[Trajecto
     own, rerouted = Shards(task.files, regions), Shards(task.rerouted, regions)
     for partition in task.partitions:
         trajectories: list[Trajectory] = []
-        where = PartitionRecords(partition, own, rerouted, task.representatives, task.slots)
+        where = PartitionRecords(partition, own, rerouted, task.representatives, task.sizes)
         for group in groups_of(where, task.limits, stats):
             trajectories += build_trajectories(group, task.rollout_spans, stats).trajectories
         trajectories.sort(key=attrgetter("order"))

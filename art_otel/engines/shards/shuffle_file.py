@@ -1,0 +1,123 @@
+"""ShuffleFile: one file of records in regions, and how its bytes are laid out.
+
+A region is one or more blocks, each compressed alone. A block is a sequence of entries: a header (`HEADER`), and a
+record in MessagePack. Invariant: a span stands behind its resource, without it.
+"""
+
+import struct
+import zlib
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+import msgspec
+
+from art_otel import storage
+from art_otel.errors import StorageError
+from art_otel.spans import LogRecord, Quarantined, Resource, Span
+from art_otel.trajectories import ExternalReward
+
+
+class Membership(msgspec.Struct, frozen=True, array_like=True):
+    """That a trace has spans of a rollout id."""
+
+    rollout_id: str
+    trace_id: str
+
+
+Record: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
+Stored: TypeAlias = Record | Membership
+
+HEADER: Final = struct.Struct("<cIQI")
+"""Kind, bytes of the record, hash of its trace, hash of what tells it apart in the trace."""
+
+_KINDS: Final[dict[bytes, type[Stored]]] = {
+    b"s": Span,
+    b"l": LogRecord,
+    b"q": Quarantined,
+    b"r": ExternalReward,
+    b"m": Membership,
+}
+KIND_OF: Final = {record: kind for kind, record in _KINDS.items()}
+DECODERS: Final = {kind: msgspec.msgpack.Decoder(record) for kind, record in _KINDS.items()}
+RESOURCE: Final = b"o"
+"""The resource of the spans behind it in a block: a process has one, and its spans need it once."""
+
+RESOURCE_DECODER: Final = msgspec.msgpack.Decoder(Resource)
+NO_RESOURCE: Final = Resource()
+OVERHEAD: Final = 64
+"""Bytes that a record counts besides its own."""
+
+Block: TypeAlias = tuple[int, int, int]
+"""Where it begins in the file, its bytes, their CRC-32."""
+
+Index: TypeAlias = dict[int, list[Block]]
+INDEX_DECODER: Final[msgspec.msgpack.Decoder[Index]] = msgspec.msgpack.Decoder(Index)
+
+_READ: Final = 16 << 20
+
+
+class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A shuffle file. `crc32` is of all its `size` bytes, of which the last from `index_start` on are the index.
+
+    `data` holds the bytes of a small one that never left memory; it has no location.
+    """
+
+    location: str
+    size: int
+    crc32: int
+    index_start: int
+    data: bytes | None = None
+
+    def is_intact(self) -> bool:
+        """Whether the file is there as it was written."""
+        if self.data is not None:
+            return True
+        try:
+            return storage.size_of(self.location) == self.size and self._crc32() == self.crc32
+        except StorageError:
+            return False
+
+    def _crc32(self) -> int:
+        crc = 0
+        with storage.open_reader(self.location) as reader:
+            for start in range(0, self.size, _READ):
+                crc = zlib.crc32(reader.read_at(min(_READ, self.size - start), start), crc)
+        return crc
+
+
+class SlotSize(msgspec.Struct, frozen=True, array_like=True):
+    """How many records a slot has, and how many bytes they are when nothing is compressed."""
+
+    records: int
+    bytes: int
+
+    def __add__(self, other: "SlotSize") -> "SlotSize":
+        """Both together."""
+        return SlotSize(self.records + other.records, self.bytes + other.bytes)
+
+
+class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task wrote: its file (None when there was nothing to write) and how much is in each region."""
+
+    file: ShuffleFile | None
+    regions: dict[int, SlotSize]
+
+    def is_intact(self) -> bool:
+        """Whether the file is there as it was written."""
+        return self.file is None or self.file.is_intact()
+
+
+REWARDS: Final = -1
+"""The region of rewards that name nothing but a response: nobody knows their trace yet."""
+
+_LINK_REGIONS: Final = 64
+
+
+def link_region(rollout_id: str) -> int:
+    """The region of what names a rollout id: memberships and rewards. It is before REWARDS."""
+    return REWARDS - 1 - hash_of(rollout_id) % _LINK_REGIONS
+
+
+def hash_of(text: str) -> int:
+    """64 bits, the same in every process and run."""
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest())
