@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, BinaryIO, Final, Protocol, cast
 from uuid import uuid4
 
 from art_otel.errors import StorageError
@@ -106,17 +106,36 @@ def write(location: str, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def move(file: Path, location: str) -> None:
-    """Give a whole file of this machine its place: renamed, or uploaded and removed here."""
+def move(source: str, location: str) -> None:
+    """Give a whole file its place: renamed on this machine, else copied and removed where it was."""
     with told(location):
         if is_url(location):
-            with file.open("rb") as source, _files(location).open_output_stream(_path(location)) as target:
-                shutil.copyfileobj(source, target, _COPIED_AT_ONCE)
-            file.unlink()
+            with open_stream(source) as stream, _files(location).open_output_stream(_path(location)) as target:
+                shutil.copyfileobj(stream, target, _COPIED_AT_ONCE)
+        elif is_url(source):
+            temporary = Path(f"{location}.{uuid4().hex}.tmp")
+            with open_stream(source) as stream, temporary.open("wb") as target:
+                shutil.copyfileobj(stream, target, _COPIED_AT_ONCE)
+                os.fsync(target.fileno())
+            temporary.replace(location)
+        else:
+            with Path(source).open("rb+") as written:
+                os.fsync(written.fileno())
+            Path(source).replace(location)
             return
-        with file.open("rb+") as written:
-            os.fsync(written.fileno())
-        file.replace(location)
+    remove(source)
+
+
+@contextmanager
+def open_stream(location: str) -> Generator[BinaryIO]:
+    """Open a file to read it from its beginning on."""
+    with (
+        told(location),
+        _files(location).open_input_stream(_path(location))
+        if is_url(location)
+        else Path(location).open("rb") as stream,
+    ):
+        yield stream
 
 
 def size_of(location: str) -> int | None:

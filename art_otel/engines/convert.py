@@ -19,6 +19,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -81,8 +82,12 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     on_bytes: Callable[[int], None] | None = None
 
 
-def convert(conversion: Conversion) -> "ConversionReport":
-    """Read the sources, assemble trajectories, write the dataset and its report."""
+def convert(conversion: Conversion, engine: Engine | None = None) -> "ConversionReport":
+    """Read the sources, assemble trajectories, write the dataset and its report.
+
+    Without an `engine` the tasks run on this machine. A conversion that was ended early goes on where it was when one
+    of the same inputs and settings is started.
+    """
     if conversion.workers is not None and conversion.workers < 1:
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
     if conversion.format is not None:
@@ -94,16 +99,11 @@ def convert(conversion: Conversion) -> "ConversionReport":
     if conversion.on_start is not None:
         conversion.on_start(total)
     workers = conversion.workers or _default_workers(total, conversion.sizes)
-    in_memory = workers == 1 and total is not None and total <= conversion.sizes.in_memory
+    in_memory = engine is None and workers == 1 and total is not None and total <= conversion.sizes.in_memory
     identity = None if in_memory else run_identity(map(identity_of, inputs), _settings(conversion))
-    with open_workspace(out, identity) as workspace, local_engine(workers) as engine:
-        run = _Run(
-            conversion,
-            workspace,
-            engine,
-            in_memory=workers == 1 and total is not None and total <= conversion.sizes.in_memory,
-        )
-        return run.convert(inputs, out)
+    chosen = nullcontext(engine) if engine is not None else local_engine(workers)
+    with open_workspace(out, identity) as workspace, chosen as runs:
+        return _Run(conversion, workspace, runs, in_memory=in_memory).convert(inputs, out)
 
 
 class _Run:

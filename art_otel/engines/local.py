@@ -6,7 +6,10 @@ conversion with a WorkerError, never with a result that lacks something.
 
 import gc
 import multiprocessing
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -21,6 +24,9 @@ from art_otel.errors import WorkerError
 _COLLECT_EVERY: Final = 100_000
 """A conversion makes many objects and no cycles, so looking for cycles as often as Python does costs a tenth."""
 
+_GLANCE: Final = 0.2
+"""Seconds between two looks of a worker at the conversion that it works for."""
+
 
 def available_processors() -> int:
     """How many processors this process may use, as affinity and the quotas of its cgroup say."""
@@ -33,7 +39,7 @@ def local_engine(workers: int) -> Generator[Engine]:
     if workers == 1 or multiprocessing.current_process().daemon:
         yield _ThisProcess()
         return
-    pool: Any = cast(Any, loky.ProcessPoolExecutor)(workers, initializer=_start)
+    pool: Any = cast(Any, loky.ProcessPoolExecutor)(workers, initializer=_start, initargs=(os.getpid(),))
     try:
         yield _Pool(pool)
     except BaseException:
@@ -70,8 +76,16 @@ class _Pool:
                 ) from error
 
 
-def _start() -> None:
+def _start(parent: int) -> None:
     """Make a worker ready. It says that there is no numpy: pyarrow would load it, and a conversion needs none."""
     sys.modules.setdefault("numpy", cast(ModuleType, None))
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End when the conversion is gone: a killed process cannot end its workers."""
+    while os.getppid() == parent:
+        time.sleep(_GLANCE)
+    os._exit(1)

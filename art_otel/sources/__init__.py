@@ -16,6 +16,7 @@ from art_otel.sources.limits import Limits, advice, option_of
 from art_otel.sources.otlp.json_format import read_lines_of
 from art_otel.sources.reader import read_file
 
+
 def split_inputs(inputs, split_bytes, known):
     total = sum(i.size or 0 for i in inputs)
     return [tuple(s) for s in share_inputs(inputs, max(1, -(-total // split_bytes)), known)]

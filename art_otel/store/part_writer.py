@@ -6,11 +6,13 @@ from art_otel.store.encode import encode_batches, weighed_row, WEIGHT
 from art_otel.store.schema import SCHEMA
 from art_otel.store.encoded_group import _writer_options
 
+
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     rows: int
     bytes: int
     sha256: str
+
 
 def write_part(trajectories, path, number):
     rows = 0

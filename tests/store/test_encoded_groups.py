@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from art_otel.engines.workers import Workers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from art_otel.engines.workers import Workers
 from art_otel.store import FileLimits, merge_runs, write_run, write_trajectories
 from art_otel.store.encoded_group import _writer_options, encode_group, encode_group_into
 from art_otel.store.parquet_footer import split_footer

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, TraceGroups, build_trajectories
+from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.conversions import convert_files, convert_spans
 from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import ROLLOUT, evaluation, link_to, rollout, step
@@ -294,20 +294,6 @@ def test_a_rollout_named_by_its_span_is_rewarded_by_its_trace_s(tmp_path):
         (one.rollout_id, None),
         (two.rollout_id, 1.0),
     ]
-
-
-def test_rewards_link_no_traces():
-    trace_groups = TraceGroups()
-    for trace, rollout_id in ((2, "task"), (1, "task"), (4, "other")):
-        trace_groups.add(SpanBuilder(trace=trace).rollout(rollout_id))
-    judge = SpanBuilder(trace=3)
-    trace_groups.add(judge.span("reward x", attributes={"art.rollout.id": "task", "art.reward": 1.0}))
-    trace_groups.add(judge.reward(SpanBuilder(trace=4).rollout("other"), 1.0))
-    heads = [trace_groups.representative(f"{trace:032x}") for trace in (1, 2, 3, 4)]
-    assert heads == [f"{trace:032x}" for trace in (1, 1, 3, 4)]
-    assert trace_groups.linked() == [f"{2:032x}"]
-    ids = ("task", f"{9:032x}-{7:016x}", "nobody's")
-    assert [trace_groups.trace_of(rollout_id) for rollout_id in ids] == [f"{2:032x}", f"{9:032x}", None]
 
 
 def test_a_reward_names_the_attempt_that_it_judges(tmp_path):

@@ -81,7 +81,7 @@ class ShuffleWriter:
         data = file.getvalue() if isinstance(file, io.BytesIO) else None
         file.close()
         if storage.is_url(self._location):
-            storage.move(self._path, self._location)
+            storage.move(str(self._path), self._location)
         written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start, data=data)
         return Shuffled(file=written, regions=regions)
 

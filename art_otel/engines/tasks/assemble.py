@@ -64,7 +64,7 @@ def assemble(task: AssembleTask) -> AssembledPart:
     path = Path(tempfile.gettempdir(), name) if storage.is_url(task.scratch) else Path(location)
     part = write_part(_trajectories(task, stats), path, task.number)
     if storage.is_url(task.scratch):
-        storage.move(path, location)
+        storage.move(str(path), location)
     return AssembledPart(part=part, location=location, stats=stats)
 
 

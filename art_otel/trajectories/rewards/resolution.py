@@ -46,7 +46,8 @@ def resolve_targets(
 ) -> list[Resolution]:
     """Find what a reward is for: a target, or why there is none, for each span that it links to.
 
-    `anywhere` allows a response id to name any call of the group, if no nearer call has it.
+    `anywhere` allows a response id to name any call of the group, if no nearer call has it and the reward names no
+    rollout of the group.
     """
     address = addressed.address
     if address.links:
@@ -72,6 +73,7 @@ def _resolve_link(key: SpanKey, addressed: AddressedReward, context: Attribution
 def _resolve_response_id(addressed: AddressedReward, context: AttributionContext, *, anywhere: bool) -> Resolution:
     response_id = addressed.address.response_id
     candidates = context.responses.get(response_id or "", ())
+    anywhere = anywhere and addressed.address.rollout_id not in context.assignment.by_id
     candidate_lists = [*_preferred(candidates, addressed, context), candidates if anywhere else ()]
     calls = next(filter(None, candidate_lists), ())
     target = _at(calls[0], context) if len(calls) == 1 else None

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from art_otel.engines import local
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file
 from art_otel.spans import LogRecord, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
-from tests.conversions import convert_files
+from tests.conversions import SMALL, convert_files
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import evaluation, link_to
 
@@ -219,14 +218,13 @@ def by_target(trajectories):
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 2**32), st.sampled_from([1, 7]))
-@example(935, 7)
-def test_rewards_are_the_same_together_and_apart_and_each_is_accounted_for(seed, buckets):
+@given(st.integers(0, 2**32), st.sampled_from([None, SMALL]))
+@example(935, SMALL)
+def test_rewards_are_the_same_together_and_apart_and_each_is_accounted_for(seed, sizes):
     world = World(Random(seed))
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "count_buckets", lambda _inputs: buckets)
+    with tempfile.TemporaryDirectory() as folder:
         dump = write_lines(Path(folder) / "in.jsonl", world.requests)
-        found, report = convert_files(Path(folder) / "out", dump)
+        found, report = convert_files(Path(folder) / "out", dump, **({"sizes": sizes} if sizes else {}))
         whole = together(dump)
     assert by_target(found) == by_target(whole.trajectories)
     undeliverable = Counter(report.rewards.undeliverable)

@@ -1,19 +1,12 @@
-"""Engines: buckets and workers change nothing, kin traces meet whatever bucket they fell into."""
+"""Traces that share a rollout id are assembled together, whatever slots they are in."""
 
 import pytest
 
-from art_otel.engines import partition
 from art_otel.spans import quarantine as damage
-from tests.conversions import convert_files
+from tests.conversions import SMALL, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
 TRACES = 40
-
-
-@pytest.fixture
-def many_buckets(monkeypatch):
-    monkeypatch.setattr(partition, "BUCKET_BYTES", 2_000)
-    monkeypatch.setattr(partition, "MEMORY_BUDGET", 5_000)
 
 
 def spans():
@@ -30,12 +23,12 @@ def spans():
         yield make_span(3, trace=1_000 + trace, name="reward late", links=link, attributes=score)
 
 
-@pytest.mark.usefixtures("many_buckets")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_kin_meet_over_buckets(tmp_path, workers):
+def test_linked_traces_meet_over_slots(tmp_path, workers):
     dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans()))
-    trajectories, report = convert_files(tmp_path / "out", dump, workers=workers)
+    trajectories, report = convert_files(tmp_path / "out", dump, workers=workers, sizes=SMALL)
     assert len(trajectories) == 1 + TRACES
+    trajectories.sort(key=lambda one: one.order)
     wide = trajectories[-1]
     assert (wide.rollout_id, len(wide.calls)) == ("wide", TRACES - 1)
     assert [trajectory.reward for trajectory in trajectories[:-1]] == [

@@ -1,10 +1,10 @@
 """Rollouts beyond the limits are set aside whole, counted and named; their neighbours are kept."""
 
 import pytest
+from msgspec.structs import replace
 
-from art_otel.engines import groups
 from art_otel.sources import Limits
-from tests.conversions import convert_files
+from tests.conversions import SMALL, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
 
@@ -86,12 +86,20 @@ def test_repeated_delivery_makes_no_rollout_larger(tmp_path, limits):
     assert (report.spans.used, report.spans.duplicate) == (13, 26)
 
 
-def test_a_bucket_larger_than_memory_should_hold_is_read_in_parts(tmp_path, monkeypatch):
+def test_a_slot_larger_than_memory_should_hold_is_read_in_passes(tmp_path):
     spans = [span for trace in range(100, 130) for span in rollout(trace, 6)] + judged_rollouts(3)
     dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
     whole = convert_files(tmp_path / "whole", dump)
-    monkeypatch.setattr(groups, "AT_ONCE", 10_000)
-    assert convert_files(tmp_path / "parts", dump, workers=1) == whole
+    assert_same(convert_files(tmp_path / "passes", dump, sizes=replace(SMALL, slots=1, partition_bytes=10_000)), whole)
+
+
+def assert_same(found, expected):
+    assert sorted(found[0], key=by_order) == sorted(expected[0], key=by_order)
+    assert found[1].to_json() | {"parts": ()} == expected[1].to_json() | {"parts": ()}
+
+
+def by_order(trajectory):
+    return trajectory.order
 
 
 def by_id(number, trace, rollout_id, value):

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from art_otel.engines import partition
-from art_otel.sources.files import parts
-from tests.conversions import RECORDINGS, convert_files
+from art_otel import read_trajectories
+from art_otel.engines import Sizes
+from art_otel.trajectories import Trajectory
+from tests.conversions import RECORDINGS, SMALL, convert_files
 from tests.dumps import explode, joined, write_lines
 
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,15 +26,19 @@ DUMPS = [
 SINGLE = explode(*DUMPS)
 
 
-def dataset(out: Path) -> dict[str, bytes]:
+def rows(out: Path) -> dict[tuple, Trajectory]:
+    return {one.order: one for one in read_trajectories(out)}
+
+
+def parts(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(out.glob("*.parquet"))}
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> dict[str, bytes]:
+def undisturbed() -> dict[tuple, Trajectory]:
     with tempfile.TemporaryDirectory() as folder:
         convert_files(Path(folder) / "out", *DUMPS)
-        return dataset(Path(folder) / "out")
+        return rows(Path(folder) / "out")
 
 
 @st.composite
@@ -49,24 +54,15 @@ def deliveries(draw):
     return [[joined(file[at : at + per_line]) for at in range(0, len(file), per_line)] for file in files]
 
 
-@pytest.fixture(scope="module")
-def many_buckets():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition, "BUCKET_BYTES", 100_000)
-        patch.setattr(parts, "MIN_PART_BYTES", 1)
-        yield
-
-
 @SLOW
-@pytest.mark.usefixtures("many_buckets")
-@given(files=deliveries(), workers=st.sampled_from([1, 1, 2, 3]))
-def test_order_split_repetition_and_workers_change_no_byte(undisturbed, files, workers):
+@given(files=deliveries(), sizes=st.sampled_from([SMALL, Sizes()]))
+def test_order_split_and_repetition_change_no_row(undisturbed, files, sizes):
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         for number, lines in enumerate(files):
             write_lines(base / "in" / f"{number}.jsonl", lines)
-        _, report = convert_files(base / "out", base / "in", workers=workers)
-        assert dataset(base / "out") == undisturbed
+        _, report = convert_files(base / "out", base / "in", sizes=sizes, workers=1)
+        assert rows(base / "out") == undisturbed
         assert report.spans.read >= report.spans.used
 
 
@@ -97,15 +93,14 @@ def test_rubbish_between_lines_costs_no_span(undisturbed, rubbish, at):
             lines.insert(at.draw(st.integers(0, len(lines))), line)
         (base / "in.jsonl").write_bytes(b"\n".join(lines))
         _, report = convert_files(base / "out", base / "in.jsonl")
-        assert dataset(base / "out") == undisturbed
+        assert rows(base / "out") == undisturbed
         assert sum(report.spans.quarantined.values()) <= len(rubbish)
 
 
-def test_several_buckets_and_workers_change_no_byte(undisturbed, tmp_path, monkeypatch):
-    monkeypatch.setattr(partition, "BUCKET_BYTES", 20_000)
-    monkeypatch.setattr(partition, "MEMORY_BUDGET", 10_000)
-    convert_files(tmp_path / "one", *DUMPS)
-    convert_files(tmp_path / "two", *reversed(DUMPS), workers=2)
-    assert dataset(tmp_path / "one") == undisturbed
-    assert dataset(tmp_path / "two") == undisturbed
-    assert {path.name[:5] for path in (tmp_path / "one").iterdir()} == {"_repo", "part-"}
+@pytest.mark.parametrize("workers", [1, 2])
+def test_equal_records_give_equal_bytes(tmp_path, workers):
+    """Whatever files they stand in, in which order, and whoever reads them."""
+    convert_files(tmp_path / "one", *DUMPS, sizes=SMALL, workers=1)
+    single = write_lines(tmp_path / "in.jsonl", reversed(SINGLE))
+    convert_files(tmp_path / "two", single, sizes=SMALL, workers=workers)
+    assert parts(tmp_path / "two") == parts(tmp_path / "one")

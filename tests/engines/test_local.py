@@ -1,0 +1,76 @@
+"""The local engine: results in the order of the tasks, and what happens when one fails or its process is gone."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from art_otel.engines import Conversion, Sizes, convert
+from art_otel.engines.local import local_engine
+from art_otel.errors import UsageError, WorkerError
+from tests.conversions import RECORDINGS
+
+SPLIT = Sizes(least_split=10_000, most_split=10_000)
+
+
+def after(task: tuple[int, float]) -> int:
+    number, seconds = task
+    time.sleep(seconds)
+    return number
+
+
+def fail(what: str) -> None:
+    raise UsageError(what)
+
+
+def end(how: int) -> None:
+    os.kill(os.getpid(), how)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_summaries_come_in_the_order_of_the_tasks(workers):
+    with local_engine(workers) as engine:
+        assert list(engine.run(after, [(number, 0.2 if number == 3 else 0.0) for number in range(9)])) == [*range(9)]
+        assert list(engine.run(after, [])) == []
+
+
+def test_a_failure_is_raised_here():
+    with pytest.raises(UsageError, match="no"), local_engine(2) as engine:
+        list(engine.run(fail, ["no", "no"]))
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do():
+    with pytest.raises(WorkerError, match=r"fewer --workers.*goes on where it was"), local_engine(2) as engine:
+        list(engine.run(end, [signal.SIGKILL, 0]))
+
+
+def _convert(out: Path) -> None:
+    convert(Conversion(sources=[str(RECORDINGS / "traceloop")], out=out, workers=2, sizes=SPLIT))
+
+
+def test_a_daemonic_process_converts_alone(tmp_path):
+    process = multiprocessing.get_context("spawn").Process(target=_convert, args=(tmp_path,), daemon=True)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert (tmp_path / "_report.json").exists()
+
+
+def test_a_script_without_a_main_guard_converts_with_several_workers(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            from art_otel.engines import Conversion, Sizes, convert
+            sizes = Sizes(least_split=10_000, most_split=10_000)
+            source, out = {str(RECORDINGS / "traceloop")!r}, {str(tmp_path / "out")!r}
+            print(convert(Conversion(sources=[source], out=out, workers=2, sizes=sizes)).trajectories.total)
+        """)
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 0
