@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from art_otel.engines import partition
-from art_otel.sources.files import parts
+from art_otel.engines import local, partition
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import explode, joined, write_lines
 
@@ -53,7 +52,7 @@ def deliveries(draw):
 def many_buckets():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition, "BUCKET_BYTES", 100_000)
-        patch.setattr(parts, "MIN_PART_BYTES", 1)
+        patch.setattr(local, "MIN_SPLIT_BYTES", 1)
         yield
 
 

@@ -28,7 +28,7 @@ from art_otel.engines.partition import (
 from art_otel.engines.scratch import CHECKPOINT, Scratch, identity_of, open_scratch
 from art_otel.engines.workers import Workers, advance, default_count
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources import Format, Input, Limits, find_inputs, format_named, share_inputs
+from art_otel.sources import Format, Input, Limits, find_inputs, format_named, split_inputs
 from art_otel.sources.files.own_output import WHAT_READS_IT, is_ours
 from art_otel.store import SCHEMA_VERSION, check_conversion_folder, merge_runs
 from art_otel.trajectories import AssemblyStats
@@ -36,6 +36,10 @@ from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
+
+
+MIN_SPLIT_BYTES = 8 << 20
+"""Smaller files are not cut."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,9 +143,10 @@ def _divide(inputs: Sequence[Input], conversion: Conversion, scratch: Scratch, w
     scratch.clear()
     buckets = count_buckets(inputs)
     name = conversion.format
+    split_bytes = max(MIN_SPLIT_BYTES, -(-sum(source.size or 0 for source in inputs) // workers.count))
     shares = [
         _Share(inputs=share, folder=scratch.new_folder(), buckets=buckets, limits=conversion.limits, format=name)
-        for share in share_inputs(inputs, workers.count, None if name is None else format_named(name))
+        for share in split_inputs(inputs, split_bytes, None if name is None else format_named(name))
     ]
     joined = join_partitions(_partitions(shares, workers), scratch.new_folder())
     if joined.on_disk:

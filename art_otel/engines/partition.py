@@ -17,7 +17,7 @@ import msgspec
 from art_otel.engines.buckets import Buckets, Content, Held, Stored, bucket_of, read_bucket
 from art_otel.engines.reward_delivery import deliver
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Format, Input, Limits, ReadAhead, read_file
+from art_otel.sources import FileAccount, Format, Input, Limits, Prefetcher, read_file
 from art_otel.sources.format import Record as SourceRecord
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, TraceGroups, external_rewards
@@ -124,12 +124,14 @@ def partition_spans(
     folder.mkdir(parents=True, exist_ok=True)
     buckets = Buckets(folder, count + 1, MEMORY_BUDGET if in_memory else 0)
     found = Partition(contents=[])
-    with ReadAhead([source.stored for source in inputs if source.stored]) as ahead:
+    with Prefetcher(inputs) as prefetcher:
         for source in inputs:
             account = FileAccount(path=source.name)
             found.counts.files.append(account)
             try:
-                records = read_file(source, account, limits=limits, on_bytes=on_bytes, format=format, ahead=ahead)
+                records = read_file(
+                    source, account, limits=limits, on_bytes=on_bytes, format=format, prefetcher=prefetcher
+                )
                 _take(records, buckets, found)
             except SourceError as error:
                 account.error = str(error)

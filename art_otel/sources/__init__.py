@@ -6,10 +6,10 @@ for source in find_inputs(["dumps/"]):
 """
 
 from art_otel.sources.account import FileAccount
-from art_otel.sources.files.inputs import Input, find_inputs
+from art_otel.sources.files.inputs import Input, find_inputs, identity_of
 from art_otel.sources.files.lines import Lines
-from art_otel.sources.files.parts import share_inputs
-from art_otel.sources.files.read_ahead import ReadAhead
+from art_otel.sources.files.prefetch import Prefetcher
+from art_otel.sources.files.splits import split_inputs
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, format_named
 from art_otel.sources.limits import Limits, advice, option_of
@@ -23,14 +23,15 @@ __all__ = [
     "Input",
     "Limits",
     "Lines",
-    "ReadAhead",
+    "Prefetcher",
     "Reading",
     "Record",
     "advice",
     "find_inputs",
     "format_named",
+    "identity_of",
     "option_of",
     "read_file",
     "read_lines_of",
-    "share_inputs",
+    "split_inputs",
 ]
