@@ -1,14 +1,10 @@
 """What fuzzing found (`python -m tests.fuzz`), each as its smallest input."""
 
-import gzip
 import json
 
-import pyarrow as pa
 import pytest
 
-from art_otel.sources import FileAccount, find_inputs, read_file
-from art_otel.sources.files import parts
-from art_otel.sources.files.parts import share_inputs
+from art_otel.sources import FileAccount, find_inputs, read_file, split_inputs
 from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.spans import Span
 from tests.conversions import convert_files
@@ -27,46 +23,22 @@ def test_a_message_that_is_refused_only_when_it_is_decoded_costs_no_conversion(t
 
 
 LINES = [json.dumps(request_of(make_span(number))).encode() for number in range(1, 30)]
-LONG = b" " * 10_000
-BETWEEN = {
-    "rubbish": (b"rubbish" + LONG + b"\n") * 400,
-    "blank lines": (LONG + b"\n") * 400,
-    "another format": (b'{"data":[{"traceID":"5","spans":[]}]}' + LONG + b"\n") * 400,
-}
-"""Enough of it that nothing else is seen where a part begins."""
 
 
-@pytest.mark.parametrize("name", BETWEEN)
-def test_a_part_is_of_the_format_of_its_file(name, tmp_path, monkeypatch):
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(b"\n".join(LINES) + b"\n" + BETWEEN[name] + b"\n".join(LINES))
-    check_parts(path, monkeypatch)
-
-
-def test_a_byte_order_mark_is_nothing_in_any_line_and_part(tmp_path, monkeypatch):
+def test_a_byte_order_mark_is_nothing_in_any_line_and_part(tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"".join(b"\xef\xbb\xbf" + line + b"\n" for line in LINES))
-    records = check_parts(path, monkeypatch)
+    records = check_parts(path)
     assert len(records) == len(LINES)
     assert all(isinstance(record, Span) for record in records)
 
 
-@pytest.mark.parametrize("pack", [lambda data: gzip.compress(data, 0), pa.Codec("zstd", -100).compress])
-def test_a_packed_file_through_which_its_text_shines_is_in_one_piece(pack, tmp_path, monkeypatch):
-    path = tmp_path / "in.jsonl.packed"
-    path.write_bytes(bytes(pack(b"\n".join(LINES))))
-    assert b'"resourceSpans":' in path.read_bytes()
-    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
-    assert share_inputs(find_inputs([path]), 3) == [find_inputs([path])]
-
-
-def check_parts(path, monkeypatch):
+def check_parts(path):
     inputs = find_inputs([path])
     whole = list(read_file(inputs[0], FileAccount()))
-    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
-    shares = share_inputs(inputs, 3)
-    assert len(shares) == 3
-    assert [record for share in shares for source in share for record in read_file(source, FileAccount())] == whole
+    splits = split_inputs(inputs, -(-inputs[0].size // 3))
+    assert len(splits) == 3
+    assert [record for split in splits for source in split for record in read_file(source, FileAccount())] == whole
     return whole
 
 

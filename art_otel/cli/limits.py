@@ -21,7 +21,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     defaults = Limits()
     for name, hint in get_type_hints(Limits, include_extras=True).items():
         (about,) = cast(tuple[Meta], hint.__metadata__)
-        is_size = name.endswith(("_bytes", "_memory"))
+        is_size = name.endswith("_bytes")
         default: int = getattr(defaults, name)
         group.add_argument(
             option_of(name),

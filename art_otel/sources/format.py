@@ -5,14 +5,15 @@ Invariant: a format never raises for what stands in a dump. Each piece becomes a
 
 import io
 import re
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from art_otel.sources.account import FileAccount
 from art_otel.sources.limits import Limits
-from art_otel.spans import LogRecord, Quarantined, Span
+from art_otel.sources.refusals import Refused
+from art_otel.spans import LogRecord, Quarantined, Span, Value
 
 Record: TypeAlias = Span | LogRecord | Quarantined
 
@@ -25,6 +26,32 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     account: FileAccount
 
 
+class Row(NamedTuple):
+    """A row of a table: its number, from 1, its values by column, and why others of them cannot be read."""
+
+    number: int
+    values: dict[str, Value]
+    problem: Refused | None = None
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """How a format is read from Parquet.
+
+    A table that has the columns `ids` is one of the format. Of it only they, `others` and those that begin with
+    `prefix` are read, so that no column that somebody added costs a row.
+    """
+
+    ids: frozenset[str]
+    others: frozenset[str]
+    prefix: str | None = None
+    reads: Callable[[Iterable[Row], Reading], Iterator[Record]]
+
+    def columns(self, names: Iterable[str]) -> list[str]:
+        """Those of the columns of a table that are read."""
+        known = self.ids | self.others
+        return [name for name in names if name in known or (self.prefix is not None and name.startswith(self.prefix))]
+
+
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the registry.
 
@@ -32,6 +59,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
     `cuts` matches the end of any line behind which a dump can be cut into parts that are read apart; None: nowhere.
     `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
+    `table` reads the rows of a Parquet file; None: the format does not come as one.
     """
 
     name: str
@@ -39,3 +67,4 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     reads: Callable[[io.BufferedReader, Reading], Iterator[Record]]
     lacks: tuple[str, ...] = ()
     cuts: re.Pattern[bytes] | None = None
+    table: Table | None = None

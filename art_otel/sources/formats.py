@@ -4,7 +4,7 @@ Invariant: detection looks at content and takes the first format that knows it, 
 format's module is loaded when it is its turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Final, overload
 
@@ -49,6 +49,11 @@ FORMATS: Final[Sequence[Format]] = _Formats(_MODULES)
 def detect_format(head: bytes) -> Format | None:
     """The format whose content begins like this; None when nobody knows it."""
     return next((known for known in FORMATS if known.detects(head)), None)
+
+
+def detect_table(columns: Collection[str]) -> Format | None:
+    """The format of a Parquet table with these columns; None when nobody knows it."""
+    return next((known for known in FORMATS if known.table and known.table.ids.issubset(columns)), None)
 
 
 def format_named(name: str) -> Format:

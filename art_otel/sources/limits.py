@@ -15,19 +15,14 @@ LimitName: TypeAlias = Literal[
     "max_message_bytes",
     "max_document_bytes",
     "max_decompressed_bytes",
-    "max_decompression_ratio",
     "max_attribute_bytes",
     "max_depth",
-    "max_parquet_memory",
     "max_rollout_spans",
     "max_rollout_bytes",
 ]
 
 MAX_LIMIT: Final = 1 << 60
 """Larger ones do not fit what counts bytes in C."""
-
-ANY_RATIO_BYTES: Final = 512 << 20
-"""Up to here a file may decompress to any multiple of its size: few bytes can be a sound dump of many rows alike."""
 
 MAX_DEPTH: Final = 200
 """What is nested deeper than Python's own limit on recursion allows cannot be walked."""
@@ -44,10 +39,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: Annotated[int, Meta(description="one line, object or protobuf message")] = 256 << 20
     max_document_bytes: Annotated[int, Meta(description="a JSON document over several lines, read whole")] = 512 << 20
     max_decompressed_bytes: Annotated[int, Meta(description="what one file decompresses to")] = 1 << 40
-    max_decompression_ratio: Annotated[int, Meta(description="bytes from each byte of a file, beyond 512MiB")] = 20_000
     max_attribute_bytes: Annotated[int, Meta(description="one attribute value, or the body of a log record")] = 64 << 20
     max_depth: Annotated[int, Meta(description="lists and dicts inside each other in one attribute value")] = 32
-    max_parquet_memory: Annotated[int, Meta(description="memory of the process that reads a Parquet file")] = 800 << 20
     max_rollout_spans: Annotated[int, Meta(description="spans of one rollout or trace")] = 250_000
     max_rollout_bytes: Annotated[int, Meta(description="all spans of one rollout or trace")] = 512 << 20
 

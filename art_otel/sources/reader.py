@@ -13,11 +13,11 @@ from art_otel.errors import SourceError
 from art_otel.sources.account import UNKNOWN_FORMAT, FileAccount
 from art_otel.sources.files.inputs import Input
 from art_otel.sources.files.own_output import WHAT_READS_IT, is_own_output
-from art_otel.sources.files.parts import lines_before
-from art_otel.sources.files.read_ahead import ReadAhead
-from art_otel.sources.files.streams import HEAD_BYTES, DumpStream, open_input
+from art_otel.sources.files.prefetch import Prefetcher
+from art_otel.sources.files.splits import lines_before
+from art_otel.sources.files.streams import HEAD_BYTES, OpenInput, open_input
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.formats import FORMATS, detect_format, format_named
+from art_otel.sources.formats import FORMATS, detect_format, detect_table, format_named
 from art_otel.sources.limits import Limits
 from art_otel.sources.otlp import json_format as otlp_json
 from art_otel.sources.refusals import Refused
@@ -31,13 +31,13 @@ def read_file(
     limits: Limits | None = None,
     on_bytes: Callable[[int], None] | None = None,
     format: Format | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
-    ahead: ReadAhead | None = None,
+    prefetcher: Prefetcher | None = None,
 ) -> Iterator[Record]:
     """Every record of one file in its order; `account` is filled on the way.
 
     `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
-    somebody says the file is; without it the content decides. `ahead` fetches files of stores before they are read,
-    several at a time; without it each is fetched when it is read. Raises SourceError, at the first record, for a file
+    somebody says the file is; without it the content decides. `prefetcher` fetches files of stores before they are
+    read; without it each is fetched when it is read. Raises SourceError, at the first record, for a file
     that cannot be opened or read, and for one that was named explicitly but whose format nobody knows; one found in a
     folder gives nothing then and says so in `account.note`.
     """
@@ -50,20 +50,41 @@ def read_file(
 
     reading = Reading(path=input.name, limits=limits or Limits(), account=account)
     try:
-        with open_input(input, reading.limits, consumed, ahead) as stream:
-            account.compression = stream.compression
-            known = format or (format_named(input.part.format) if input.part else _detect(stream, input, account))
+        with open_input(input, reading.limits, consumed, prefetcher) as opened:
+            account.compression = opened.compression
+            if opened.compression == "parquet":
+                yield from _read_table(input, opened, reading, format)
+                consumed(max((input.size or 0) - account.bytes, 0))
+                return
+            known = format or (
+                format_named(input.part.format) if input.part else _detect(opened.stream, input, account)
+            )
             if known is not None:
                 account.format, account.lacks = known.name, known.lacks
-                records = _records(stream, known, reading)
+                records = _counted(known.reads(opened.stream, reading), opened, reading)
                 yield from _in_whole_file(records, input) if input.part else records
-            elif stream.failures:
-                yield from _end(stream, None, reading)
-            if stream.is_shorter_than(input.part.end if input.part else input.size or 0):
+            elif opened.failures:
+                yield from _end(opened, None, reading)
+            if opened.became_shorter:
                 account.error = f"{input.name}: became shorter while it was read; read it again when nobody changes it"
     except SourceError as error:
         account.error = str(error)
         raise
+
+
+def _read_table(source: Input, opened: OpenInput, reading: Reading, known: Format | None) -> Iterator[Record]:
+    """The records of a Parquet file."""
+    from art_otel.sources.files.parquet import open_table  # noqa: PLC0415 # few dumps are Parquet
+
+    account = reading.account
+    with open_table(source, opened.stream) as table:
+        known = known or detect_table(table.names)
+        if known is None or known.table is None or table.is_own_output:
+            _refuse(source, account, WHAT_READS_IT if table.is_own_output else None)
+            return
+        account.format, account.lacks = known.name, known.lacks
+        rows = table.rows(known.table.columns(table.names), reading.limits, opened.failures.append)
+        yield from _counted(known.table.reads(rows, reading), opened, reading)
 
 
 def _may_go_on(head: bytes) -> bool:
@@ -71,29 +92,33 @@ def _may_go_on(head: bytes) -> bool:
     return len(head) >= HEAD_BYTES and (not head.strip() or (b"\n" not in head and b"\0" not in head))
 
 
-def _detect(stream: DumpStream, source: Input, account: FileAccount) -> Format | None:
-    head = stream.head(HEAD_BYTES)
+def _detect(stream: io.BufferedReader, source: Input, account: FileAccount) -> Format | None:
+    head = stream.peek(HEAD_BYTES)
     known = detect_format(head)
     if known is None and _may_go_on(head):
         known = otlp_json.FORMAT
-    if known is not None:
-        return known
-    if not head.strip():
+    if known is None and not head.strip():
         account.note = "empty"
-    elif source.explicit and source.path is not None and is_own_output(source.path):
-        raise SourceError(f"{source.name}: {WHAT_READS_IT}")
-    elif source.explicit:
+    elif known is None:
+        is_own = source.path is not None and is_own_output(source.path)
+        _refuse(source, account, WHAT_READS_IT if is_own else None)
+    return known
+
+
+def _refuse(source: Input, account: FileAccount, why: str | None) -> None:
+    """Note that nothing can be read of a file. Raises SourceError for one that somebody named."""
+    if source.explicit:
         names = ", ".join(known.name for known in FORMATS)
-        raise SourceError(f"{source.name}: no known format; known are {names}, each plain or with gzip or zstd")
-    else:
-        account.note = UNKNOWN_FORMAT
-    return None
+        why = why or f"no known format; known are {names}, each plain or with gzip or zstd"
+        raise SourceError(f"{source.name}: {why}")
+    account.note = UNKNOWN_FORMAT
 
 
-def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Record]:
+def _counted(records: Iterator[Record], opened: OpenInput, reading: Reading) -> Iterator[Record]:
+    """The records, counted in the account, and behind them what cannot be read of the stream."""
     account = reading.account
     last: Record | None = None
-    for last in known.reads(io.BufferedReader(stream, HEAD_BYTES), reading):
+    for last in records:
         if isinstance(last, Span):
             account.spans += 1
         elif isinstance(last, Quarantined):
@@ -102,17 +127,17 @@ def _records(stream: DumpStream, known: Format, reading: Reading) -> Iterator[Re
         elif last.span_id:  # those without are in the account
             account.log_records += 1
         yield last
-    yield from _end(stream, last, reading)
+    yield from _end(opened, last, reading)
 
 
 def _in_whole_file(records: Iterator[Record], source: Input) -> Iterator[Record]:
-    """The records of a part, their damages with the line numbers that they have in the whole file."""
+    """The records of a part, the quarantined ones with the line numbers that they have in the whole file."""
     first: int | None = None
     for record in records:
         if not isinstance(record, Quarantined) or source.part is None or source.path is None:
             yield record
             continue
-        if first is None:  # damages are rare, and counting lines takes time
+        if first is None:  # they are rare, and counting lines takes time
             first = lines_before(source.path, source.part.start)
         yield _behind(record, source.name, first)
 
@@ -124,10 +149,10 @@ def _behind(damage: Quarantined, name: str, lines: int) -> Quarantined:
     return msgspec.structs.replace(damage, path=f"{name}:{int(number) + lines}{slash}{rest}")
 
 
-def _end(stream: DumpStream, last: Record | None, reading: Reading) -> Iterator[Record]:
+def _end(opened: OpenInput, last: Record | None, reading: Reading) -> Iterator[Record]:
     """Each piece of the stream that cannot be read as Quarantined, unless `last` says that its end is torn."""
-    is_told = isinstance(last, Quarantined) and last.reason == "torn"
-    for reason, detail, place in stream.failures:
-        if place or reason != "torn" or not is_told:
+    is_torn = isinstance(last, Quarantined) and last.reason == "torn"
+    for reason, detail, place in opened.failures:
+        if place or reason != "torn" or not is_torn:
             reading.account.damaged += 1
             yield Refused(reason, detail=detail).damage(f"{reading.path}:{place}" if place else reading.path)

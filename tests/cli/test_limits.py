@@ -3,11 +3,7 @@
 import gzip
 import json
 from argparse import ArgumentParser
-from io import BytesIO
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,22 +18,11 @@ from tests.docs.pages import text_of
 from tests.dumps import chat_span, make_span, request_of
 
 SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
-CLICKHOUSE = RECORDINGS.parent / "exports" / "clickhouse_otel_traces.parquet"
-
-
-def with_long_message(export: Path, size: int) -> bytes:
-    """The export with a status message of `size` bytes in its first row, beyond what a fresh process has free."""
-    table = pq.read_table(export)
-    messages = ["x" * size, *table.column("StatusMessage").to_pylist()[1:]]
-    column = table.schema.get_field_index("StatusMessage")
-    written = BytesIO()
-    pq.write_table(table.set_column(column, "StatusMessage", pa.array(messages)), written)
-    return written.getvalue()
 
 
 NO_SIZES = ("", "x", "-1", "1.5GiB", "64MB", "64 apples", "0x10", "1e6", "٣", "9" * 19, "9" * 5000)
 NAMES = Limits.__struct_fields__
-IS_SIZE = {name: name not in ("max_decompression_ratio", "max_depth", "max_rollout_spans") for name in NAMES}
+IS_SIZE = {name: name not in ("max_depth", "max_rollout_spans") for name in NAMES}
 
 
 def parsed(*arguments: str) -> Limits:
@@ -132,10 +117,8 @@ BEYOND = {
     "max_message_bytes": (json.dumps(good(make_span(9, 1, name="x" * 9000))).encode(), "8KiB"),
     "max_document_bytes": (json.dumps(good(make_span(9, 1, name="x" * 9000)), indent=1).encode(), "8KiB"),
     "max_decompressed_bytes": (gzip.compress((json.dumps(good()).encode() + b"\n") * 9), "8KiB"),
-    "max_decompression_ratio": (gzip.compress(json.dumps(good()).encode() + b"\n" * (513 << 20), 1), "8"),
     "max_attribute_bytes": (json.dumps(good(make_span(9, 1, attributes={"a": "x" * 9000}))).encode(), "8KiB"),
     "max_depth": (json.dumps(good(nested(9))).encode(), "8"),
-    "max_parquet_memory": (with_long_message(CLICKHOUSE, 16 << 20), "1MiB"),
     "max_rollout_spans": (json.dumps(good(*(make_span(number, 1) for number in range(3, 60)))).encode(), "50"),
     "max_rollout_bytes": (json.dumps(good(*(make_span(number, 1) for number in range(3, 60)))).encode(), "1KiB"),
 }

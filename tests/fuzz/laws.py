@@ -14,9 +14,8 @@ from types import ModuleType
 from art_otel.engines import Conversion, convert, partition
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, find_inputs, read_file
-from art_otel.sources.files import parts
 from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.parts import share_inputs
+from art_otel.sources.files.splits import split_inputs
 from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.sources.format import Record
 from art_otel.sources.formats import detect_format
@@ -131,15 +130,14 @@ def _is_printable(text: bytes) -> bool:
 def _check_parts(dump: Path) -> None:
     """A file that several processes share gives the records that one process reads."""
     inputs = find_inputs([dump])
-    with _small(parts, MIN_PART_BYTES=1):
-        shares = share_inputs(inputs, 3)
-    if len(shares) < 2:
+    splits = split_inputs(inputs, -(-(inputs[0].size or 1) // 3))
+    if len(splits) < 2:
         return
     try:
         whole = _records(inputs[0])
     except SourceError:
         return
-    pieces = [record for share in shares for source in share for record in _records(source)]
+    pieces = [record for split in splits for source in split for record in _records(source)]
     assert pieces == whole, "other records when several processes read the file"
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.sources import FileAccount, Limits, find_inputs, read_file, share_inputs
-from art_otel.sources.files import lines, parts
+from art_otel.sources import FileAccount, Limits, find_inputs, read_file, split_inputs
+from art_otel.sources.files import lines
 from art_otel.spans import Span
 from tests.sources.requests import damages_of, log, logs, numbers, read_bytes, reasons_of, span, spans_of, traces
 from tests.sources.test_laws import laws
@@ -79,9 +79,8 @@ def test_parts_and_blocks_of_any_size_give_the_same(written, block, count, tmp_p
     path.write_text("".join(texts), newline="")
     with monkeypatch.context() as patched:
         patched.setattr(lines, "_BLOCK_BYTES", block)
-        patched.setattr(parts, "MIN_PART_BYTES", 1)
-        shares = share_inputs(find_inputs([path]), count)
-        records = [record for share in shares for one in share for record in read_file(one, FileAccount())]
+        splits = split_inputs(find_inputs([path]), 1 + path.stat().st_size // count)
+        records = [record for split in splits for one in split for record in read_file(one, FileAccount())]
     expected = [number for at in range(1, len(written) + 1) for number in (at, at + 100)]
     assert (numbers(records), damages_of(records)) == (expected, [])
 

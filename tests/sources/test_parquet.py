@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file
-from art_otel.sources.files.parquet_lines import read_lines, write_lines
-from art_otel.sources.files.parquet_rows import json_rows
+from art_otel.sources.files.parquet_values import plain_values
 from tests.conversions import convert_files
 from tests.sources.requests import (
     TRACE,
@@ -104,7 +103,7 @@ def test_a_table_of_something_else(tmp_path):
     empty, other = FileAccount(), FileAccount()
     first, second = find_inputs([tmp_path])
     assert list(read_file(first, empty)) == list(read_file(second, other)) == []
-    assert (empty.note, other.note, other.compression) == ("empty", "no known format", "parquet")
+    assert (empty.note, other.note, other.compression) == ("no known format", "no known format", "parquet")
 
 
 def test_columns_of_other_types(tmp_path):
@@ -309,70 +308,73 @@ def test_a_footer_that_lies_never_raises_anything_else(at, value, length, tmp_pa
         footer[start : start + length] = bytes([value]) * length
         return footer
 
-    (tmp_path / "x.parquet").write_bytes(lying(CUT, change))
-    (source,) = find_inputs([tmp_path / "x.parquet"])
-    account = FileAccount()
+    data = lying(CUT, change)
     with contextlib.suppress(SourceError):
-        records = list(read_file(source, account))
+        records, account = read_bytes(tmp_path, data)
         assert len(records) == account.spans + account.damaged + account.partly_damaged
-    assert account.error is None or account.error.startswith(source.name)
 
 
-@laws
-@given(data=st.data())
-def test_any_bytes_in_the_reader_itself(data):
-    content = bytearray(CUT)
-    for _ in range(data.draw(st.integers(1, 5))):
-        at = data.draw(st.integers(4, len(content) - 600))
-        content[at] = data.draw(st.integers(0, 255))
-    for found in read_lines(io.BytesIO(content)):
-        assert isinstance(found, bytes) or found[0] in ("torn", "over a limit", "unreadable")
+VALUES = {
+    "time": (pa.array([5, None], pa.timestamp("s")), 5 * 10**9),
+    "time in another zone": (pa.array([5, None], pa.timestamp("us", "Europe/Berlin")), 5000),
+    "duration": (pa.array([7, None], pa.duration("us")), 7000),
+    "time of day": (pa.array([1, None], pa.time32("s")), 10**9),
+    "date": (pa.array([1, None], pa.date32()), "1970-01-02"),
+    "decimal": (pa.array(["1.5", None]).cast(pa.decimal128(3, 1)), "1.5"),
+    "bytes": (pa.array([b"abc", None]), "abc"),
+    "large text": (pa.array(["é", None], pa.large_string()), "é"),
+    "view": (pa.array([b"abc", None], pa.binary_view()), "abc"),
+    "name": (pa.array(["a", None]).dictionary_encode(), "a"),
+    "number of pandas": (pa.array([1.5, float("nan")]), 1.5),
+    "lists": (pa.array([[[1]], None], pa.large_list(pa.list_(pa.timestamp("ns")))), [[1]]),
+    "pair": (pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)), [1.0, 2.0]),
+    "map": (pa.array([[("k", b"v")], None], pa.map_(pa.string(), pa.binary())), [("k", "v")]),
+    "struct": (
+        pa.array([{"at": 5, "in": [b"x"]}, None], pa.struct({"at": pa.timestamp("s"), "in": pa.list_(pa.binary())})),
+        {"at": 5 * 10**9, "in": ["x"]},
+    ),
+    "json": (pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", None])), "{}"),
+}
 
 
-def test_the_program_itself():
-    output, problems = io.BytesIO(), io.StringIO()
-    write_lines(io.BytesIO(CUT), output, problems)
-    assert [json.loads(line)["SpanName"] for line in output.getvalue().splitlines()] == [one["name"] for one in SPANS]
-    write_lines(io.BytesIO(b"PAR1 no"), output, problems)
-    reason, place, detail = problems.getvalue().split("\t")
-    assert (reason, place) == ("unreadable", "")
-    assert detail.endswith("\n")
+@pytest.mark.parametrize("name", VALUES)
+def test_values_of_every_type_are_plain(name):
+    column, expected = VALUES[name]
+    assert plain_values(column) == [expected, None]
 
 
-def test_values_of_every_type_become_json():
-    columns = {
-        "text": pa.array([b"\xff"], pa.binary()),
-        "large": pa.array(["é"], pa.large_string()),
-        "fixed": pa.array([b"abcd"], pa.binary(4)),
-        "map": pa.array([[("k", b"\xff")]], pa.map_(pa.string(), pa.binary())),
-        "struct": pa.array(
-            [{"at": 5, "in": [b"\xfe"]}], pa.struct({"at": pa.timestamp("s"), "in": pa.list_(pa.binary())})
-        ),
-        "null": pa.array([None], pa.int64()),
-        "named": pa.array(["a"]).dictionary_encode(),
-        "decimal": pa.array(["1.5"]).cast(pa.decimal128(3, 1)),
-        "date": pa.array([1], pa.date32()),
-    }
-    lied = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xfd"]).buffers())
-    for extra in ({}, {"lied": lied}):
-        (line,) = json_rows(pa.record_batch({**columns, **extra}))
-        found = json.loads(line.decode(errors="surrogateescape"))
-        assert found["text"] == "\udcff"
-        assert found["map"] == [["k", "\udcff"]]
-        assert (found["large"], found["fixed"], found["named"]) == ("é", "abcd", "a")
-        assert found["struct"] == {"at": 5 * 10**9, "in": ["\udcfe"]}
-        assert (found["decimal"], found["date"]) == ("1.5", "1970-01-02")
-        assert "null" not in found
+def test_columns_that_somebody_added_cost_no_row(tmp_path):
+    table = {"context.trace_id": [TRACE] * 2, "context.span_id": [f"{1:016x}", f"{2:016x}"], "name": ["x"] * 2}
+    table |= {"start_time": pa.array([1000] * 2, pa.timestamp("ns")), "latency": pa.array([1, 2], pa.duration("ns"))}
+    digests = pa.array([b"\xff\xfe"] * 2)
+    lied = pa.Array.from_buffers(pa.string(), 2, digests.buffers())
+    attribute = {"attributes.latency": table["latency"]}
+    records, _ = read_bytes(tmp_path, parquet(pa.table({**table, **attribute, "digest": digests, "text": lied})))
+    assert [record.attributes for record in records] == [{"latency": 1}, {"latency": 2}]
+    records, _ = read_bytes(tmp_path, parquet(pa.table({**table, "name": digests})))
+    assert reasons_of(records) == ["invalid UTF-8"] * 2
 
 
-def test_limits_of_decompressed_bytes_hold_for_rows_too(tmp_path):
-    records, _ = read_bytes(tmp_path, CLICKHOUSE.read_bytes(), limits=Limits(max_decompressed_bytes=300_000))
-    assert 50 < len(spans_of(records)) < 600
-    assert reasons_of(records)[-1] == "over a limit"
+def test_what_is_beyond_a_limit_costs_no_neighbor(tmp_path):
+    data = written(ROWS, row_group_size=2)
+    size = pq.read_metadata(io.BytesIO(data)).row_group(0).total_byte_size
+    records, _ = read_bytes(tmp_path, data, limits=Limits(max_decompressed_bytes=size * 5 // 2))
+    assert (numbers(records), reasons_of(records)) == ([1, 2, 3, 4], ["over a limit"])
+    rows = [*ROWS[:3], {**ROWS[3], "StatusMessage": "x" * 100_000}, *ROWS[4:]]
+    records, _ = read_bytes(tmp_path, written(rows), limits=Limits(max_message_bytes=50_000))
+    assert (numbers(records), reasons_of(records)) == ([1, 2, 3, 5, 6, 7], ["over a limit"])
+    assert damages_of(records)[0].span_id == f"{4:016x}"
 
 
-def test_a_footer_that_needs_more_memory_than_there_is_is_over_a_limit(tmp_path):
-    wide = parquet(pa.table({f"column_of_a_wide_table_{number}": ["a"] for number in range(20_000)}))
-    for mebibytes in (1, 84, 92, 100, 120):  # at one of them it is thrift's reader that gets no memory
-        records, _ = read_bytes(tmp_path, wide, limits=Limits(max_parquet_memory=mebibytes << 20))
-        assert reasons_of(records) == ["over a limit"]
+def test_an_encrypted_file_is_called_so(tmp_path):
+    plain = PHOENIX.read_bytes()
+    for encrypted in (b"PARE" + plain[4:-4] + b"PARE", plain[:-4] + b"PARE"):
+        with pytest.raises(SourceError, match=r"encrypted .*; export it unencrypted$"):
+            read_bytes(tmp_path, encrypted)
+
+
+def test_our_own_parquet_says_what_reads_it(tmp_path):
+    """Also where nobody looked at its footer before, as in a store."""
+    table = pa.Table.from_pylist(ROWS, schema=clickhouse.SCHEMA).replace_schema_metadata({"art_otel.schema": "1"})
+    with pytest.raises(SourceError, match="is a dataset of art-otel already"):
+        read_bytes(tmp_path, parquet(table))

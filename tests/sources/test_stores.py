@@ -1,78 +1,80 @@
-"""Object stores: URLs, listing and reading ahead, on the local file system behind the same interface of pyarrow.fs."""
+"""Object stores: URLs, listing and fetching ahead, on the local file system behind the same interface of pyarrow.fs."""
 
 import re
 
 import pytest
 
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Input, ReadAhead, find_inputs, read_file
-from art_otel.sources.files import read_ahead as read_ahead_module
-from art_otel.sources.files.stores import StoredFile, _glob_pattern, _matches, is_store_url, list_store
-from tests.sources.requests import damages_of, lines, span, spans_of, traces
+from art_otel.sources import FileAccount, Input, Prefetcher, find_inputs, identity_of, read_file, split_inputs
+from art_otel.sources.files import prefetch
+from art_otel.sources.files.stores import StoredFile, _glob_pattern, _matches, is_store_url, list_store, open_store
+from tests.sources.requests import lines, numbers, read_bytes, span, traces
+from tests.sources.writers.parquet import EXPORTS
 
 LOCAL = "file:///"
 
 
-def stored(path, size=None) -> StoredFile:
-    return StoredFile(store=LOCAL, path=str(path), size=path.stat().st_size if size is None else size)
+def stored(path, size=None) -> Input:
+    file = StoredFile(store=LOCAL, path=str(path))
+    return Input(name=file.name, path=None, size=size or path.stat().st_size, explicit=True, stored=file, mtime_ns=1)
 
 
-def as_input(file: StoredFile) -> Input:
-    return Input(name=file.name, path=None, size=file.size, explicit=True, stored=file)
-
-
-def dumps(folder, count: int, spans: int = 1) -> list[StoredFile]:
+def dumps(folder, count: int, spans: int = 1) -> list[Input]:
     for number in range(count):
         first = number * spans
-        found = lines(*(traces(span(first + at + 1)) for at in range(spans)))
-        (folder / f"{number:03}.jsonl").write_bytes(found)
+        (folder / f"{number:03}.jsonl").write_bytes(lines(*(traces(span(first + at + 1)) for at in range(spans))))
     return [stored(path) for path in sorted(folder.iterdir())]
 
 
-def test_files_read_ahead_are_the_files(tmp_path):
+def records_of(inputs, prefetcher=None):
+    return [record for source in inputs for record in read_file(source, FileAccount(), prefetcher=prefetcher)]
+
+
+@pytest.mark.parametrize("chunk", [100, 4 << 20])
+def test_files_that_are_fetched_ahead_are_the_files(tmp_path, chunk, monkeypatch):
+    monkeypatch.setattr(prefetch, "CHUNK_BYTES", chunk)
     files = dumps(tmp_path, 40, 3)
-    found = []
-    with ReadAhead(files) as ahead:
-        for file in files:
-            account = FileAccount()
-            found += list(read_file(as_input(file), account, ahead=ahead))
-            assert (account.bytes, account.path) == (file.size, f"file://{file.path}")
-    assert [int(one.span_id, 16) for one in found] == list(range(1, 121))
+    with Prefetcher(files) as prefetcher:
+        assert numbers(records_of(files, prefetcher)) == list(range(1, 121))
+        assert not prefetcher._coming
+    assert numbers(records_of(files[:2])) == list(range(1, 7))
 
 
-def test_a_file_alone_is_read_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_ahead_module, "CHUNK_BYTES", 100)
-    (file,) = dumps(tmp_path, 1, 200)
-    records = list(read_file(as_input(file), FileAccount()))
-    assert (len(spans_of(records)), damages_of(records)) == (200, [])
-
-
-def test_files_may_be_left_at_any_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_ahead_module, "CHUNK_BYTES", 50)
+def test_files_may_be_left_at_any_place_and_few_chunks_are_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(prefetch, "CHUNK_BYTES", 50)
     files = dumps(tmp_path, 9, 20)
-    with ReadAhead(files) as ahead:
-        for at in (0, 1, 4, 8):
-            chunks = ahead.chunks(files[at])
+    with Prefetcher(files) as prefetcher:
+        for at, file in enumerate(files[:8]):
+            chunks = prefetcher.chunks(file)
             assert next(chunks) + next(chunks) == (tmp_path / f"{at:03}.jsonl").read_bytes()[:100]
-    with ReadAhead(files) as ahead:
-        next(ahead.chunks(files[2]))
-        assert b"".join(ahead.chunks(files[7])) == (tmp_path / "007.jsonl").read_bytes()
-        assert len(ahead._coming) <= read_ahead_module.CHUNKS
+            assert len(prefetcher._coming) <= prefetch.CHUNKS
+            chunks.close()
+        assert b"".join(prefetcher.chunks(files[8])) == (tmp_path / "008.jsonl").read_bytes()
 
 
-def test_no_more_than_a_few_chunks_are_held(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_ahead_module, "CHUNK_BYTES", 10)
-    files = dumps(tmp_path, 3, 50)
-    with ReadAhead(files) as ahead:
-        for file in files:
-            for _ in ahead.chunks(file):
-                assert len(ahead._coming) <= read_ahead_module.CHUNKS
+def test_an_object_is_cut_and_read_in_parts(tmp_path):
+    (file,) = dumps(tmp_path, 1, 200)
+    splits = split_inputs([file], file.size // 5)
+    assert len(splits) > 3
+    parts = [part for split in splits for part in split]
+    assert numbers(records_of(parts)) == list(range(1, 201))
+    with Prefetcher(parts) as prefetcher:
+        assert numbers(records_of(parts, prefetcher)) == list(range(1, 201))
+    assert identity_of(file) == (file.name, file.size, file.mtime_ns)
+
+
+def test_parquet_is_read_where_it_lies(tmp_path):
+    path = EXPORTS / "phoenix_spans.parquet"
+    account = FileAccount()
+    records = list(read_file(stored(path), account))
+    assert records == read_bytes(tmp_path, path.read_bytes())[0]
+    assert account.bytes == path.stat().st_size
 
 
 def test_an_empty_object(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     account = FileAccount()
-    assert list(read_file(as_input(stored(tmp_path / "empty")), account)) == []
+    assert list(read_file(stored(tmp_path / "empty"), account)) == []
     assert account.note == "empty"
 
 
@@ -84,7 +86,7 @@ def test_an_object_that_is_gone_or_was_overwritten(tmp_path):
     ):
         account = FileAccount()
         with pytest.raises(SourceError, match=f"^{re.escape(file.name)}: ({problem})"):
-            list(read_file(as_input(file), account))
+            list(read_file(file, account))
         assert account.error is not None
 
 
@@ -95,8 +97,8 @@ def test_objects_below_a_prefix(tmp_path):
         (tmp_path / name).write_bytes(b"{}")
 
     def matches(pattern, *, is_glob=False):
-        found = list(_matches(LOCAL, f"{tmp_path}{pattern}", is_glob=is_glob))
-        return [path.removeprefix(f"{tmp_path}/") for path, _, _ in found], {explicit for _, _, explicit in found}
+        found = list(_matches(open_store(LOCAL)[0], f"{tmp_path}{pattern}", is_glob=is_glob))
+        return [info.path.removeprefix(f"{tmp_path}/") for info, _ in found], {explicit for _, explicit in found}
 
     assert matches("") == (["_report.json", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"], {False})
     assert matches("/deep") == (["deep/er/c.jsonl"], {False})
@@ -131,7 +133,7 @@ def test_globs(glob, yes, no):
 
 
 def test_what_is_a_url_of_a_store():
-    assert all(map(is_store_url, ("s3://b/k", "gs://b", "gcs://b/k?x")))
+    assert all(map(is_store_url, ("s3://b/k", "gs://b", "gcs://b/k?x", "abfs://c@a.dfs.core.windows.net/k")))
     assert not any(map(is_store_url, ("file:///x", "s3/x", "https://x", "dumps/*.json")))
     with pytest.raises(SourceError, match=r"s3:///k: no URL of a store; write s3://bucket/prefix"):
         list(list_store("s3:///k"))

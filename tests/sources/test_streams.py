@@ -1,7 +1,6 @@
 """Compression is known by its magic; a stream cut or broken anywhere gives what stands before that place."""
 
 import gzip
-import random
 
 import pytest
 
@@ -84,22 +83,3 @@ def test_a_bomb_is_stopped(compression, tmp_path):
     assert len(spans_of(records)) == len(NUMBERS)
     assert reasons_of(records)[-1] == "over a limit"
     assert all(isinstance(record, Span) for record in records[: len(NUMBERS)])
-
-
-@pytest.mark.parametrize("compression", COMPRESSORS)
-def test_few_bytes_that_become_much_are_stopped_by_their_ratio(compression, tmp_path):
-    """Whatever a small file holds, so that dumps of many records alike are read; then each byte may become so many."""
-    compress = COMPRESSORS[compression]
-    bomb = compress(PLAIN) + compress(b"\n" * (8 << 20)) * 65
-    records, _ = read_bytes(tmp_path, bomb, limits=Limits(max_decompression_ratio=10))
-    assert (len(spans_of(records)), reasons_of(records)) == (len(NUMBERS), ["over a limit"])
-    assert "--max-decompression-ratio" in damages_of(records)[0].detail
-
-
-def test_a_file_may_begin_with_what_is_compressed_best(tmp_path):
-    """It is its whole size that counts, and not what was read by now."""
-    other = b'{"resourceSpans":[],"noise":"' + random.Random(0).randbytes(2 << 20).hex().encode() + b'"}\n'
-    zstd = COMPRESSORS["zstd"]
-    file = zstd(b"\n" * (8 << 20)) * 65 + zstd(other) + zstd(PLAIN)
-    records, _ = read_bytes(tmp_path, file, limits=Limits(max_decompression_ratio=300))
-    assert (len(spans_of(records)), reasons_of(records)) == (len(NUMBERS), [])

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.engines.shards import REWARDS, Membership, Shuffled, ShuffleWriter, link_region
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Input, Limits, format_named, read_file
+from art_otel.sources import FileAccount, Input, Limits, Prefetcher, format_named, read_file
 from art_otel.sources.format import Record
 from art_otel.spans import Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, declared_id, external_rewards
@@ -65,13 +65,14 @@ def read_split(task: ReadTask) -> ReadSummary:
     summary = ReadSummary()
     split = _Split(task, summary)
     chosen = None if task.format is None else format_named(task.format)
-    for source in task.inputs:
-        account = FileAccount(path=source.name)
-        summary.files.append(account)
-        try:
-            split.take(read_file(source, account, limits=task.limits, format=chosen))
-        except SourceError as error:
-            account.error = str(error)
+    with Prefetcher(task.inputs) as prefetcher:
+        for source in task.inputs:
+            account = FileAccount(path=source.name)
+            summary.files.append(account)
+            try:
+                split.take(read_file(source, account, limits=task.limits, format=chosen, prefetcher=prefetcher))
+            except SourceError as error:
+                account.error = str(error)
     summary.response_ids = split.response_ids()
     summary.shuffled = split.writer.finish()
     return summary

@@ -21,8 +21,9 @@ import msgspec
 from art_otel.sources.backends.json_spans import Spelling, read_spans
 from art_otel.sources.backends.nested import flatten
 from art_otel.sources.backends.plain_records import plain
+from art_otel.sources.backends.table_rows import read_rows
 from art_otel.sources.backends.times import as_ns
-from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.format import Format, Reading, Record, Row, Table
 from art_otel.sources.json_text.frame import Frame
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
@@ -115,8 +116,32 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     return read_spans(stream, reading, _SPELLING, _build)
 
 
+def _translate(values: dict[str, Value], place: str) -> tuple[otlp.Span, Batch]:
+    try:
+        return _build(
+            msgspec.convert({name: value for name, value in values.items() if value is not None}, _Row, strict=False),
+            place,
+        )
+    except msgspec.ValidationError as error:
+        raise Refused("bad field", detail=str(error)) from error
+
+
+def _reads_rows(rows: Iterable[Row], reading: Reading) -> Iterator[Record]:
+    return read_rows(rows, reading, ("TraceId", "SpanId"), _translate)
+
+
+_IDS: Final = frozenset({"TraceId", "SpanId", "SpanName"})
+
 FORMAT: Final = Format(
-    name="clickhouse", detects=_detects, reads=_reads, lacks=("types of attribute values", "dropped counts")
+    name="clickhouse",
+    detects=_detects,
+    reads=_reads,
+    lacks=("types of attribute values", "dropped counts"),
+    table=Table(
+        ids=_IDS,
+        others=frozenset(field.encode_name for field in msgspec.structs.fields(_Row)) - _IDS,
+        reads=_reads_rows,
+    ),
 )
 
 

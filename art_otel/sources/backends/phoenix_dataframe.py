@@ -9,7 +9,7 @@ Source of the format: `phoenix/session/client.py` and `phoenix/trace/attributes.
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -17,8 +17,9 @@ import msgspec
 from art_otel.sources.backends.json_spans import Spelling, read_spans
 from art_otel.sources.backends.nested import flatten
 from art_otel.sources.backends.plain_records import plain
+from art_otel.sources.backends.table_rows import read_rows
 from art_otel.sources.backends.times import as_ns
-from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.format import Format, Reading, Record, Row, Table
 from art_otel.sources.json_text.objects import Frame
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
@@ -73,6 +74,12 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     return read_spans(stream, reading, _SPELLING, _build)
 
 
+def _reads_rows(rows: Iterable[Row], reading: Reading) -> Iterator[Record]:
+    return read_rows(rows, reading, (_TRACE_ID, _SPAN_ID), _build)
+
+
+_IDS: Final = frozenset({_TRACE_ID, _SPAN_ID})
+
 FORMAT: Final = Format(
     name="phoenix-dataframe",
     detects=_detects,
@@ -86,6 +93,12 @@ FORMAT: Final = Format(
         "whole numbers apart from others",
         "digits of numbers in lists beyond ten",
         "dropped counts",
+    ),
+    table=Table(
+        ids=_IDS,
+        others=frozenset(field.encode_name for field in msgspec.structs.fields(_Row)) - _IDS,
+        prefix=_PREFIX,
+        reads=_reads_rows,
     ),
 )
 

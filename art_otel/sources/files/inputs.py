@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources.files.own_output import REPORT_NAME, WHAT_READS_IT, is_own_output
+from art_otel.sources.files.own_output import WHAT_READS_IT, has_own_name, is_own_output
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
 
 STDIN: Final = "-"
@@ -40,15 +40,23 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     `name` is what people see, `size` is in bytes and None when unknown.
     `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
     in a folder may be anything, so that it is no error when nobody knows its format. `part` is what is to be read of
-    a file that several processes share; `size` is then the part's.
+    a file that several processes share; `size` is then the part's. `mtime_ns` is when the whole was last changed.
     """
 
     name: str
     path: Path | None
     size: int | None
     explicit: bool
+    mtime_ns: int | None = None
     stored: StoredFile | None = None
     part: Part | None = None
+
+
+def identity_of(source: Input) -> tuple[str, int, int] | None:
+    """What differs when the content does: the place, size and time of change of a whole input. None: nobody can say."""
+    if source.size is None or source.mtime_ns is None:
+        return None
+    return (source.name if source.path is None else str(source.path.absolute()), source.size, source.mtime_ns)
 
 
 def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
@@ -128,9 +136,9 @@ def _deep_matches(parts: Sequence[str]) -> Iterator[Path]:
 
 
 def _stored(source: str) -> Iterator[Input]:
-    for file, explicit in list_store(source):
-        if explicit or file.path.rpartition("/")[2] != REPORT_NAME:
-            yield Input(name=file.name, path=None, size=file.size, explicit=explicit, stored=file)
+    for file, size, mtime_ns, explicit in list_store(source):
+        if explicit or not has_own_name(file.path.rpartition("/")[2]):
+            yield Input(name=file.name, path=None, size=size, mtime_ns=mtime_ns, explicit=explicit, stored=file)
 
 
 def _files(path: Path) -> Iterator[Input]:
@@ -186,7 +194,14 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _input(path: Path, *, explicit: bool) -> Input:
-    found = _stat(path)
-    size = found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
+    stats = _stat(path)
+    if stats is not None and not stat.S_ISREG(stats.st_mode):
+        stats = None
     name = os.fsencode(path).decode(errors="backslashreplace")  # a name need not be text
-    return Input(name=name, path=path, size=size, explicit=explicit)
+    return Input(
+        name=name,
+        path=path,
+        size=stats and stats.st_size,
+        mtime_ns=stats and stats.st_mtime_ns,
+        explicit=explicit,
+    )

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 REPORT_NAME: Final = "_report.json"
+PENDING_PREFIX: Final = "_pending-"
 SCHEMA_KEY: Final = b"art_otel.schema"
 MAX_FOOTER_BYTES: Final = 64 << 20
 
@@ -28,9 +29,14 @@ class _Report(msgspec.Struct):
     files: list[dict[str, Any]]
 
 
+def has_own_name(name: str) -> bool:
+    """Whether a file has the name of a report of ours, or of what a conversion is about to write."""
+    return name == REPORT_NAME or (name.startswith(PENDING_PREFIX) and name.endswith(".json"))
+
+
 def is_own_output(path: Path) -> bool:
-    """Whether a file is no dump: it has the name of our report, or we wrote it."""
-    return path.name == REPORT_NAME or is_ours(path)
+    """Whether a file is no dump: it has one of our names, or we wrote it."""
+    return has_own_name(path.name) or is_ours(path)
 
 
 def is_ours(path: Path) -> bool:

@@ -1,10 +1,11 @@
-"""Object stores: files behind `s3://` and `gs://` URLs, listed and read through `pyarrow.fs`.
+"""Object stores: files behind `s3://`, `gs://` and `abfs://` URLs, listed and read through `pyarrow.fs`.
 
 A URL names an object, all objects below a prefix (`s3://bucket/traces/`), or those that match a glob. What its query
 says (`region`, `endpoint_override`, `scheme`) and whom it names before an `@` go to pyarrow; credentials come from
 where the store's own tools have them. Nothing is ever written to a store.
 
-Invariant: every fault of a store is a SourceError that names the URL (without credentials) and says what to do.
+Invariant: every fault of a store is a SourceError that names the URL (without credentials) and says what to do. A store
+is opened in the process that reads, which inherits none.
 """
 
 # pyarrow ships no types.
@@ -12,10 +13,11 @@ Invariant: every fault of a store is a SourceError that names the URL (without c
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import functools
+import os
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -24,10 +26,14 @@ from art_otel.errors import SourceError
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-_SCHEMES: Final = ("s3://", "gs://", "gcs://")
+_SCHEMES: Final = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
+_OPTIONS: Final = (
+    "region|scheme|endpoint_override|project_id|retry_limit_seconds|"
+    "enable_tls|blob_storage_authority|dfs_storage_authority|credential_kind|tenant_id|client_id|client_secret"
+)
 _URL: Final = re.compile(
     r"(?P<scheme>\w+)://(?P<account>[^/@]*@)?(?P<bucket>[^/?]+)/?(?P<key>.*?)"
-    r"(?P<query>\?(?:region|scheme|endpoint_override|project_id|retry_limit_seconds)=.*)?",
+    rf"(?P<query>\?(?:{_OPTIONS})=.*)?",
     re.DOTALL,
 )
 _GLOB: Final = re.compile(r"[*?\[]")
@@ -46,16 +52,18 @@ _ADVICE: Final = (
     ),
     ("NETWORK_CONNECTION", "the store cannot be reached; check the network and endpoint_override"),
     ("Could not connect", "the store cannot be reached; check the network and endpoint_override"),
-    ("", "check the URL and your credentials (for S3 the AWS_… variables or ~/.aws, for GCS `gcloud auth`)"),
+    (
+        "",
+        "check the URL and your credentials (S3: AWS_… variables or ~/.aws, GCS: `gcloud auth`, Azure: `az login`)",
+    ),
 )
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An object: `store` is the URL of its bucket as pyarrow takes it, `path` its bucket and key, `size` in bytes."""
+    """An object: `store` is the URL of its bucket as pyarrow takes it, `path` its bucket and key."""
 
     store: str
     path: str
-    size: int
 
     @property
     def name(self) -> str:
@@ -68,50 +76,58 @@ def is_store_url(source: str) -> bool:
     return source.startswith(_SCHEMES)
 
 
-def list_store(source: str) -> Iterator[tuple[StoredFile, bool]]:
-    """Every object that a URL leads to, sorted, and whether somebody named this very one. Raises SourceError."""
+class Listed(NamedTuple):
+    """An object as a store lists it. `explicit` says that somebody named this very one."""
+
+    file: StoredFile
+    size: int
+    mtime_ns: int | None
+    explicit: bool
+
+
+def list_store(source: str) -> Iterator[Listed]:
+    """Every object that a URL leads to, sorted. Raises SourceError."""
     url = _URL.fullmatch(source)
     if url is None:
-        raise SourceError(f"{source}: no URL of a store; write s3://bucket/prefix or gs://bucket/prefix")
+        raise SourceError(f"{source}: no URL of a store; write s3://bucket/prefix, gs://… or abfs://…")
     scheme = "gs" if url["scheme"] == "gcs" else url["scheme"]
     query = url["query"] or ""
     if scheme == "gs" and "retry_limit_seconds" not in query:
         query = f"{query}&{_GCS_PATIENCE}" if query else f"?{_GCS_PATIENCE}"
     store = f"{scheme}://{url['account'] or ''}{url['bucket']}{query}"
-    pattern = f"{url['bucket']}/{url['key']}".rstrip("/")
-    for path, size, explicit in _matches(store, pattern, is_glob=_GLOB.search(url["key"]) is not None):
-        yield StoredFile(store=store, path=path, size=size), explicit
+    with told(f"{scheme}://{url['bucket']}/{url['key']}"):
+        files, root = open_store(store)
+        pattern = f"{root}/{url['key']}".rstrip("/")
+        for info, explicit in _matches(files, pattern, is_glob=_GLOB.search(url["key"]) is not None):
+            yield Listed(StoredFile(store=store, path=info.path), info.size, info.mtime_ns, explicit)
 
 
-def _matches(store: str, pattern: str, *, is_glob: bool) -> Iterator[tuple[str, int, bool]]:
-    with told(f"{store.partition(':')[0]}://{pattern}"):
-        files = file_system(store)
-        if is_glob:
-            base = _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
-            is_match = _glob_pattern(pattern).fullmatch
-            yield from ((path, size, True) for path, size in _below(files, base) if is_match(path))
-            return
-        found: Any = files.get_file_info(pattern)
-        if found.is_file:
-            yield found.path, found.size, True
-            return
-        for path, size in _below(files, pattern):
-            if not any(_is_hidden(part) for part in path.removeprefix(pattern).split("/")):
-                yield path, size, False
+def _matches(files: "FileSystem", pattern: str, *, is_glob: bool) -> Iterator[tuple[Any, bool]]:
+    """What pyarrow says of each object, and whether somebody named this very one."""
+    if is_glob:
+        base = _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
+        is_match = _glob_pattern(pattern).fullmatch
+        yield from ((info, True) for info in _below(files, base) if is_match(info.path))
+        return
+    named: Any = files.get_file_info(pattern)
+    if named.is_file:
+        yield named, True
+        return
+    for info in _below(files, pattern):
+        if not any(_is_hidden(part) for part in info.path.removeprefix(pattern).split("/")):
+            yield info, False
 
 
 def _is_hidden(part: str) -> bool:
     return part.startswith(".") and part.strip(".") != ""  # in a store, .. is a name like any other
 
 
-def _below(files: "FileSystem", base: str) -> list[tuple[str, int]]:
+def _below(files: "FileSystem", base: str) -> list[Any]:
     from pyarrow.fs import FileSelector  # noqa: PLC0415 # slow to load
 
-    try:
-        found = cast(list[Any], files.get_file_info(FileSelector(base, recursive=True)))
-    except FileNotFoundError:
-        return []
-    return sorted((info.path, info.size) for info in found if info.is_file)
+    selector = FileSelector(base, recursive=True, allow_not_found=True)
+    infos = cast(list[Any], files.get_file_info(selector))
+    return sorted((info for info in infos if info.is_file), key=lambda info: info.path)
 
 
 def _glob_pattern(glob: str) -> re.Pattern[str]:
@@ -136,12 +152,32 @@ def _glob_pattern(glob: str) -> re.Pattern[str]:
         raise SourceError(f"{glob}: is no glob: {error}") from error
 
 
+def read_range(file: StoredFile, start: int, end: int) -> bytes:
+    """The bytes of an object from `start` up to `end`. Raises SourceError."""
+    with told(file.name), open_stored(file) as opened:
+        data: bytes = opened.read_at(end - start, start)
+    if len(data) < end - start:
+        raise SourceError(f"{file.name}: it became shorter while it was read; convert again when it is complete")
+    return data
+
+
+def open_stored(file: StoredFile) -> Any:  # noqa: ANN401 # pyarrow ships no types
+    """An object to read anywhere in it."""
+    files, _ = open_store(file.store)
+    return files.open_input_file(file.path)
+
+
+def open_store(store: str) -> tuple["FileSystem", str]:
+    """The file system of a bucket, and what the bucket is called there."""
+    return _open_store(store, os.getpid())
+
+
 @functools.lru_cache(maxsize=8)
-def file_system(store: str) -> "FileSystem":
-    """The file system of a bucket."""
+def _open_store(store: str, _process: int) -> tuple["FileSystem", str]:
     from pyarrow.fs import FileSystem  # noqa: PLC0415 # slow to load
 
-    return cast("FileSystem", FileSystem.from_uri(store)[0])
+    files, root = cast("tuple[FileSystem, str]", FileSystem.from_uri(store))
+    return files, root.rstrip("/")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ and logs are told apart on the wire. A request without a length before it is rea
 that is what protobuf's concatenation of messages means; each counts as a message. So is an answer of Tempo's v2 API,
 which has a whole request in its field 1 and says more about it in others.
 
-Invariant: a message that decodes at once takes the fast way; any other goes to `otlp_protobuf_salvage`.
+Invariant: a message that is broken or over the limit costs no other, unless nothing says where the next one begins.
 
 Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-encoding, and for Tempo's answers
 `TraceByIDResponse` in its `pkg/tempopb/tempo.proto`.
@@ -14,18 +14,14 @@ Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, TypeAlias
 
-from art_otel.sources.files.bounded_read import read_up_to
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import advice
 from art_otel.sources.otlp.protobuf_records import ProtobufRecords
-from art_otel.sources.otlp.protobuf_salvage import salvage_request
-from art_otel.sources.otlp.protobuf_walk import is_answer, signal_of
-from art_otel.sources.otlp.protobuf_wire import LENGTH, Malformed, read_fields, read_varint
+from art_otel.sources.otlp.protobuf_split import LENGTH, Split, read_fields, read_varint
 from art_otel.sources.refusals import Refused
 
 _PREFIX_BYTES: Final = 4
@@ -38,7 +34,8 @@ _TOLD_BYTES: Final = 256
 """A request has tags and lengths that are no text among its first bytes; blank lines before a text have none."""
 
 _SKIP_BYTES: Final = 1 << 20
-_MAX_TAG_BYTES: Final = 11
+_AT_ONCE: Final = 64 << 20
+_MAX_SIZE_BYTES: Final = 10
 
 _Frame: TypeAlias = tuple[bytes, Refused | None]
 """A message as far as it could be read, and what was wrong with its frame."""
@@ -62,28 +59,26 @@ def _is_framed(head: bytes) -> bool:
 
 def _is_request(head: bytes) -> bool:
     """Whether it begins with field 1 that holds a resource (1), scopes (2) or a schema URL (3), as far as it goes."""
-    if not head.startswith(_TAG) or not _NO_TEXT.search(head, 0, _TOLD_BYTES):
+    header = read_varint(head, 1, len(head))
+    if not head.startswith(_TAG) or not _NO_TEXT.search(head, 0, _TOLD_BYTES) or header is None:
         return False
-    try:
-        size, start = read_varint(head, 1, len(head))
-        inside = [(field.number, field.wire_type) for field in read_fields(head, start, min(start + size, len(head)))]
-    except Malformed:
-        return False
-    return bool(inside) and all(number in (1, 2, 3, 1000) and wire == LENGTH for number, wire in inside)
+    size, start = header
+    tags = [field[:2] for field in read_fields(head, start, min(start + size, len(head)))]
+    return bool(tags) and all(number in (1, 2, 3, 1000) and wire == LENGTH for number, wire in tags)
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = ProtobufRecords(reading)
     head = stream.peek()
-    frames = partial(_bare_frames, is_answer=is_answer(head)) if _is_request(head) else _prefixed_frames
+    frames = partial(_bare_frames, is_answer=Split(head).is_answer) if _is_request(head) else _prefixed_frames
     number = 0
     for message, problem in frames(stream, reading.limits.max_message_bytes):
         number += 1  # noqa: SIM113 # enumerate() would hold the message
         place = f"{reading.path}:message {number}"
-        if problem is None or message:
-            found = read_message(message, place, records, problem)
-            del message  # what it took is taken anew for the texts of its records
-            yield from found
+        if problem is None:
+            yield from records.read(message, place)
+        elif message:
+            yield from records.read_split(message, place, problem)
         else:
             yield problem.damage(place)
 
@@ -107,7 +102,7 @@ def _bare_frames(stream: io.BufferedReader, limit: int, *, is_answer: bool) -> I
             _skip(stream, sys.maxsize)  # nothing says where the next message begins
             yield b"", Refused("not OTLP", detail="no request begins here; the rest of the file cannot be read")
             return
-        size, header = _read_varint(stream)
+        size, header = _read_size(stream)
         if size is None:
             yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
@@ -122,42 +117,28 @@ def _skip(stream: io.BufferedReader, size: int) -> None:
         size -= skipped
 
 
-def _read_varint(stream: io.BufferedReader) -> tuple[int | None, bytes]:
+def _read_size(stream: io.BufferedReader) -> tuple[int | None, bytes]:
+    """A length, None where the file ends inside it, and its bytes."""
     header = b""
-    while len(header) < _MAX_TAG_BYTES and (byte := stream.read(1)):
+    while len(header) < _MAX_SIZE_BYTES and (byte := stream.read(1)):
         header += byte
         if byte < b"\x80":
-            return read_varint(header, 0, len(header))[0], header
-    return None, header
+            break
+    read = read_varint(header, 0, len(header))
+    return read and read[0], header
 
 
 def _body(stream: io.BufferedReader, header: bytes, size: int, limit: int) -> _Frame:
     if size > limit:
         _skip(stream, size)
         return b"", Refused("over a limit", detail=f"a message of {size} bytes; {advice('max_message_bytes')}")
-    body = read_up_to(stream, size)
+    body = b"".join(_pieces(stream, size))
     torn = Refused("torn", detail=f"the file ends {size - len(body)} bytes too early") if len(body) < size else None
     return header + body, torn
 
 
-def read_message(message: bytes, place: str, records: ProtobufRecords, torn: Refused | None = None) -> Iterable[Record]:
-    """Every record of one request. `place` names it, `torn` says that the file ended inside it."""
-    found = _read(message, place, records) if torn is None else salvage_request(message, place, records, torn)
-    return without_large_values(found, len(message), place, records.reading.limits)
-
-
-def _read(message: bytes, place: str, records: ProtobufRecords) -> Iterable[Record]:
-    if not message:
-        return ()
-    found = records.spans(message, place)  # as most requests are, and to look into one first costs a multiple
-    if found is not None:
-        return found
-    if is_answer(message):
-        problem = Refused("not OTLP", detail="an answer of Tempo amid requests; give it in a file of its own")
-        return (problem.damage(place),)
-    signal = signal_of(message)
-    if signal == "other":
-        records.reading.account.other_signals += 1
-        return ()
-    found = records.request(message, signal, place) if signal else None
-    return salvage_request(message, place, records, None) if found is None else found
+def _pieces(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
+    """The next bytes, which take no more memory than there are: a length may be a lie."""
+    while size and (piece := stream.read(min(size, _AT_ONCE))):
+        size -= len(piece)
+        yield piece

@@ -1,109 +1,134 @@
-"""OTLP protobuf's spelling of ids and values: bytes for ids, one set field a value.
+"""Records of OTLP protobuf: a request is decoded whole, and one that does not decode record by record.
 
-Invariant: a request decodes whole or not at all, as protobuf has it; then its records are decoded one by one.
+Invariant: a record that is sound alone is kept, a bad one is quarantined, and what no record explains (a torn tail,
+rubbish) is exactly one Quarantined of kind "unknown".
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from art_otel.sources.format import Reading, Record
-from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.protobuf_numbers import WholeNumbers
-from art_otel.sources.otlp.records import Records, finite
-from art_otel.sources.refusals import Losses, Refused, Site
-from art_otel.spans import Value
+from art_otel.sources.otlp.protobuf_split import FIRST, SECOND, Field, Signal, Split
+from art_otel.sources.otlp.protobuf_values import ProtobufValues
+from art_otel.sources.otlp.records import Batch, scope_of
+from art_otel.sources.refusals import NO_IDS, Refused
+from art_otel.spans import Quarantined, QuarantineReason
 
 if TYPE_CHECKING:
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from art_otel.sources.otlp import messages as otlp
 
-MessageName: TypeAlias = Literal["TracesData", "LogsData", "Span", "LogRecord", "Resource", "InstrumentationScope"]
+_Name: TypeAlias = Literal["TracesData", "LogsData", "Span", "LogRecord", "Resource", "InstrumentationScope"]
 
 
 class _MessageType(Protocol):
     def FromString(self, data: bytes, /) -> object: ...  # noqa: N802 # protobuf's name
 
 
-class ProtobufRecords(Records):
-    """Records of messages decoded from protobuf."""
+class ProtobufRecords(ProtobufValues):
+    """Records of requests in protobuf."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
         self._types, self._error = _message_types()
-        self._numbers = WholeNumbers()
 
-    def decode(self, data: bytes, name: MessageName) -> object:
-        """One message. Raises Refused, with the reason "bad field" as protobuf gives none."""
+    def read(self, data: bytes, place: str) -> Iterable[Record]:
+        """Every record of one request. `place` names it."""
+        if not data:
+            return ()
+        spans = self._spans(data, place)  # as most requests are, and to look into one first costs a multiple
+        if spans is not None:
+            return spans
+        split = Split(data)
+        if split.is_answer:
+            problem = Refused("not OTLP", detail="an answer of Tempo amid requests; give it in a file of its own")
+            return (problem.damage(place),)
+        if split.signal == "other":
+            self.reading.account.other_signals += 1
+            return ()
         try:
-            return self._types[name].FromString(data)
-        except self._error as error:
-            raise Refused("bad field", detail=str(error)) from error
+            if split.signal == "logs":
+                logs = cast("otlp.Request", self._decode(data, "LogsData"))
+                return self.logs(logs.resource_logs or None, place)
+            traces = cast("otlp.Request", self._decode(data, "TracesData"))
+            if split.signal:
+                return self.traces(traces.resource_spans or None, place)
+        except Refused:
+            pass
+        return self.read_split(data, place)
 
-    def spans(self, data: bytes, place: str) -> Iterator[Record] | None:
+    def _spans(self, data: bytes, place: str) -> Iterator[Record] | None:
         """Every span of one request; None when it does not decode, or does not begin with a span that has started.
 
         Logs and metrics decode as traces too. But no time stands in them where that of a span stands.
         """
         try:
-            batches = cast("otlp.Request", self.decode(data, "TracesData")).resource_spans or None
+            batches = cast("otlp.Request", self._decode(data, "TracesData")).resource_spans or None
         except Refused:
             return None
         scoped = batches[0].scope_spans if batches else None
         spans = scoped[0].spans if scoped else None
         return self.traces(batches, place) if spans and spans[0].start_time_unix_nano else None
 
-    def request(self, data: bytes, signal: Literal["traces", "logs"], place: str) -> Iterator[Record] | None:
-        """Every record of one request; None when it does not decode."""
+    def read_split(self, data: bytes, place: str, torn: Refused | None = None) -> Iterator[Record]:
+        """Every record that decodes alone. `torn` says that the file ended inside the request."""
+        split = Split(data)
+        signal = split.signal
+        if signal == "other":
+            return  # a torn request of metrics costs nothing
+        torn_ids = NO_IDS
+        for batch in split.inside(split.root, FIRST):
+            message = yield from self._shared(split, batch, "Resource", place)
+            resource, quarantined = self.resource(cast("otlp.Resource | None", message), place)
+            yield from quarantined
+            for scoped in split.inside(batch, SECOND):
+                message = yield from self._shared(split, scoped, "InstrumentationScope", place)
+                shared = Batch(place=place, resource=resource, scope=scope_of(cast("otlp.Scope | None", message)))
+                for record in split.inside(scoped, SECOND):
+                    if record.whole:
+                        yield from self._record(split, record, signal or "traces", shared)
+                    else:
+                        torn_ids = split.ids(record, signal or "traces")
+        if split.is_broken and torn is None:
+            torn = Refused("not OTLP", detail="a length goes beyond the message it stands in")
+        if signal is None and torn is None:
+            torn = Refused("not OTLP", detail="there is no batch of spans or log records in it")
+        if torn is not None:
+            yield torn.damage(place, ids=torn_ids)
+
+    def _shared(self, split: Split, container: Field, name: _Name, place: str) -> Generator[Quarantined, None, object]:
+        """What records share; when it is bad it is a partial Quarantined and its records do without it."""
+        field = next((field for field in split.inside(container, FIRST) if field.whole), None)
         try:
-            if signal == "logs":
-                logs = cast("otlp.Request", self.decode(data, "LogsData"))
-                return self.logs(logs.resource_logs or None, place)
-            traces = cast("otlp.Request", self.decode(data, "TracesData"))
-            return self.traces(traces.resource_spans or None, place)
-        except Refused:
+            return field and self._decode(split.data[field.start : field.end], name)
+        except Refused as problem:
+            yield problem.damage(place, partial=True)
             return None
 
-    def hex(self, raw: object) -> str:
-        """As `Records.hex`."""
-        return raw.hex() if isinstance(raw, bytes) else ""
+    def _record(self, split: Split, record: Field, signal: Signal, batch: Batch) -> Iterator[Record]:
+        data = split.data[record.start : record.end]
+        try:
+            if signal == "logs":
+                yield from self.log_record(cast("otlp.LogRecord", self._decode(data, "LogRecord")), batch)
+            else:
+                yield from self.span(cast("otlp.Span", self._decode(data, "Span")), batch)
+        except Refused as problem:
+            yield problem.damage(batch.place, "log" if signal == "logs" else "span", split.ids(record, signal))
 
-    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
-        """As `Records.attributes`."""
-        messages = cast("Iterable[KeyValue]", pairs or ())
-        flat: dict[str, Value] = {}
-        for pair in messages:
-            value = pair.value
-            flat[pair.key] = value.string_value or self._value(value, (owner, pair.key), losses, 0)
-        return flat  # most are text, so no call for those
-
-    def value(self, value: otlp.AnyValue | None, site: Site, losses: Losses) -> Value:
-        """As `Records.value`."""
-        return self._value(cast("AnyValue", value), site, losses, 0)
-
-    def _value(self, value: "AnyValue", site: Site, losses: Losses, depth: int) -> Value:
-        kind = value.WhichOneof("value")
-        if kind == "string_value":
-            return value.string_value
-        if kind == "int_value":
-            return value.int_value
-        if kind == "double_value":
-            return finite(value.double_value, site, losses)
-        if kind == "bool_value":
-            return value.bool_value
-        if kind == "bytes_value":
-            return value.bytes_value
-        if kind == "array_value":
-            self.check_depth(depth + 1, site)
-            numbers = self._numbers.read(value.array_value)
-            if numbers is not None:
-                return numbers
-            return [self._value(item, site, losses, depth + 1) for item in value.array_value.values]
-        if kind == "kvlist_value":
-            self.check_depth(depth + 1, site)
-            return {pair.key: self._value(pair.value, site, losses, depth + 1) for pair in value.kvlist_value.values}
-        return None
+    def _decode(self, data: bytes, name: _Name) -> object:
+        """One message. Raises Refused."""
+        try:
+            return self._types[name].FromString(data)
+        except self._error as error:
+            raise Refused(_reason(str(error)), detail=str(error)) from error
 
 
-def _message_types() -> tuple[dict[MessageName, _MessageType], type[Exception]]:
+def _reason(problem: str) -> QuarantineReason:
+    if "UTF-8" in problem:
+        return "invalid UTF-8"
+    return "nested too deep" if "MaxDepth" in problem else "bad field"
+
+
+def _message_types() -> tuple[dict[_Name, _MessageType], type[Exception]]:
     """The message types and the error that decoding raises. Imported here: only protobuf dumps need them."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415
     from opentelemetry.proto.common.v1 import common_pb2  # noqa: PLC0415
@@ -119,4 +144,4 @@ def _message_types() -> tuple[dict[MessageName, _MessageType], type[Exception]]:
         "Resource": resource_pb2.Resource,
         "InstrumentationScope": common_pb2.InstrumentationScope,
     }
-    return cast("dict[MessageName, _MessageType]", types), cast("type[Exception]", DecodeError)
+    return cast("dict[_Name, _MessageType]", types), cast("type[Exception]", DecodeError)

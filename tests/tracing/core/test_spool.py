@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from art_otel.engines import local
 from art_otel.sources import FileAccount, find_inputs, read_file
-from art_otel.sources.files import parts
 from art_otel.spans import Quarantined, Span
 from art_otel.tracing.processing import spool as module
 from art_otel.tracing.processing.queued_spool import QueuedSpool
@@ -250,7 +250,7 @@ def test_a_spool_that_somebody_wrote_anew_is_read(tmp_path, separators):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_altered_line_that_is_whole_is_read_and_noted(tmp_path, monkeypatch, workers):
-    monkeypatch.setattr(parts, "MIN_PART_BYTES", 1)
+    monkeypatch.setattr(local, "MIN_SPLIT_BYTES", 1)
     path = spool_of_three(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"question 1", b"QUESTION 1"))
     trajectories, report = convert_files(tmp_path / "out", path, workers=workers)

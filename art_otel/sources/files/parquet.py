@@ -1,0 +1,119 @@
+"""Rows of a Parquet file, a batch at a time.
+
+Invariant: a row whose values cannot be held costs no other one, and a row group that cannot be read no other group.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+import contextlib
+import io
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from art_otel.errors import SourceError
+from art_otel.sources.files.decompress import Fail, Failure
+from art_otel.sources.files.inputs import Input
+from art_otel.sources.files.own_output import SCHEMA_KEY
+from art_otel.sources.files.parquet_values import plain_values
+from art_otel.sources.files.stores import open_stored, told
+from art_otel.sources.format import Row
+from art_otel.sources.limits import Limits, advice
+from art_otel.sources.refusals import Refused
+
+_BATCH_BYTES: Final = 4 << 20
+_MAX_BATCH_ROWS: Final = 1024
+_READ_BYTES: Final = 1 << 20
+_SHORT_BYTES: Final = 100
+_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
+_UNHOLDABLE: Final = (pa.ArrowException, ValueError, OverflowError)
+"""What pyarrow raises for a value that Python or another type cannot hold, and for text that is not UTF-8."""
+
+
+class ParquetTable:
+    """An open Parquet file. Raises SourceError where it is none, or is encrypted."""
+
+    def __init__(self, file: Any, name: str) -> None:  # noqa: ANN401 # a file of Python or of pyarrow
+        try:
+            self._file = pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_BYTES)
+            self._groups = [self._file.metadata.row_group(number) for number in range(self._file.num_row_groups)]
+            self.names: list[str] = self._file.schema_arrow.names
+        except _UNREADABLE as error:
+            what_to_do = "export it unencrypted" if "encrypted" in str(error) else "is it cut off? export it again"
+            raise SourceError(f"{name}: cannot be read as Parquet ({_described(error)}); {what_to_do}") from error
+        self.is_own_output = SCHEMA_KEY in (self._file.metadata.metadata or {})
+
+    def rows(self, columns: list[str], limits: Limits, fail: Fail) -> Iterator[Row]:
+        """Every row that can be read, numbered through the file; `fail` gets what cannot of each row group."""
+        before, size = 0, 0
+        for number, group in enumerate(self._groups):
+            size += group.total_byte_size
+            if size > limits.max_decompressed_bytes:
+                detail = f"the file decompresses to more than the limit; {advice('max_decompressed_bytes')}"
+                fail(Failure("over a limit", detail, f"row group {number + 1}"))
+                return
+            rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
+            row = 1
+            try:
+                for batch in self._file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
+                    yield from _rows(batch, before + row, limits.max_message_bytes)
+                    row += batch.num_rows
+            except _UNREADABLE as error:
+                fail(Failure("torn", _described(error), f"row group {number + 1}, row {row}"))
+            before += group.num_rows
+
+
+def _rows(batch: Any, first: int, limit: int) -> Iterator[Row]:  # noqa: ANN401 # pyarrow ships no types
+    """The rows of a batch, one by one where they cannot be read at once."""
+    columns: list[list[Any]] | None = None
+    if batch.nbytes <= limit:
+        with contextlib.suppress(*_UNHOLDABLE):
+            columns = [plain_values(column) for column in batch.columns]
+    if columns is None:
+        yield from (_row(batch.slice(at, 1), first + at, limit) for at in range(batch.num_rows))
+        return
+    for number, values in enumerate(zip(*columns, strict=True), first):
+        yield Row(number, dict(zip(batch.schema.names, values, strict=True)))
+
+
+def _row(batch: Any, number: int, limit: int) -> Row:  # noqa: ANN401 # as above
+    """One row. What cannot be held of it is left out, and of one that is too large all but its short values."""
+    values: dict[str, Any] = {}
+    problem: Refused | None = None
+    if batch.nbytes > limit:
+        problem = Refused("over a limit", detail=f"a row of {batch.nbytes} bytes; {advice('max_message_bytes')}")
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            if batch.nbytes <= limit or column.nbytes < _SHORT_BYTES:
+                (values[name],) = plain_values(column)
+        except _UNHOLDABLE as error:
+            problem = Refused("invalid UTF-8" if "utf" in str(error).lower() else "bad field", name, str(error))
+    return Row(number, values, problem)
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+@contextlib.contextmanager
+def open_table(source: Input, stream: io.BufferedReader) -> Generator[ParquetTable]:
+    """The Parquet file of an input, whose bytes are `stream`: those that are no file are copied to one first.
+
+    Raises SourceError.
+    """
+    with contextlib.ExitStack() as stack:
+        if source.stored is not None:
+            with told(source.name):
+                file: Any = stack.enter_context(open_stored(source.stored))
+        elif source.path is not None and source.size is not None:
+            file = stack.enter_context(source.path.open("rb"))
+        else:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(stream, file, _READ_BYTES)
+        yield ParquetTable(file, source.name)

@@ -1,0 +1,108 @@
+"""Splits: the inputs divided into pieces of work that can be read in any process.
+
+Invariant: every byte of the inputs is in exactly one split, a part begins and ends where a line does, and the splits
+depend on the inputs and `split_bytes` only.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from art_otel.sources.files.decompress import compression_of
+from art_otel.sources.files.inputs import Input, Part
+from art_otel.sources.files.stores import read_range
+from art_otel.sources.files.streams import HEAD_BYTES
+from art_otel.sources.format import Format
+from art_otel.sources.formats import detect_format
+
+_BLOCK: Final = 1 << 20
+_LOOKAHEAD: Final = 1 << 12
+"""What a pattern of `Format.cuts` matches need not be seen beyond so many bytes."""
+
+
+def split_inputs(inputs: Sequence[Input], split_bytes: int, known: Format | None = None) -> list[tuple[Input, ...]]:
+    """Divide the inputs, in their order, into splits of about `split_bytes`.
+
+    Small inputs are put together. A larger one is cut where its format, `known` or detected, says that it can be, and
+    is a split of its own where it cannot. Inputs of unknown size count as small.
+    """
+    splits: list[tuple[Input, ...]] = []
+    together: list[Input] = []
+    size = 0
+    for source in inputs:
+        for part in _parts(source, split_bytes, known):
+            if together and size + (part.size or 0) > split_bytes:
+                splits.append(tuple(together))
+                together, size = [], 0
+            together.append(part)
+            size += part.size or 0
+    return [*splits, tuple(together)] if together else splits
+
+
+def _parts(source: Input, split_bytes: int, known: Format | None) -> Iterable[Input]:
+    """The parts that an input is cut into, all of about one size; the input itself where it is not cut."""
+    size = source.size or 0
+    dump_format = _cuttable(source, known) if size > split_bytes else None
+    if dump_format is None or dump_format.cuts is None:
+        return (source,)
+    count = -(-size // split_bytes)
+    ends = [0]
+    for number in range(1, count):
+        ends.append(_next_cut(source, max(size * number // count, ends[-1]), dump_format.cuts))
+    ends = sorted({*ends, size})
+    if len(ends) == 2:  # it was cut nowhere
+        return (source,)
+    return [
+        msgspec.structs.replace(source, size=end - start, part=Part(start=start, end=end, format=dump_format.name))
+        for start, end in pairwise(ends)
+    ]
+
+
+def _cuttable(source: Input, known: Format | None) -> Format | None:
+    """The format of an input that can be cut; None for one that cannot."""
+    head = next(_blocks(source, 0), b"")
+    if compression_of(head) is not None:
+        return None  # also where its bytes let a text shine through, as fast levels of zstd do
+    dump_format = known or detect_format(head)
+    return dump_format if dump_format is not None and dump_format.detects(head) else None
+
+
+def _next_cut(source: Input, place: int, cuts: re.Pattern[bytes]) -> int:
+    """Where the input can be cut next, which may be further away than memory holds; its end where it cannot."""
+    data = b""
+    for block in _blocks(source, place):
+        data += block
+        if b"\n" in data and (cut := cuts.search(data)):  # lines may be long, and patterns are slow
+            return place + cut.end()
+        place += max(len(data) - _LOOKAHEAD, 0)
+        data = data[-_LOOKAHEAD:]
+    return place + len(data)
+
+
+def _blocks(source: Input, start: int) -> Iterator[bytes]:
+    """The bytes of an input from `start` on; none of one that cannot be opened, as reading it later says why."""
+    size = source.size or 0
+    if source.stored is not None:
+        for at in range(start, size, _BLOCK):
+            yield read_range(source.stored, at, min(at + _BLOCK, size))
+    elif source.path is not None:
+        try:
+            with source.path.open("rb") as file:
+                file.seek(start)
+                while block := file.read(max(_BLOCK, HEAD_BYTES)):
+                    yield block
+        except OSError:
+            return
+
+
+def lines_before(path: Path, place: int) -> int:
+    """How many lines a file has before a place in bytes."""
+    count = 0
+    with path.open("rb") as file:
+        while block := file.read(min(_BLOCK, place - file.tell())):
+            count += block.count(b"\n")
+    return count
