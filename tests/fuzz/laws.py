@@ -5,13 +5,10 @@ Invariant: `check` raises for what breaks a law, and nothing else. What it raise
 
 import json
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
-from art_otel.engines import Conversion, convert, partition
+from art_otel.engines import Conversion, Sizes, convert
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, find_inputs, read_file
 from art_otel.sources.files.inputs import Input
@@ -52,8 +49,7 @@ def check(data: bytes, again: bytes, *, alone: bool) -> None:
         if not alone:
             _check_neighbour(found, report)
         (base / "damaged.dump").write_bytes(again)
-        with _small(partition, BUCKET_BYTES=20_000, MEMORY_BUDGET=10_000):
-            second = _converted(sources[::-1], base / "again")
+        second = _converted(sources[::-1], base / "again", Sizes(least_split=20_000, most_split=20_000, in_memory=0))
         _check_equal(report, second, base)
 
 
@@ -62,8 +58,8 @@ def _check_refusal(message: str, *, alone: bool) -> None:
     assert "damaged.dump" in message, "an error that does not name its file"
 
 
-def _converted(sources: list[Path], out: Path) -> ConversionReport:
-    report = convert(Conversion(sources=[str(source) for source in sources], out=out))
+def _converted(sources: list[Path], out: Path, sizes: Sizes | None = None) -> ConversionReport:
+    report = convert(Conversion(sources=[str(source) for source in sources], out=out, sizes=sizes or Sizes()))
     check_sums(report)
     json.loads((out / "_report.json").read_bytes(), parse_constant=_no_constant)
     return report
@@ -143,17 +139,6 @@ def _check_parts(dump: Path) -> None:
 
 def _records(source: Input) -> list[Record]:
     return list(read_file(source, FileAccount()))
-
-
-@contextmanager
-def _small(module: ModuleType, **sizes: int) -> Iterator[None]:
-    """Sizes of a module as if the dump were large."""
-    before = {name: getattr(module, name) for name in sizes}
-    vars(module).update(sizes)
-    try:
-        yield
-    finally:
-        vars(module).update(before)
 
 
 @cache
