@@ -88,8 +88,8 @@ def read(location: str, start: int = 0, end: int | None = None) -> bytes:
     return data
 
 
-def write(location: str, data: bytes) -> None:
-    """Write a whole file, in the place of one of that name."""
+def write(location: str, data: bytes, *, synced: bool = True) -> None:
+    """Write a whole file, in the place of one of that name. Not `synced`, it may be gone or torn after a power loss."""
     with told(location):
         if is_url(location):
             with _files(location).open_output_stream(_path(location)) as stream:
@@ -100,7 +100,8 @@ def write(location: str, data: bytes) -> None:
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if synced:
+                    os.fsync(file.fileno())
             temporary.replace(location)
         finally:
             temporary.unlink(missing_ok=True)

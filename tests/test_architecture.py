@@ -38,6 +38,7 @@ FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
     "conventions": ["attributes", "caches", "bodies", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
+    "engines": ["shards", "tasks"],
     "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
@@ -57,6 +58,8 @@ ALLOWED = {
     "torch": ("batches/torch_dataset.py",),
     "rich": ("cli", "tracing/rollouts/progress.py"),
     "hypothesis": ("testing.py",),
+    "loky": ("engines/local.py",),
+    "filelock": ("engines/workspace.py",),
 }
 """Who may import what from outside."""
 

@@ -65,7 +65,7 @@ class Workspace:
 
     def _keep(self, name: str, summary: object) -> None:
         encoded = msgspec.msgpack.encode(summary)
-        storage.write(self.location(name), hashlib.sha256(encoded).digest() + encoded)
+        storage.write(self.location(name), hashlib.sha256(encoded).digest() + encoded, synced=False)
 
     def _kept(self, name: str, kind: type[_SummaryT]) -> _SummaryT | None:
         if not self._keeps or storage.size_of(self.location(name)) is None:
