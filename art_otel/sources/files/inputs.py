@@ -17,6 +17,7 @@ import msgspec
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources.files.own_output import WHAT_READS_IT, has_own_name, is_own_output
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
+from art_otel.storage import shown
 
 STDIN: Final = "-"
 FILE_SCHEME: Final = "file://"
@@ -84,7 +85,7 @@ def _why_nothing(source: str) -> str:
     if any(is_own_output(file) for path in paths for file in _visible_files(path)):
         return f"{source}: {WHAT_READS_IT}"
     return (
-        f"{source}: nothing to read there; name a file, a folder with files in it, "
+        f"{shown(source)}: nothing to read there; name a file, a folder with files in it, "
         "a glob such as 'dumps/**/*.jsonl', a URL such as s3://bucket/dumps, or - for standard input"
     )
 

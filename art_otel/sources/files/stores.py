@@ -95,7 +95,7 @@ def list_store(source: str) -> Iterator[Listed]:
     if scheme == "gs" and "retry_limit_seconds" not in query:
         query = f"{query}&{_GCS_PATIENCE}" if query else f"?{_GCS_PATIENCE}"
     store = f"{scheme}://{url['account'] or ''}{url['bucket']}{query}"
-    with told(f"{scheme}://{url['bucket']}/{url['key']}"):
+    with told(f"{scheme}://{url['bucket']}/{url['key']}".rstrip("/")):
         files, root = open_store(store)
         pattern = f"{root}/{url['key']}".rstrip("/")
         for info, explicit in _matches(files, pattern, is_glob=_GLOB.search(url["key"]) is not None):
@@ -125,8 +125,10 @@ def _is_hidden(part: str) -> bool:
 def _below(files: "FileSystem", base: str) -> list[Any]:
     from pyarrow.fs import FileSelector  # noqa: PLC0415 # slow to load
 
-    selector = FileSelector(base, recursive=True, allow_not_found=True)
-    infos = cast(list[Any], files.get_file_info(selector))
+    try:
+        infos = cast(list[Any], files.get_file_info(FileSelector(base, recursive=True)))
+    except FileNotFoundError:  # another error than that of a bucket that is not there
+        return []
     return sorted((info for info in infos if info.is_file), key=lambda info: info.path)
 
 
