@@ -30,7 +30,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders, globs, URLs (s3://, gs://), or - for standard input",
+        help="files, folders, globs, URLs (s3://, gs://, abfs://), or - for standard input",
     )
     parser.add_argument("--out", required=True, type=destination, metavar="DIR", help="the folder of the dataset")
     parser.add_argument(

@@ -1,6 +1,7 @@
 """A real S3 server (moto, on loopback) in its own environment: what lies in a bucket converts as from a folder."""
 
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -8,15 +9,16 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from art_otel.cli import main
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileAccount, Prefetcher, find_inputs, identity_of, read_file, split_inputs
 from tests.conversions import RECORDINGS, convert_files
-from tests.sources.requests import lines, span, spans_of, traces
+from tests.sources.requests import lines, numbers, span, spans_of, traces
 from tests.sources.writers.parquet import EXPORTS
 from tests.trainers.environment import trainer_python
 
@@ -130,6 +132,25 @@ def test_a_large_object(server):
     assert account.bytes == len(data) > 16 << 20
 
 
+def test_splits_of_an_object_are_read_in_several_processes(server):
+    """Each opens the store itself: what this process opened would be of no use there."""
+    data = lines(*(traces(span(number, name="n" * 50_000)) for number in range(1, 401)))
+    server.put("dumps/split.jsonl", data)
+    inputs = find_inputs([f"s3://dumps/split.jsonl{server.options}"])
+    splits = split_inputs(inputs, 4 << 20)
+    assert len(splits) == 5
+    assert identity_of(inputs[0])[1:] == (len(data), inputs[0].mtime_ns)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as processes:
+        assert [number for found in processes.map(numbers_of, splits) for number in found] == list(range(1, 401))
+
+
+def numbers_of(split):
+    with Prefetcher(split) as prefetcher:
+        return [
+            number for source in split for number in numbers(read_file(source, FileAccount(), prefetcher=prefetcher))
+        ]
+
+
 HOSTILE = (
     "x../../up.jsonl",
     "x/..",
@@ -186,7 +207,7 @@ def test_an_object_overwritten_by_a_shorter_one(server):
 def test_what_is_not_there(server):
     with pytest.raises(SourceError, match=r"s3://nowhere/x: there is no such bucket; check its name and region"):
         find_inputs([f"s3://nowhere/x{server.options}"])
-    with pytest.raises(SourceError, match=r"nothing to read there; name a file, .* a URL such as s3://bucket/dumps"):
+    with pytest.raises(SourceError, match=r"^s3://dumps/no/such/key: nothing to read there; name a file, .* a URL"):
         find_inputs([f"s3://dumps/no/such/key{server.options}"])
 
 

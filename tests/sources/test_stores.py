@@ -6,8 +6,8 @@ import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Input, Prefetcher, find_inputs, identity_of, read_file, split_inputs
-from art_otel.sources.files import prefetch
-from art_otel.sources.files.stores import StoredFile, _glob_pattern, _matches, is_store_url, list_store, open_store
+from art_otel.sources.files import globs, prefetch
+from art_otel.sources.files.stores import StoredFile, _objects, is_store_url, list_store, open_store
 from tests.sources.requests import lines, numbers, read_bytes, span, traces
 from tests.sources.writers.parquet import EXPORTS
 
@@ -96,17 +96,17 @@ def test_objects_below_a_prefix(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"{}")
 
-    def matches(pattern, *, is_glob=False):
-        found = list(_matches(open_store(LOCAL)[0], f"{tmp_path}{pattern}", is_glob=is_glob))
+    def matches(pattern):
+        found = list(_objects(open_store(LOCAL)[0], f"{tmp_path}{pattern}"))
         return [info.path.removeprefix(f"{tmp_path}/") for info, _ in found], {explicit for _, explicit in found}
 
     assert matches("") == (["_report.json", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"], {False})
     assert matches("/deep") == (["deep/er/c.jsonl"], {False})
     assert matches("/a.jsonl") == (["a.jsonl"], {True})
-    assert matches("/*.jsonl", is_glob=True) == (["a.jsonl", "b.jsonl"], {True})
-    assert matches("/**/*.jsonl", is_glob=True)[0] == [".git/d.jsonl", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
-    assert matches("/deep/**", is_glob=True) == (["deep/.e", "deep/er/c.jsonl"], {True})
-    assert matches("/no/*.jsonl", is_glob=True) == ([], set())
+    assert matches("/*.jsonl") == (["a.jsonl", "b.jsonl"], {True})
+    assert matches("/**/*.jsonl")[0] == [".git/d.jsonl", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"]
+    assert matches("/deep/**") == (["deep/.e", "deep/er/c.jsonl"], {True})
+    assert matches("/no/*.jsonl") == ([], set())
     assert matches("/no") == ([], set())
 
 
@@ -127,9 +127,8 @@ def test_objects_below_a_prefix(tmp_path):
     ],
 )
 def test_globs(glob, yes, no):
-    pattern = _glob_pattern(glob)
-    assert all(pattern.fullmatch(name) for name in yes)
-    assert not any(pattern.fullmatch(name) for name in no)
+    assert all(globs.matches(name, glob) for name in yes)
+    assert not any(globs.matches(name, glob) for name in no)
 
 
 def test_what_is_a_url_of_a_store():
@@ -163,8 +162,3 @@ def test_a_file_url_is_a_local_path(tmp_path):
     for source in (f"file://{folder}", f"file://{folder}/a%20b.jsonl", f"file://localhost{folder}/*.jsonl"):
         (found,) = find_inputs([source])
         assert found.path == tmp_path / "a b.jsonl"
-
-
-def test_a_glob_that_is_none_is_a_source_error():
-    with pytest.raises(SourceError, match=r"\[z-a\].*is no glob"):
-        _glob_pattern("b/[z-a]*.json")

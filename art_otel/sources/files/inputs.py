@@ -15,8 +15,10 @@ from urllib.parse import unquote
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
+from art_otel.sources.files.globs import folder_of, is_glob, matches
 from art_otel.sources.files.own_output import WHAT_READS_IT, has_own_name, is_own_output
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
+from art_otel.storage import shown
 
 STDIN: Final = "-"
 FILE_SCHEME: Final = "file://"
@@ -84,7 +86,7 @@ def _why_nothing(source: str) -> str:
     if any(is_own_output(file) for path in paths for file in _visible_files(path)):
         return f"{source}: {WHAT_READS_IT}"
     return (
-        f"{source}: nothing to read there; name a file, a folder with files in it, "
+        f"{shown(source)}: nothing to read there; name a file, a folder with files in it, "
         "a glob such as 'dumps/**/*.jsonl', a URL such as s3://bucket/dumps, or - for standard input"
     )
 
@@ -108,31 +110,19 @@ def _paths(source: str) -> Iterator[Path]:
     path = Path(source)
     if path.exists():
         yield path
-        return
-    matches = _deep_matches(path.parts) if _DEEP in path.parts else _matches(source)
-    yield from filter(_is_for_reading, sorted(matches))
+    elif is_glob(source):
+        found = _deep_matches(path) if _DEEP in path.parts else glob.iglob(source)  # noqa: PTH207 # absolute too
+        yield from filter(_is_for_reading, sorted(map(Path, found)))
 
 
-def _matches(pattern: str | Path) -> Iterator[Path]:
-    return map(Path, glob.iglob(str(pattern)))  # noqa: PTH207 # Path.glob takes no absolute patterns
+def _deep_matches(pattern: Path) -> Iterator[Path]:
+    """The files that match a glob with `**`, which is every visible folder from there on.
 
-
-def _deep_matches(parts: Sequence[str]) -> Iterator[Path]:
-    """The files that match a glob with `**`, which is every visible folder from there on, each once: links may go back.
-
-    What is in a folder is matched or is not meant; a folder that cannot be listed is a match, as nobody knows.
+    A folder that cannot be listed is a match, as nobody knows what is in it.
     """
-    at = parts.index(_DEEP)
-    rest = parts[at + 1 :] or ("*",)
-    for base in _matches(Path(*parts[:at])):
-        for folder, names in _visible_folders(base) if _is_folder(base) else ():
-            inner = (glob.escape(str(folder)), *rest)
-            if names is None:
-                yield folder
-            elif _DEEP in rest:
-                yield from _deep_matches(inner)
-            else:
-                yield from (match for match in _matches(Path(*inner)) if not _is_folder(match))
+    for path in _visible_files(Path(folder_of(pattern.as_posix()) or pattern.anchor)):
+        if matches(path.as_posix(), pattern.as_posix()) or _is_folder(path):
+            yield path
 
 
 def _stored(source: str) -> Iterator[Input]:

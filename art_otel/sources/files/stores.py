@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import msgspec
 
 from art_otel.errors import SourceError
+from art_otel.sources.files.globs import folder_of, is_glob, matches
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -36,11 +37,6 @@ _URL: Final = re.compile(
     rf"(?P<query>\?(?:{_OPTIONS})=.*)?",
     re.DOTALL,
 )
-_GLOB: Final = re.compile(r"[*?\[]")
-_GLOB_PART: Final = re.compile(
-    r"(?<![^/])(?:(?P<deep>\*\*/)|(?P<rest>\*\*\Z))|(?P<any>\*+)|(?P<one>\?)|\[(?P<none>!?)(?P<of>[^\]]+)\]", re.DOTALL
-)
-_B: Final = "\\"
 _GCS_PATIENCE: Final = "retry_limit_seconds=60"  # its own limit is a quarter of an hour
 _ADVICE: Final = (
     ("NO_SUCH_BUCKET", "there is no such bucket; check its name and region"),
@@ -95,19 +91,17 @@ def list_store(source: str) -> Iterator[Listed]:
     if scheme == "gs" and "retry_limit_seconds" not in query:
         query = f"{query}&{_GCS_PATIENCE}" if query else f"?{_GCS_PATIENCE}"
     store = f"{scheme}://{url['account'] or ''}{url['bucket']}{query}"
-    with told(f"{scheme}://{url['bucket']}/{url['key']}"):
+    with told(f"{scheme}://{url['bucket']}/{url['key']}".rstrip("/")):
         files, root = open_store(store)
         pattern = f"{root}/{url['key']}".rstrip("/")
-        for info, explicit in _matches(files, pattern, is_glob=_GLOB.search(url["key"]) is not None):
+        for info, explicit in _objects(files, pattern):
             yield Listed(StoredFile(store=store, path=info.path), info.size, info.mtime_ns, explicit)
 
 
-def _matches(files: "FileSystem", pattern: str, *, is_glob: bool) -> Iterator[tuple[Any, bool]]:
+def _objects(files: "FileSystem", pattern: str) -> Iterator[tuple[Any, bool]]:
     """What pyarrow says of each object, and whether somebody named this very one."""
-    if is_glob:
-        base = _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
-        is_match = _glob_pattern(pattern).fullmatch
-        yield from ((info, True) for info in _below(files, base) if is_match(info.path))
+    if is_glob(pattern):
+        yield from ((info, True) for info in _below(files, folder_of(pattern)) if matches(info.path, pattern))
         return
     named: Any = files.get_file_info(pattern)
     if named.is_file:
@@ -125,31 +119,11 @@ def _is_hidden(part: str) -> bool:
 def _below(files: "FileSystem", base: str) -> list[Any]:
     from pyarrow.fs import FileSelector  # noqa: PLC0415 # slow to load
 
-    selector = FileSelector(base, recursive=True, allow_not_found=True)
-    infos = cast(list[Any], files.get_file_info(selector))
-    return sorted((info for info in infos if info.is_file), key=lambda info: info.path)
-
-
-def _glob_pattern(glob: str) -> re.Pattern[str]:
-    """`*` and `?` stay inside a folder, a part `**` is any folders, or all below as the last: as for files."""
-    pattern, at = "", 0
-    for part in _GLOB_PART.finditer(glob):
-        pattern += re.escape(glob[at : part.start()])
-        at = part.end()
-        if part["deep"]:
-            pattern += "(?:.*/)?"
-        elif part["rest"]:
-            pattern += ".+"
-        elif part["any"]:
-            pattern += "[^/]*"
-        elif part["one"]:
-            pattern += "[^/]"
-        else:
-            pattern += f"(?!/)[{'^' if part['none'] else ''}{part['of'].replace(_B, _B + _B)}]"
     try:
-        return re.compile(pattern + re.escape(glob[at:]), re.DOTALL)
-    except re.error as error:
-        raise SourceError(f"{glob}: is no glob: {error}") from error
+        infos = cast(list[Any], files.get_file_info(FileSelector(base, recursive=True)))
+    except FileNotFoundError:  # another error than that of a bucket that is not there
+        return []
+    return sorted((info for info in infos if info.is_file), key=lambda info: info.path)
 
 
 def read_range(file: StoredFile, start: int, end: int) -> bytes:
