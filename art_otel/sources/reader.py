@@ -19,7 +19,6 @@ from art_otel.sources.files.streams import HEAD_BYTES, DumpStream, open_input
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, detect_format, format_named
 from art_otel.sources.limits import Limits
-from art_otel.sources.otlp import json_format as otlp_json
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Quarantined, Span
 
@@ -66,16 +65,9 @@ def read_file(
         raise
 
 
-def _may_go_on(head: bytes) -> bool:
-    """Whether what is looked at is all blank or a part of one line of text, behind which a dump may follow."""
-    return len(head) >= HEAD_BYTES and (not head.strip() or (b"\n" not in head and b"\0" not in head))
-
-
 def _detect(stream: DumpStream, source: Input, account: FileAccount) -> Format | None:
     head = stream.head(HEAD_BYTES)
     known = detect_format(head)
-    if known is None and _may_go_on(head):
-        known = otlp_json.FORMAT
     if known is not None:
         return known
     if not head.strip():

@@ -243,4 +243,4 @@ def test_a_mutated_dump_beside_good_ones(name, data, tmp_path):
 @given(content=st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_any_bytes_in_any_format(known, content, tmp_path):
     assume(not content.startswith(PARQUET_MAGICS))  # a Parquet file is whole or no file
-    read_bytes(tmp_path, content, format=known, limits=Limits(max_message_bytes=100, max_document_bytes=100))
+    read_bytes(tmp_path, content, format=known, limits=Limits(max_message_bytes=100))

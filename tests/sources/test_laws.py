@@ -15,7 +15,7 @@ RECORDED = (RECORDINGS / "genai_span" / "sync_tools.jsonl").read_bytes()
 EVENTS = (RECORDINGS / "genai_event" / "sync_tools.logs.jsonl").read_bytes()
 MESSAGES = [to_protobuf(json.loads(line)) for line in (RECORDED + EVENTS).splitlines()]
 GOOD = lines(traces(span(0xA), span(0xB)))
-LIMITS = Limits(max_message_bytes=1 << 20, max_document_bytes=1 << 20, max_decompressed_bytes=8 << 20)
+LIMITS = Limits(max_message_bytes=1 << 20, max_decompressed_bytes=8 << 20)
 laws = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 

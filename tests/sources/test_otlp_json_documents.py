@@ -109,7 +109,7 @@ def test_a_torn_document_costs_no_other(following, tmp_path):
 def test_a_document_over_the_limit_costs_no_other(tmp_path):
     texts = [json.dumps(traces(span(at, name="x" * (99 if at != 2 else 2 << 20))), indent=1) for at in (1, 2, 3)]
     texts.append(json.dumps(traces(span(4))))
-    limits = Limits(max_document_bytes=1 << 20)
+    limits = Limits(max_message_bytes=1 << 20)
     records, _ = read_bytes(tmp_path, "\n".join(texts).encode(), limits=limits)
     assert [type(record) is Span for record in records] == [True, False, True, True]
     (damage,) = damages_of(records)

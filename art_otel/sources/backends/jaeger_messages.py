@@ -77,10 +77,10 @@ class Span(msgspec.Struct, rename=_SPAN_NAMES):
 
 
 class Trace(msgspec.Struct):
-    """The spans of a trace, not decoded, and its processes by id."""
+    """The spans of a trace and its processes by id, not decoded."""
 
-    spans: list[msgspec.Raw]
-    processes: msgspec.Raw = msgspec.Raw()
+    spans: list[dict[str, Value]]
+    processes: Value = None
 
 
 def values_of(tags: list[Tag] | None) -> dict[str, Value]:

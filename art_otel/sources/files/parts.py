@@ -12,7 +12,6 @@ import msgspec
 
 from art_otel.sources.files.decompress import GZIP_MAGIC, PARQUET_MAGICS, is_framed_zstd, is_zstd
 from art_otel.sources.files.inputs import Input, Part
-from art_otel.sources.files.lines import LOOKAHEAD
 from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.sources.format import Format
 from art_otel.sources.formats import detect_format
@@ -20,6 +19,8 @@ from art_otel.sources.formats import detect_format
 MIN_PART_BYTES: Final = 8 << 20
 _BLOCK: Final = 1 << 20
 _LOOK: Final = 1 << 16
+_BEHIND: Final = 1 << 12
+"""Bytes behind a line that tell whether a record begins there."""
 
 
 def share_inputs(inputs: Sequence[Input], count: int, known: Format | None = None) -> list[list[Input]]:
@@ -86,8 +87,8 @@ def _next_cut(file: BinaryIO, place: int, cuts: re.Pattern[bytes]) -> int:
         data += block
         if b"\n" in data and (found := cuts.search(data)):  # lines may be long, and patterns are slow
             return place + found.end()
-        place += max(len(data) - LOOKAHEAD, 0)
-        data = data[-LOOKAHEAD:]
+        place += max(len(data) - _BEHIND, 0)
+        data = data[-_BEHIND:]
     return place + len(data)
 
 

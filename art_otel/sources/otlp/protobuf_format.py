@@ -20,7 +20,6 @@ from typing import Final, TypeAlias
 
 from art_otel.sources.files.bounded_read import read_up_to
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.large_values import without_large_values
 from art_otel.sources.limits import advice
 from art_otel.sources.otlp.protobuf_records import ProtobufRecords
 from art_otel.sources.otlp.protobuf_salvage import salvage_request
@@ -142,8 +141,7 @@ def _body(stream: io.BufferedReader, header: bytes, size: int, limit: int) -> _F
 
 def read_message(message: bytes, place: str, records: ProtobufRecords, torn: Refused | None = None) -> Iterable[Record]:
     """Every record of one request. `place` names it, `torn` says that the file ended inside it."""
-    found = _read(message, place, records) if torn is None else salvage_request(message, place, records, torn)
-    return without_large_values(found, len(message), place, records.reading.limits)
+    return _read(message, place, records) if torn is None else salvage_request(message, place, records, torn)
 
 
 def _read(message: bytes, place: str, records: ProtobufRecords) -> Iterable[Record]:
