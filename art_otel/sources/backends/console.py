@@ -80,7 +80,7 @@ def _is_span(value: Mapping[str, Value]) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    for found in read_objects(stream, reading, is_ours=_OWN.search):
+    for found in read_objects(stream, records, _TRANSLATOR, is_ours=_OWN.search):
         if isinstance(found, Quarantined):
             yield found
         elif _is_span(found.value):

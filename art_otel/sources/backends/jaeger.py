@@ -16,7 +16,7 @@ from art_otel.sources.backends import jaeger_messages as jaeger
 from art_otel.sources.backends.json_spans import Found, Translator, read_objects, read_span
 from art_otel.sources.backends.otel_tags import read_tags
 from art_otel.sources.backends.plain_records import PlainRecords, plain
-from art_otel.sources.backends.times import us_to_ns
+from art_otel.sources.backends.times import decode_exactly, us_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.heads import objects_in_head
 from art_otel.sources.json_text.lenient import RecordLists
@@ -37,7 +37,7 @@ def _detects(head: bytes) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    for found in read_objects(stream, reading, _SPANS):
+    for found in read_objects(stream, records, _TRANSLATOR, _SPANS, decode=decode_exactly):
         yield from (found,) if isinstance(found, Quarantined) else _trace(found, records)
 
 

@@ -21,7 +21,7 @@ from art_otel.sources.json_text.texts import Texts
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.json_records import hex_id
 from art_otel.sources.otlp.records import Batch
-from art_otel.sources.refusals import Ids, Refused, converted, too_long
+from art_otel.sources.refusals import NO_IDS, Ids, Refused, converted, too_long
 from art_otel.spans import Quarantined, Value
 
 Message = TypeVar("Message")
@@ -92,16 +92,19 @@ class Found(NamedTuple):
 
 def read_objects(
     stream: io.BufferedIOBase,
-    reading: Reading,
+    records: PlainRecords,
+    translator: Translator[Message],
     nested: RecordLists = _ANSWER,
+    *,
+    decode: Callable[[bytes], Value] = msgspec.json.decode,
     is_ours: Callable[[str], object] | None = None,
 ) -> Iterator[Found | Quarantined]:
     """Every object of a dump that holds nothing but lists of them; of a torn one the `nested` records before the tear.
 
     `is_ours` says of a text that is no JSON whether it was a record; all else that is no object is passed over then.
     """
-    opened = 0
-    for text in Texts(stream, reading.limits.max_message_bytes, msgspec.json.decode):
+    reading, opened = records.reading, 0
+    for text in Texts(stream, reading.limits.max_message_bytes, decode):
         place = f"{reading.path}:{text.line}"
         if text.data is None:
             yield too_long(place)
@@ -114,12 +117,12 @@ def read_objects(
             continue
         for piece in pieces(text.data):
             place = f"{reading.path}:{text.line + piece.lines}"
-            value = piece.value if piece.problem is None else nested.drop_last(piece.value)
+            value, torn = (piece.value, None) if piece.problem is None else nested.split(piece.value)
             if value is not None:
                 yield from _objects(value, place, amid_text=is_ours is not None)
             if piece.problem is not None and (is_ours is None or is_ours(piece.text)):
                 opened = 0  # what follows may be the rest of it, also the end of a list
-                yield piece.problem.damage(place)
+                yield piece.problem.damage(place, ids=translator.ids(torn, records) if is_object(torn) else NO_IDS)
     if opened > 0 and is_ours is None:
         yield Refused("torn", detail="the list of records has no end").damage(reading.path)
 
@@ -139,11 +142,15 @@ def read_span(
 
 
 def read_spans(
-    stream: io.BufferedIOBase, reading: Reading, translator: Translator[Message], to_otlp: ToOtlp[Message]
+    stream: io.BufferedIOBase,
+    reading: Reading,
+    translator: Translator[Message],
+    to_otlp: ToOtlp[Message],
+    decode: Callable[[bytes], Value] = msgspec.json.decode,
 ) -> Iterator[Record]:
     """Every span of a dump whose objects are spans."""
     records = PlainRecords(reading)
-    for found in read_objects(stream, reading):
+    for found in read_objects(stream, records, translator, decode=decode):
         yield from (found,) if isinstance(found, Quarantined) else read_span(found, records, translator, to_otlp)
 
 

@@ -56,7 +56,7 @@ def _is_trace(value: Mapping[str, Value], *, is_cut: bool) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    for found in read_objects(stream, reading, _SPANS):
+    for found in read_objects(stream, records, _TRANSLATOR, _SPANS):
         yield from (found,) if isinstance(found, Quarantined) else _trace(found, records)
 
 

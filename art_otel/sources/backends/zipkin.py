@@ -19,7 +19,7 @@ import msgspec
 from art_otel.sources.backends.json_spans import Translator, read_spans
 from art_otel.sources.backends.otel_tags import read_tags
 from art_otel.sources.backends.plain_records import plain
-from art_otel.sources.backends.times import us_to_ns
+from art_otel.sources.backends.times import Number, decode_exactly, us_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.heads import objects_in_head
 from art_otel.sources.otlp import messages as otlp
@@ -48,7 +48,7 @@ class _Endpoint(msgspec.Struct, rename="camel"):
 
 
 class _Annotation(msgspec.Struct):
-    timestamp: int | float | None = None
+    timestamp: Number | None = None
     value: str | None = None
 
 
@@ -59,8 +59,8 @@ class _Span(msgspec.Struct, rename="camel"):
     name: str | None = None
     kind: str | None = None
     shared: bool | None = None
-    timestamp: int | float | None = None
-    duration: int | float | None = None
+    timestamp: Number | None = None
+    duration: Number | None = None
     local_endpoint: _Endpoint | None = None
     tags: dict[str, Value] | None = None
     annotations: list[_Annotation] | None = None
@@ -74,7 +74,7 @@ def _detects(head: bytes) -> bool:
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return read_spans(stream, reading, _TRANSLATOR, _to_otlp)
+    return read_spans(stream, reading, _TRANSLATOR, _to_otlp, decode_exactly)
 
 
 FORMAT: Final = Format(

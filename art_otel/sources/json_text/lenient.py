@@ -8,7 +8,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import jiter
 import msgspec
@@ -43,15 +43,13 @@ class Piece(NamedTuple):
     text: str = ""
 
 
-def is_truncated(data: bytes | bytearray) -> bool:
-    """Whether it is good JSON as far as it goes."""
+def syntax_of(data: bytes | bytearray) -> Literal["whole", "torn", "broken"]:
+    """Whether it is one JSON value, good as far as it goes, or neither."""
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
-    except msgspec.DecodeError as error:
-        return str(error) == _TRUNCATED
-    except RecursionError:
-        return False
-    return False
+    except (msgspec.DecodeError, RecursionError) as error:
+        return "torn" if str(error) == _TRUNCATED else "broken"
+    return "whole"
 
 
 def repaired(data: bytes) -> tuple[bytes, int]:
@@ -74,10 +72,10 @@ def repaired(data: bytes) -> tuple[bytes, int]:
     return text.encode(), replaced + halves
 
 
-def pieces(data: bytes, beginning: str = "") -> Iterator[Piece]:
+def pieces(data: bytes, beginning: re.Pattern[str] | None = None) -> Iterator[Piece]:
     """Every value in a text that is not one: several, glued together, amid other text, or broken. See `repaired`.
 
-    `beginning` is how a value begins, and nothing inside one: a writer that died may have left one torn before it.
+    `beginning` matches how a value begins, and nothing inside one: a writer that died may have left one torn before it.
     """
     text = data.decode()
     at = counted = lines = 0
@@ -91,20 +89,21 @@ def pieces(data: bytes, beginning: str = "") -> Iterator[Piece]:
             continue
         try:
             value, at = _DECODER.raw_decode(text, at)
-        except RecursionError:
-            yield Piece(lines, problem=Refused("nested too deep", detail="deeper than any reader goes"), text=text[at:])
-            at = len(text)
-            continue
         except json.JSONDecodeError as error:
             if text[at] == "[":  # a list without its end: its items are read one by one
                 at += 1
                 continue
-            after = text.find(beginning, at + 1) if beginning else -1
-            end = len(text) if after < 0 else after
+            after = beginning.search(text, at + 1) if beginning and beginning.match(text, at) else None
+            end = after.start() if after else len(text)
             yield _broken(text[at:end], error, error.pos - at, lines)
             at = end
-            continue
-        yield Piece(lines, value)
+        except (RecursionError, ValueError) as error:  # a number of thousands of digits is the other one
+            deep = isinstance(error, RecursionError)
+            problem = Refused("nested too deep" if deep else "not JSON", detail=str(error))
+            yield Piece(lines, problem=problem, text=text[at:])
+            return
+        else:
+            yield Piece(lines, value)
 
 
 class RecordLists(NamedTuple):
@@ -113,11 +112,12 @@ class RecordLists(NamedTuple):
     names: frozenset[str]
     lists: frozenset[str]
 
-    def drop_last(self, torn: Value) -> dict[str, Value] | None:
-        """A torn object without the record at the tear; None when it can hold no records."""
+    def split(self, torn: Value) -> tuple[dict[str, Value] | None, Value]:
+        """A torn object without the record at the tear, and that record. The object is None if it is one itself."""
         if not is_object(torn) or self.names.isdisjoint(torn):
-            return None
+            return None, torn
         inner: Value = torn
+        may_hold = True
         while inner:
             if is_list(inner):
                 last = inner[-1]
@@ -125,15 +125,13 @@ class RecordLists(NamedTuple):
                     inner.pop()
             elif is_object(inner):
                 name, last = next(reversed(inner.items()))
-                if name not in self.names:
-                    break
-                if name in self.lists and is_list(last):
-                    del last[-1:]
-                    break
+                may_hold = may_hold and name in self.names
+                if may_hold and name in self.lists and is_list(last):
+                    return torn, last.pop() if last else None
             else:
                 break
             inner = last
-        return torn
+        return torn, None
 
 
 def _skip_marks(text: str, at: int) -> int:

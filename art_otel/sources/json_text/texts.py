@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from art_otel.sources.files.lines import Lines
-from art_otel.sources.json_text.lenient import is_truncated, repaired
+from art_otel.sources.json_text.lenient import repaired, syntax_of
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Texts(Generic[T]):
 
     def _value(self, data: bytes) -> T | UnsetType:
         """What strictly decoding gives; a list may have an item a line, with a comma behind it."""
-        for text in (data, data.strip(SEPARATORS)):
+        for text in (data.lstrip(_BEFORE), data.strip(SEPARATORS)):
             try:
                 return self._decode(text)
             except _UNDECODABLE:
@@ -70,7 +70,7 @@ class Texts(Generic[T]):
         if first is None:
             return Text(number, None)
         text = self._text(number, first)
-        may_go_on = text.value is UNSET and first.strip(SEPARATORS) and is_truncated(first.lstrip(_BEFORE))
+        may_go_on = text.value is UNSET and first.strip(SEPARATORS) and syntax_of(first.lstrip(_BEFORE)) == "torn"
         return (self._joined(text) if may_go_on else None) or text
 
     def _chunk(self, line: bytes) -> bytes | None:
@@ -102,10 +102,10 @@ class Texts(Generic[T]):
             if len(whole) < 2 * tried and self._value(chunk) is not UNSET:
                 continue  # an item of a list ends nothing
             tried = len(whole)
-            joined = self._text(text.line, bytes(whole))
-            if joined.value is not UNSET:
-                return joined
-            if not is_truncated(whole.lstrip(_BEFORE)):
+            syntax = syntax_of(whole.lstrip(_BEFORE))
+            if syntax == "whole":
+                return self._text(text.line, bytes(whole))
+            if syntax == "broken":
                 break
         self._lines.give_back(later)
         return None

@@ -27,13 +27,13 @@ from art_otel.sources.json_text.texts import Text, Texts
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.checksums import is_altered
 from art_otel.sources.otlp.json_records import JsonRecords
-from art_otel.sources.otlp.json_requests import RECORDS, RequestConverter
+from art_otel.sources.otlp.json_requests import RECORDS, RequestConverter, ids_of
 from art_otel.sources.refusals import Refused, too_long
 from art_otel.spans import Value
 
 _Requests: TypeAlias = otlp.Request | list[otlp.Request]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
-_BEGINNING: Final = '{"resource'
+_BEGINNING: Final = re.compile(r'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
 _ENVELOPES: Final = ("trace", "result")
 _CUT: Final = re.compile(rb'\n(?=(?:\xef\xbb\xbf|\x1e)?\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:)')
 _decode: Final[Callable[[bytes], _Requests]] = msgspec.json.Decoder(_Requests, strict=False).decode
@@ -87,7 +87,7 @@ def _broken(text: Text[_Requests], records: JsonRecords) -> Iterator[Record]:
     """Every record of a text that does not decode at once."""
     for piece in pieces(text.data or b"", _BEGINNING):
         place = f"{records.reading.path}:{text.line + piece.lines}"
-        value = piece.value if piece.problem is None else RECORDS.drop_last(piece.value)
+        value, torn = (piece.value, None) if piece.problem is None else RECORDS.split(piece.value)
         for item in items_of(value) if value is not None else ():
             converter = RequestConverter(place, records)
             try:
@@ -95,10 +95,10 @@ def _broken(text: Text[_Requests], records: JsonRecords) -> Iterator[Record]:
             except Refused as problem:
                 yield problem.damage(place)
                 continue
-            yield from _read([request], place, records, is_empty=not item)
+            yield from _read([request], place, records, is_empty=not item or piece.problem is not None)
             yield from converter.quarantined
         if piece.problem is not None:
-            yield piece.problem.damage(place)
+            yield piece.problem.damage(place, ids=ids_of(torn, records))
 
 
 def _read(requests: list[otlp.Request], place: str, records: JsonRecords, *, is_empty: bool) -> Iterator[Record]:

@@ -121,11 +121,13 @@ class RequestConverter:
             try:
                 records.append(converted(value, message))
             except Refused as problem:
-                self.quarantined.append(problem.damage(self._place, kind, self._ids(value)))
+                self.quarantined.append(problem.damage(self._place, kind, ids_of(value, self._records)))
         return records
 
-    def _ids(self, value: Value) -> Ids:
-        return self._records.known_ids(value.get("traceId"), value.get("spanId")) if is_object(value) else NO_IDS
+
+def ids_of(value: Value, records: JsonRecords) -> Ids:
+    """The ids of an object that is no record, as far as they are good."""
+    return records.known_ids(value.get("traceId"), value.get("spanId")) if is_object(value) else NO_IDS
 
 
 def _mapped(
