@@ -97,12 +97,18 @@ def _file(account: FileAccount) -> FileReport:
         logs=account.log_records + account.logs_without_span,
         damaged=account.damaged + account.partly_damaged,
         lacks=account.lacks,
-        note=account.note or _altered(account.altered),
+        note=account.note or _noted(account),
         error=account.error,
     )
 
 
-def _altered(lines: int) -> str | None:
-    if not lines:
-        return None
-    return f"{lines} line{'s' * (lines > 1)} read with a checksum that does not match: altered after being written"
+def _noted(account: FileAccount) -> str | None:
+    """What was read although it is not as it was written."""
+    notes: list[str] = []
+    if lines := account.altered:
+        notes.append(
+            f"{lines} line{'s' * (lines > 1)} read with a checksum that does not match: altered after being written"
+        )
+    if count := account.replaced:
+        notes.append(f"{count} half character{'s' * (count > 1)} read as U+FFFD: texts were cut inside a character")
+    return "; ".join(notes) or None

@@ -16,7 +16,8 @@ class FileAccount(msgspec.Struct, kw_only=True):
     `bytes` counts what was read from the file (compressed). `damaged` counts records and rubbish set aside whole,
     `partly_damaged` the partial damages beside records that were kept. `logs_without_span` counts log records that
     belong to no span, `other_signals` requests with metrics or profiles: both are of no use here and no damage.
-    `altered` counts lines that were read although their checksum does not match.
+    `altered` counts lines that were read although their checksum does not match, `replaced` the characters U+FFFD that
+    stand for what no text can hold: halves of emoji (surrogate pairs), and bytes that are no UTF-8.
     `lacks` says what the format cannot carry.
     `note` says why a file gave nothing, `error` why it could not be read.
     """
@@ -32,6 +33,7 @@ class FileAccount(msgspec.Struct, kw_only=True):
     logs_without_span: int = 0
     other_signals: int = 0
     altered: int = 0
+    replaced: int = 0
     lacks: tuple[str, ...] = ()
     note: str | None = None
     error: str | None = None
@@ -47,6 +49,7 @@ class FileAccount(msgspec.Struct, kw_only=True):
             "logs_without_span",
             "other_signals",
             "altered",
+            "replaced",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.error = self.error or other.error

@@ -19,7 +19,6 @@ from art_otel.sources.files.streams import HEAD_BYTES, OpenInput, open_input
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, detect_format, detect_table, format_named
 from art_otel.sources.limits import Limits
-from art_otel.sources.otlp import json_format as otlp_json
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Quarantined, Span
 
@@ -87,16 +86,9 @@ def _read_table(source: Input, opened: OpenInput, reading: Reading, known: Forma
         yield from _counted(known.table.reads(rows, reading), opened, reading)
 
 
-def _may_go_on(head: bytes) -> bool:
-    """Whether what is looked at is all blank or a part of one line of text, behind which a dump may follow."""
-    return len(head) >= HEAD_BYTES and (not head.strip() or (b"\n" not in head and b"\0" not in head))
-
-
 def _detect(stream: io.BufferedReader, source: Input, account: FileAccount) -> Format | None:
     head = stream.peek(HEAD_BYTES)
     known = detect_format(head)
-    if known is None and _may_go_on(head):
-        known = otlp_json.FORMAT
     if known is None and not head.strip():
         account.note = "empty"
     elif known is None:

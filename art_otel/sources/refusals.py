@@ -5,13 +5,22 @@ the span and the field, in that order: `traces.jsonl:17 / trace 4bf9… / span 0
 """
 
 import json
+import re
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
+import msgspec
+
+from art_otel.sources.limits import advice
 from art_otel.spans import Quarantined, QuarantineReason
 from art_otel.spans.quarantine import MAX_DETAIL, Kind
 
+Message = TypeVar("Message")
+
 MAX_NAME: Final = 200
+
+_FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
+"""The path to a field of the wrong type, with which msgspec's message ends."""
 
 Ids: TypeAlias = tuple[str | None, str | None]
 """(trace_id, span_id), each None where it is not known."""
@@ -67,3 +76,20 @@ def partial_damages(losses: Losses, place: str, kind: Kind = "unknown", ids: Ids
     for reason, (first, *others) in losses.items():
         detail = f"also: {', '.join(others)}" if others else ""
         yield Refused(reason, first, detail).damage(place, kind, ids, partial=True)
+
+
+def converted(value: object, message: type[Message], *, strict: bool = False) -> Message:
+    """The message that a decoded JSON value is. Raises Refused."""
+    try:
+        return msgspec.convert(value, message, strict=strict)
+    except msgspec.ValidationError as error:
+        path = _FAULT.search(str(error))
+        raise Refused("bad field", path[1] if path else "", str(error)) from None
+    except RecursionError:
+        raise Refused("nested too deep", detail="deeper than any reader goes") from None
+
+
+def too_long(place: str) -> Quarantined:
+    """The Quarantined of a message that is not held in memory."""
+    detail = f"the message is longer than the limit; {advice('max_message_bytes')}"
+    return Refused("over a limit", detail=detail).damage(place)

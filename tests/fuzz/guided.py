@@ -22,7 +22,7 @@ with atheris.instrument_imports(include=["art_otel"], enable_loader_override=Fal
 
 from tests.test_any_content import EVENT_NAMES, NAMES
 
-LIMITS = Limits(max_message_bytes=1 << 20, max_document_bytes=1 << 20, max_decompressed_bytes=1 << 24)
+LIMITS = Limits(max_message_bytes=1 << 20, max_decompressed_bytes=1 << 24)
 
 
 def call(data: bytes) -> None:

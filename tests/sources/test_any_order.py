@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from art_otel.sources import Limits
 from tests.dumps import make_span
-from tests.sources.requests import attributes, damages_of, numbers, read_bytes, reasons_of
-from tests.sources.test_hostile_backends import BACKENDS, NAMES, dump, forced
+from tests.sources.requests import damages_of, numbers, read_bytes
+from tests.sources.test_hostile_backends import BACKENDS, dump
 
 SORTABLE = [name for name in BACKENDS if name not in ("console", "clickhouse", "phoenix-dataframe")]
 
@@ -18,35 +17,6 @@ def sorted_dump(name: str, *spans: dict, indent: int | None = None) -> bytes:
         return json.dumps(json.loads(data), sort_keys=True, indent=indent).encode()
     except ValueError:
         return b"\n".join(json.dumps(json.loads(line), sort_keys=True).encode() for line in data.splitlines())
-
-
-def one(number: int, **fields) -> dict:
-    event = {"timeUnixNano": "1500", "name": "e", **attributes(a={"stringValue": "x, {"})}
-    more = {"l": [1, 2], "name": "t", "id": "5", "duration": "5", "context": "c"}
-    return make_span(number, **{"trace": 1 + number // 6, "events": [event], "attributes": more, **fields})
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("name", SORTABLE)
-@pytest.mark.parametrize("what", NAMES)
-def test_one_bad_span(what, name, indent, tmp_path):
-    text, _ = NAMES[what]
-    spans = [one(number, name="@@" if number == 3 else "n") for number in range(1, 9)]
-    data = sorted_dump(name, *spans, indent=indent).replace(b'"@@"', text)
-    records, account = read_bytes(tmp_path, data, format=forced(name))
-    assert numbers(records) == [1, 2, 4, 5, 6, 7, 8]
-    assert (account.spans, account.damaged) == (7, 1)
-    assert len(damages_of(records)) == 1
-
-
-@pytest.mark.parametrize("name", SORTABLE)
-def test_one_over_the_limit(name, tmp_path):
-    spans = [make_span(number, trace=number) for number in (1, 2, 3, 4)]
-    spans[1]["attributes"] = [{"key": "x", "value": {"stringValue": "long {" * 500_000}}]
-    data = sorted_dump(name, *spans)
-    records, _ = read_bytes(tmp_path, data, limits=Limits(max_message_bytes=1 << 20), format=forced(name))
-    assert numbers(records) == [1, 3, 4]
-    assert reasons_of(records) == ["over a limit"]
 
 
 @pytest.mark.parametrize(("trace", "span"), [("cd", "ab"), ("CD", "AB"), ("Cd", "00000000000000Ab")])

@@ -172,7 +172,7 @@ def test_a_bad_span_in_an_array_of_requests(tmp_path):
 
 def test_limits(tmp_path):
     long = traces(span(2, name="x" * 5000))
-    limits = Limits(max_message_bytes=2000, max_document_bytes=3000)
+    limits = Limits(max_message_bytes=2000)
     records, _ = read_bytes(tmp_path, lines(traces(span(1)), long, traces(span(3))), limits=limits)
     assert [type(record) for record in records] == [Span, Quarantined, Span]
     assert (records[1].reason, records[1].kind, records[1].path.endswith(":2")) == ("over a limit", "unknown", True)

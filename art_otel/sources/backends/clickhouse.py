@@ -12,19 +12,18 @@ Source of the format: `exporter/clickhouseexporter` of opentelemetry-collector-c
 import base64
 import contextlib
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from art_otel.sources.backends.json_spans import Spelling, read_spans
+from art_otel.sources.backends.json_spans import Translator, read_spans
 from art_otel.sources.backends.nested import flatten
 from art_otel.sources.backends.plain_records import plain
 from art_otel.sources.backends.table_rows import read_rows
 from art_otel.sources.backends.times import as_ns
 from art_otel.sources.format import Format, Reading, Record, Row, Table
-from art_otel.sources.json_text.frame import Frame
+from art_otel.sources.json_text.heads import objects_in_head
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
 from art_otel.sources.refusals import Refused
@@ -94,31 +93,20 @@ class _Row(msgspec.Struct, rename="pascal", gc=False):
     link_attributes: list[_Map] = msgspec.field(name="Links.Attributes", default_factory=list[_Map])
 
 
-_SPELLING: Final = Spelling(
-    frame=Frame(
-        begins=re.compile(
-            rb'\{\s*+(?:"Timestamp"\s*+:\s*+"[^"\\]*+"\s*+,\s*+)?'
-            rb'"TraceId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"SpanId"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"(?!TraceState|Attributes)'
-        ),
-        names=frozenset({b"TraceId", b"SpanId", b"SpanName"}),
-    ),
-    decoder=msgspec.json.Decoder(_Row, strict=False),
-    trace_id=re.compile(rb'"TraceId"\s*+:\s*+"([0-9a-fA-F]{32})"'),
-    span_id=re.compile(rb'"SpanId"\s*+:\s*+"([0-9a-fA-F]{16})"'),
-)
+_TRANSLATOR: Final = Translator(message=_Row, trace_id="TraceId", span_id="SpanId", strict=False)
 
 
 def _detects(head: bytes) -> bool:
-    return _SPELLING.frame.first_keys(head) >= {b"TraceId", b"SpanId", b"SpanName"}
+    return any(row.keys() >= {"TraceId", "SpanId", "SpanName"} for row in objects_in_head(head))
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return read_spans(stream, reading, _SPELLING, _build)
+    return read_spans(stream, reading, _TRANSLATOR, _to_otlp)
 
 
 def _translate(values: dict[str, Value], place: str) -> tuple[otlp.Span, Batch]:
     try:
-        return _build(
+        return _to_otlp(
             msgspec.convert({name: value for name, value in values.items() if value is not None}, _Row, strict=False),
             place,
         )
@@ -145,12 +133,12 @@ FORMAT: Final = Format(
 )
 
 
-def _build(row: _Row, place: str) -> tuple[otlp.Span, Batch]:
+def _to_otlp(row: _Row, place: str) -> tuple[otlp.Span, Batch]:
     start = as_ns(row.timestamp, "Timestamp")
     span = otlp.Span(
-        trace_id=_SPELLING.trace(row.trace_id),
-        span_id=_SPELLING.span(row.span_id),
-        parent_span_id=_SPELLING.span(row.parent_span_id),
+        trace_id=_TRANSLATOR.trace(row.trace_id),
+        span_id=_TRANSLATOR.span(row.span_id),
+        parent_span_id=_TRANSLATOR.span(row.parent_span_id),
         name=row.span_name,
         kind=_enum("SPAN_KIND_", row.span_kind),
         start_time_unix_nano=start,
@@ -180,8 +168,8 @@ def _event(event: _Event) -> otlp.Event:
 
 def _link(link: _Link) -> otlp.Link:
     return otlp.Link(
-        trace_id=_SPELLING.trace(link.trace_id),
-        span_id=_SPELLING.span(link.span_id),
+        trace_id=_TRANSLATOR.trace(link.trace_id),
+        span_id=_TRANSLATOR.span(link.span_id),
         attributes=plain(_restored(link.attributes)),
     )
 

@@ -9,27 +9,21 @@ Source of the format: `ReadableSpan.to_json` of opentelemetry-sdk (Python).
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends.console_logs import LOGS, read_log
-from art_otel.sources.backends.json_spans import Found, Spelling, read_span, too_long
+from art_otel.sources.backends.console_logs import is_log, read_log
+from art_otel.sources.backends.json_spans import Translator, read_objects, read_span
 from art_otel.sources.backends.plain_records import PlainRecords, plain
 from art_otel.sources.backends.times import as_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.frame import Frame
-from art_otel.sources.json_text.objects import Piece, read_objects
-from art_otel.sources.json_text.scan import object_keys
-from art_otel.sources.large_values import without_large_values
+from art_otel.sources.json_text.heads import objects_in_head
+from art_otel.sources.json_text.kinds import is_object
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
-from art_otel.spans import Resource, Scope, Value
-
-_BEGINS: Final = rb'\{\s*+"name"\s*+:\s*+"(?:[^"\\\n]++|\\.)*+"\s*+,\s*+"context"\s*+:\s*+\{\s*+"trace_id"\s*+:\s*+"0x'
-
-_OWN: Final = re.compile(rb'"trace_id"\s*+:\s*+"0x')
+from art_otel.spans import Quarantined, Resource, Scope, Value
 
 
 class _Context(msgspec.Struct):
@@ -71,45 +65,28 @@ class _Span(msgspec.Struct):
     resource: _Resource | None = None
 
 
-_SPELLING: Final = Spelling(
-    frame=Frame(begins=re.compile(_BEGINS), names=frozenset({b"name", b"context", b"start_time"})),
-    decoder=msgspec.json.Decoder(_Span),
-    trace_id=re.compile(rb'"trace_id"\s*+:\s*+"(0x[0-9a-fA-F]{32})"'),
-    span_id=re.compile(rb'"span_id"\s*+:\s*+"(0x[0-9a-fA-F]{16})"'),
-)
-
-
-_RECORDS: Final = Frame(
-    begins=re.compile(b"%b|%b" % (_BEGINS, LOGS.frame.begins.pattern), re.DOTALL), names=_SPELLING.frame.names
-)
+_TRANSLATOR: Final = Translator(message=_Span, trace_id="trace_id", span_id="span_id")
+_OWN: Final = re.compile(r'"trace_id"\s*+:\s*+"0x')
 
 
 def _detects(head: bytes) -> bool:
-    return _RECORDS.begins.search(head) is not None
+    return any(_is_span(value) or is_log(value) for value in objects_in_head(head))
+
+
+def _is_span(value: Mapping[str, Value]) -> bool:
+    context = value.get("context")
+    return is_object(context) and str(context.get("trace_id")).startswith("0x")
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    for piece in read_objects(stream, _RECORDS, reading.limits.max_message_bytes):
-        place = f"{reading.path}:{piece.line}"
-        if piece.kind == "too long":
-            yield too_long(place)
-        elif piece.kind != "between":
-            found = _read(piece, Found(data=piece.data, place=place), records)
-            yield from without_large_values(found, len(piece.data), place, reading.limits)
-
-
-def _read(piece: Piece, found: Found, records: PlainRecords) -> Iterable[Record]:
-    """The record of one object; none of one that a program printed."""
-    if _OWN.search(found.data) is None:
-        return ()
-    if _SPELLING.frame.begins.match(found.data):
-        return read_span(found, records, _SPELLING, _build)
-    names = object_keys(found.data, 0, len(found.data))
-    if names >= LOGS.frame.names or LOGS.frame.begins.match(found.data):
-        return read_log(found, records)
-    is_span = piece.kind == "broken" or names >= _SPELLING.frame.names
-    return read_span(found, records, _SPELLING, _build) if is_span else ()
+    for found in read_objects(stream, records, _TRANSLATOR, is_ours=_OWN.search):
+        if isinstance(found, Quarantined):
+            yield found
+        elif _is_span(found.value):
+            yield from read_span(found, records, _TRANSLATOR, _to_otlp)
+        elif is_log(found.value):
+            yield from read_log(found, records)
 
 
 FORMAT: Final = Format(
@@ -120,12 +97,12 @@ FORMAT: Final = Format(
 )
 
 
-def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
+def _to_otlp(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
     status = found.status or _Status()
     span = otlp.Span(
-        trace_id=_SPELLING.trace(found.context.trace_id),
-        span_id=_SPELLING.span(found.context.span_id),
-        parent_span_id=_SPELLING.span(found.parent_id),
+        trace_id=_TRANSLATOR.trace(found.context.trace_id),
+        span_id=_TRANSLATOR.span(found.context.span_id),
+        parent_span_id=_TRANSLATOR.span(found.parent_id),
         name=found.name,
         kind=found.kind and f"SPAN_KIND_{found.kind.removeprefix('SpanKind.')}",
         start_time_unix_nano=as_ns(found.start_time, "start_time"),
@@ -149,7 +126,7 @@ def _event(event: _Event) -> otlp.Event:
 
 def _link(link: _Link) -> otlp.Link:
     return otlp.Link(
-        trace_id=_SPELLING.trace(link.context.trace_id),
-        span_id=_SPELLING.span(link.context.span_id),
+        trace_id=_TRANSLATOR.trace(link.context.trace_id),
+        span_id=_TRANSLATOR.span(link.context.span_id),
         attributes=plain(link.attributes),
     )

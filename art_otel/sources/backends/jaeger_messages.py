@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from art_otel.sources.backends.times import Number
 from art_otel.sources.refusals import MAX_NAME, Refused
 from art_otel.spans import Value
 
@@ -42,7 +43,7 @@ class Reference(msgspec.Struct, rename={"trace_id": "traceID", "span_id": "spanI
 class Log(msgspec.Struct):
     """A moment in a span."""
 
-    timestamp: int | float | None = None
+    timestamp: Number | None = None
     fields: list[Tag] | None = None
 
 
@@ -68,8 +69,8 @@ class Span(msgspec.Struct, rename=_SPAN_NAMES):
     trace_id: str | None = None
     span_id: str | None = None
     name: str | None = None
-    start_time: int | float | None = None
-    duration: int | float | None = None
+    start_time: Number | None = None
+    duration: Number | None = None
     references: list[Reference] | None = None
     tags: list[Tag] | None = None
     logs: list[Log] | None = None
@@ -77,10 +78,10 @@ class Span(msgspec.Struct, rename=_SPAN_NAMES):
 
 
 class Trace(msgspec.Struct):
-    """The spans of a trace, not decoded, and its processes by id."""
+    """The spans of a trace and its processes by id, not decoded."""
 
-    spans: list[msgspec.Raw]
-    processes: msgspec.Raw = msgspec.Raw()
+    spans: list[dict[str, Value]]
+    processes: Value = None
 
 
 def values_of(tags: list[Tag] | None) -> dict[str, Value]:

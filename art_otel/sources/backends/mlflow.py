@@ -2,7 +2,7 @@
 
 A trace is `{"info": …, "data": {"spans": […]}}`. Attributes are JSON texts; ids are base64, in some versions and in
 links hex, where a trace is `tr-…` or `trace:/LOCATION/…`. The resource's attributes are tags of the trace. Invariant:
-as `json_spans`; a trace that is no JSON gives those of its spans that are.
+as `json_spans`.
 
 Source of the format: as for `mlflow_messages`.
 """
@@ -16,64 +16,48 @@ from typing import Final, cast
 import msgspec
 
 from art_otel.sources.backends import mlflow_messages as mlflow
-from art_otel.sources.backends.json_spans import Found, Spelling, decode_sound, read_broken, read_each, read_span
+from art_otel.sources.backends.json_spans import Found, Translator, read_objects, read_span
 from art_otel.sources.backends.plain_records import PlainRecords, plain
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.frame import Frame
-from art_otel.sources.json_text.scan import object_end, object_keys
+from art_otel.sources.json_text.heads import objects_in_head
+from art_otel.sources.json_text.kinds import is_object
+from art_otel.sources.json_text.lenient import RecordLists
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
-from art_otel.sources.refusals import Refused
-from art_otel.spans import Resource, Scope, Value
+from art_otel.sources.refusals import Refused, converted
+from art_otel.spans import Quarantined, Resource, Scope, Value
 
 _OWN_TAGS: Final = "mlflow."
 _OWN_ID: Final = "mlflow.traceRequestId"
-_TRACE_PREFIX: Final = re.compile(r"(?:trace:/.*/)?(?:tr-)?")
-_TRACES: Final = Frame(
-    begins=re.compile(rb'\{\s*+"info"\s*+:\s*+\{\s*+"(?:trace_id|request_id)"\s*+:'),
-    names=frozenset({b"info", b"data"}),
+_TRACE_PREFIX: Final = re.compile(r"^(?:trace:/.*/)?(?:tr-)?")
+"""Before a trace's id, which as base64 has none of its marks."""
+_SPANS: Final = RecordLists(names=frozenset({"data", "spans"}), lists=frozenset({"spans"}))
+_TRANSLATOR: Final = Translator(
+    message=mlflow.Span, trace_id="trace_id", span_id="span_id", prefix=_TRACE_PREFIX, strict=False
 )
-_TEXT_NAMES: Final = rb'"(?:request|response)"\s*+:\s*+'
-_TEXT: Final = rb'"(?:[^"\\]++|\\.)*+'
-_LONG: Final = re.compile(
-    _TRACES.begins.pattern
-    + rb'|\{\s*+"data"\s*+:\s*+\{\s*+(?:%b(?:%b"|null)\s*+,\s*+)*+' % (_TEXT_NAMES, _TEXT)
-    + rb'(?:"spans"\s*+:|%b%b\\?\Z)' % (_TEXT_NAMES, _TEXT),
-    re.DOTALL,
-)
-_SPELLING: Final = Spelling(
-    frame=Frame(
-        begins=re.compile(
-            rb'\{\s*+"trace_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"span_id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"parent|'
-            rb'\{\s*+"name"\s*+:\s*+"(?:[^"\\]++|\\.)*+"\s*+,\s*+"context"\s*+:\s*+\{\s*+"(?:span|trace)_id"\s*+:'
-        ),
-        names=frozenset({b"trace_id", b"span_id", b"start_time_unix_nano"}),
-    ),
-    decoder=msgspec.json.Decoder(mlflow.Span, strict=False),
-    trace_id=re.compile(rb'"(?:otel_)?trace_id"\s*+:\s*+"(?:trace:/[^"\\]*/)?(?:tr-)?((?:0x)?[\w+/=-]{22,32})"'),
-    span_id=re.compile(rb'"span_id"\s*+:\s*+"((?:0x)?[\w+/=-]{11,16})"'),
-)
-_TRACE: Final = msgspec.json.Decoder(mlflow.Trace)
-_INFO: Final = msgspec.json.Decoder(mlflow.Info, strict=False)
+_HEAD_BYTES: Final = 1 << 20
+"""As many as detection sees of a longer dump."""
 _VALUE: Final = msgspec.json.Decoder()
 
 
 def _detects(head: bytes) -> bool:
-    return _TRACES.first_keys(head) >= _TRACES.names or _begins_long(head)
+    is_cut = len(head) >= _HEAD_BYTES
+    return any(_is_trace(value, is_cut=is_cut) for value in objects_in_head(head))
 
 
-def _begins_long(head: bytes) -> bool:
-    """Whether a trace begins the dump of whose two parts the first hides the second: agents write megabytes."""
-    start = _TRACES.first(head)
-    if not _LONG.match(head, start):
-        return False
-    end = object_end(head, start, len(head))
-    return end is None or object_keys(head, start, end) >= _TRACES.names
+def _is_trace(value: Mapping[str, Value], *, is_cut: bool) -> bool:
+    """Whether it is a trace. Of its two parts the first may hide the second: agents write megabytes."""
+    info, data = value.get("info"), value.get("data")
+    if info is None or data is None:
+        is_info = is_object(info) and not info.keys().isdisjoint(("trace_id", "request_id"))
+        return is_cut and (is_info or (is_object(data) and not data.keys().isdisjoint(("spans", "request"))))
+    return is_object(info) and is_object(data)
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     records = PlainRecords(reading)
-    return read_each(stream, reading, _TRACES, lambda found: _trace(found, records))
+    for found in read_objects(stream, records, _TRANSLATOR, _SPANS):
+        yield from (found,) if isinstance(found, Quarantined) else _trace(found, records)
 
 
 FORMAT: Final = Format(
@@ -93,32 +77,31 @@ FORMAT: Final = Format(
 
 def _trace(found: Found, records: PlainRecords) -> Iterator[Record]:
     try:
-        trace = decode_sound(_TRACE, found.data)
+        trace = converted(found.value, mlflow.Trace)
     except Refused as problem:
-        yield from read_broken(found, records, _SPELLING, partial(_build, resource=Resource()), problem)
+        yield problem.damage(found.place)
         return
-    resource = _resource(bytes(trace.info))
+    resource = _resource(trace.info)
     for span in trace.data.spans:
-        at = Found(data=bytes(span), place=found.place)
-        yield from read_span(at, records, _SPELLING, partial(_build, resource=resource))
+        yield from read_span(Found(span, found.place), records, _TRANSLATOR, partial(_to_otlp, resource=resource))
 
 
-def _resource(info: bytes) -> Resource:
+def _resource(info: object) -> Resource:
     """The tags of a trace that are not MLflow's own: the resource's attributes, and what people tagged."""
     try:
-        tags = decode_sound(_INFO, info).tags or {}
+        tags = converted(info, mlflow.Info).tags or {}
     except Refused:
         tags = {}
     return Resource(attributes={name: value for name, value in tags.items() if not name.startswith(_OWN_TAGS)})
 
 
-def _build(found: mlflow.Span, place: str, *, resource: Resource) -> tuple[otlp.Span, Batch]:
+def _to_otlp(found: mlflow.Span, place: str, *, resource: Resource) -> tuple[otlp.Span, Batch]:
     status = found.status or mlflow.Status()
     code = status.code if status.code is not None else "UNSET"
     span = otlp.Span(
-        trace_id=_trace_id(found.otel_trace_id or found.trace_id),
-        span_id=_SPELLING.span(found.span_id),
-        parent_span_id=_SPELLING.span(found.parent_span_id),
+        trace_id=_TRANSLATOR.trace(found.otel_trace_id or found.trace_id),
+        span_id=_TRANSLATOR.span(found.span_id),
+        parent_span_id=_TRANSLATOR.span(found.parent_span_id),
         name=found.name,
         start_time_unix_nano=found.start_time_unix_nano,
         end_time_unix_nano=found.end_time_unix_nano,
@@ -133,11 +116,6 @@ def _build(found: mlflow.Span, place: str, *, resource: Resource) -> tuple[otlp.
     return span, Batch(place=place, resource=resource, scope=Scope())
 
 
-def _trace_id(text: str | None) -> str | None:
-    """A trace id as OTLP has it; `tr-` and `trace:/` are in no base64."""
-    return _SPELLING.trace(_TRACE_PREFIX.sub("", text, count=1) if text else None)
-
-
 def _event(event: mlflow.Event) -> otlp.Event:
     return otlp.Event(
         name=event.name,
@@ -148,8 +126,8 @@ def _event(event: mlflow.Event) -> otlp.Event:
 
 def _link(link: mlflow.Link) -> otlp.Link:
     return otlp.Link(
-        trace_id=_trace_id(link.trace_id),
-        span_id=_SPELLING.span(link.span_id),
+        trace_id=_TRANSLATOR.trace(link.trace_id),
+        span_id=_TRANSLATOR.span(link.span_id),
         attributes=plain(link.attributes),
     )
 

@@ -81,11 +81,11 @@ class Info(msgspec.Struct):
 class Data(msgspec.Struct):
     """The spans of a trace, not decoded."""
 
-    spans: list[msgspec.Raw]
+    spans: list[dict[str, Value]]
 
 
 class Trace(msgspec.Struct):
     """A trace; what is known of it is not decoded."""
 
     data: Data
-    info: msgspec.Raw = msgspec.Raw()
+    info: Value = None

@@ -8,19 +8,18 @@ Source of the format: `phoenix/session/client.py` and `phoenix/trace/attributes.
 """
 
 import io
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
-from art_otel.sources.backends.json_spans import Spelling, read_spans
+from art_otel.sources.backends.json_spans import Translator, read_spans
 from art_otel.sources.backends.nested import flatten
 from art_otel.sources.backends.plain_records import plain
 from art_otel.sources.backends.table_rows import read_rows
 from art_otel.sources.backends.times import as_ns
 from art_otel.sources.format import Format, Reading, Record, Row, Table
-from art_otel.sources.json_text.objects import Frame
+from art_otel.sources.json_text.heads import objects_in_head
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
 from art_otel.sources.refusals import Refused
@@ -55,27 +54,19 @@ class _Row(msgspec.Struct):
     events: list[_Event] | None = None
 
 
-_SPELLING: Final = Spelling(
-    frame=Frame(
-        begins=re.compile(rb'\{"(?:parent_id|context\.span_id)":"[0-9a-f]*+","context\.'),
-        names=frozenset({b"context.span_id", b"start_time"}),
-    ),
-    decoder=msgspec.json.Decoder(dict[str, Value]),
-    trace_id=re.compile(rb'"context\.trace_id":"([0-9a-fA-F]{32})"'),
-    span_id=re.compile(rb'"context\.span_id":"([0-9a-fA-F]{16})"'),
-)
+_TRANSLATOR: Final = Translator(message=dict[str, Value], trace_id=_TRACE_ID, span_id=_SPAN_ID)
 
 
 def _detects(head: bytes) -> bool:
-    return _SPELLING.frame.first_keys(head) >= {_TRACE_ID.encode(), _SPAN_ID.encode()}
+    return any(row.keys() >= {_TRACE_ID, _SPAN_ID} for row in objects_in_head(head))
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return read_spans(stream, reading, _SPELLING, _build)
+    return read_spans(stream, reading, _TRANSLATOR, _to_otlp)
 
 
 def _reads_rows(rows: Iterable[Row], reading: Reading) -> Iterator[Record]:
-    return read_rows(rows, reading, (_TRACE_ID, _SPAN_ID), _build)
+    return read_rows(rows, reading, (_TRACE_ID, _SPAN_ID), _to_otlp)
 
 
 _IDS: Final = frozenset({_TRACE_ID, _SPAN_ID})
@@ -103,15 +94,15 @@ FORMAT: Final = Format(
 )
 
 
-def _build(row: dict[str, Value], place: str) -> tuple[otlp.Span, Batch]:
+def _to_otlp(row: dict[str, Value], place: str) -> tuple[otlp.Span, Batch]:
     try:
         known = msgspec.convert(row, _Row)
     except msgspec.ValidationError as error:
         raise Refused("bad field", detail=str(error)) from error
     span = otlp.Span(
-        trace_id=_SPELLING.trace(known.trace_id),
-        span_id=_SPELLING.span(known.span_id),
-        parent_span_id=_SPELLING.span(known.parent_id),
+        trace_id=_TRANSLATOR.trace(known.trace_id),
+        span_id=_TRANSLATOR.span(known.span_id),
+        parent_span_id=_TRANSLATOR.span(known.parent_id),
         name=known.name,
         start_time_unix_nano=as_ns(known.start_time, "start_time"),
         end_time_unix_nano=as_ns(known.end_time, "end_time"),

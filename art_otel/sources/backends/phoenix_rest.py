@@ -7,18 +7,17 @@ Source of the format: `GET /v1/projects/{project}/spans` (https://arize.com/docs
 """
 
 import io
-import re
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends.json_spans import Spelling, read_spans
+from art_otel.sources.backends.json_spans import Translator, read_spans
 from art_otel.sources.backends.nested import flatten
 from art_otel.sources.backends.plain_records import plain
 from art_otel.sources.backends.times import as_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.frame import Frame
+from art_otel.sources.json_text.heads import objects_in_head
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
 from art_otel.spans import Resource, Scope, Value
@@ -51,26 +50,15 @@ class _Span(msgspec.Struct):
     events: list[_Event] | None = None
 
 
-_SPELLING: Final = Spelling(
-    frame=Frame(
-        begins=re.compile(
-            rb'\{\s*+"id"\s*+:\s*+"[^"\\]*+"\s*+,\s*+"name"\s*+:\s*+"(?:[^"\\]++|\\.)*+"\s*+,\s*+"context"'
-        ),
-        names=frozenset({b"context", b"start_time"}),
-        around=re.compile(rb'\{\s*+"data"\s*+:\s*+\['),
-    ),
-    decoder=msgspec.json.Decoder(_Span),
-    trace_id=re.compile(rb'"trace_id"\s*+:\s*+"([0-9a-fA-F]{32})"'),
-    span_id=re.compile(rb'"span_id"\s*+:\s*+"([0-9a-fA-F]{16})"'),
-)
+_TRANSLATOR: Final = Translator(message=_Span, trace_id="trace_id", span_id="span_id")
 
 
 def _detects(head: bytes) -> bool:
-    return _SPELLING.frame.first_keys(head) >= {b"context", b"span_kind"}
+    return any(span.keys() >= {"context", "span_kind"} for span in objects_in_head(head))
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return read_spans(stream, reading, _SPELLING, _build)
+    return read_spans(stream, reading, _TRANSLATOR, _to_otlp)
 
 
 FORMAT: Final = Format(
@@ -88,14 +76,14 @@ FORMAT: Final = Format(
 )
 
 
-def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
+def _to_otlp(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
     attributes = flatten(found.attributes or {})
     if found.span_kind and found.span_kind != _UNKNOWN:
         attributes.setdefault(_SPAN_KIND, found.span_kind)
     span = otlp.Span(
-        trace_id=_SPELLING.trace(found.context.trace_id),
-        span_id=_SPELLING.span(found.context.span_id),
-        parent_span_id=_SPELLING.span(found.parent_id),
+        trace_id=_TRANSLATOR.trace(found.context.trace_id),
+        span_id=_TRANSLATOR.span(found.context.span_id),
+        parent_span_id=_TRANSLATOR.span(found.parent_id),
         name=found.name,
         start_time_unix_nano=as_ns(found.start_time, "start_time"),
         end_time_unix_nano=as_ns(found.end_time, "end_time"),

@@ -6,6 +6,7 @@ A store's own message becomes one of `otlp_messages` (with a dict where OTLP has
 
 import math
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import cast
 
 from art_otel.sources.otlp import messages as otlp
@@ -40,6 +41,8 @@ class PlainRecords(Records):
 
     def _checked(self, value: Value, site: Site, losses: Losses, depth: int) -> Value:
         """The value, whose numbers are finite and fit; `depth` is that of a list or dict standing here."""
+        if isinstance(value, Decimal):
+            value = float(value)
         if isinstance(value, float) and not math.isfinite(value):
             losses.note(attribute_path(site), "not a finite number")
             return None

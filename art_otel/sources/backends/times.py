@@ -7,9 +7,17 @@ A number that names no unit has the one with which it is a time from 1973 to 226
 import calendar
 import re
 from datetime import UTC, datetime
-from typing import Final
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+import msgspec
 
 from art_otel.sources.refusals import Refused
+
+Number: TypeAlias = int | float | Decimal
+
+decode_exactly: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+"""Decodes JSON with all digits of its numbers: a float has too few for nanoseconds."""
 
 _MAX_NS: Final = 2**63
 _MAX_US: Final = _MAX_NS // 1000
@@ -61,13 +69,10 @@ def _number_to_ns(number: int, field: str) -> int:
     return found
 
 
-def us_to_ns(microseconds: float | None, field: str) -> int | None:
+def us_to_ns(microseconds: Number | None, field: str) -> int | None:
     """Nanoseconds; None for an unknown time. Some exporters write fractions of a microsecond. Raises Refused."""
     if microseconds is None:
         return None
     if not 0 <= microseconds <= _MAX_US:  # NaN neither
         raise Refused("bad field", field, f"{microseconds!r} is no time")
-    whole = int(microseconds)
-    return whole * 1000 + round(
-        (microseconds - whole) * 1000
-    )  # apart, because nanoseconds have more digits than floats
+    return round(Decimal(microseconds) * 1000)

@@ -16,18 +16,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.sources.backends.json_spans import Spelling, read_spans
+from art_otel.sources.backends.json_spans import Translator, read_spans
 from art_otel.sources.backends.otel_tags import read_tags
 from art_otel.sources.backends.plain_records import plain
-from art_otel.sources.backends.times import us_to_ns
+from art_otel.sources.backends.times import Number, decode_exactly, us_to_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.frame import Frame
+from art_otel.sources.json_text.heads import objects_in_head
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch, scope_of
 from art_otel.spans import Resource, Value
 
 _SPAN_BYTES: Final = 8
-_NAMES: Final = frozenset({b"localEndpoint", b"timestamp", b"duration"})
+_NAMES: Final = frozenset({"localEndpoint", "timestamp", "duration"})
 _LINK: Final = re.compile(r"(?P<trace>[0-9a-f]*)\|(?P<span>[0-9a-f]*)\|")
 _NUMBER: Final = re.compile(r"[0-9]+")
 _MAX_DIGITS: Final = 9
@@ -48,7 +48,7 @@ class _Endpoint(msgspec.Struct, rename="camel"):
 
 
 class _Annotation(msgspec.Struct):
-    timestamp: int | float | None = None
+    timestamp: Number | None = None
     value: str | None = None
 
 
@@ -59,32 +59,22 @@ class _Span(msgspec.Struct, rename="camel"):
     name: str | None = None
     kind: str | None = None
     shared: bool | None = None
-    timestamp: int | float | None = None
-    duration: int | float | None = None
+    timestamp: Number | None = None
+    duration: Number | None = None
     local_endpoint: _Endpoint | None = None
     tags: dict[str, Value] | None = None
     annotations: list[_Annotation] | None = None
 
 
-_SPELLING: Final = Spelling(
-    frame=Frame(
-        begins=re.compile(rb'\{\s*+"traceId"\s*+:\s*+"[0-9a-fA-F]*+"\s*+,\s*+"(?:id|parentId)"\s*+:\s*+"'),
-        names=frozenset({b"traceId", b"id", b"timestamp"}),
-    ),
-    decoder=msgspec.json.Decoder(_Span),
-    trace_id=re.compile(rb'"traceId"\s*+:\s*+"([0-9a-fA-F]{1,32})"'),
-    span_id=re.compile(rb'"id"\s*+:\s*+"([0-9a-fA-F]{1,16})"'),
-    padded=True,
-)
+_TRANSLATOR: Final = Translator(message=_Span, trace_id="traceId", span_id="id", padded=True)
 
 
 def _detects(head: bytes) -> bool:
-    keys = _SPELLING.frame.first_keys(head)
-    return keys >= {b"traceId", b"id"} and bool(keys & _NAMES)
+    return any(span.keys() >= {"traceId", "id"} and span.keys() & _NAMES for span in objects_in_head(head))
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return read_spans(stream, reading, _SPELLING, _build)
+    return read_spans(stream, reading, _TRANSLATOR, _to_otlp, decode_exactly)
 
 
 FORMAT: Final = Format(
@@ -101,7 +91,7 @@ FORMAT: Final = Format(
 )
 
 
-def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
+def _to_otlp(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
     told = read_tags(found.tags or {}, found.kind)
     links = list(_links(told.attributes))
     start = us_to_ns(found.timestamp, "timestamp")
@@ -109,7 +99,7 @@ def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
     dropped_attributes, dropped_events, dropped_links = told.dropped
     span_id, parent_id = _ids(found)
     span = otlp.Span(
-        trace_id=_SPELLING.trace(found.trace_id),
+        trace_id=_TRANSLATOR.trace(found.trace_id),
         span_id=span_id,
         parent_span_id=parent_id,
         name=found.name,
@@ -131,9 +121,9 @@ def _build(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
 
 def _ids(found: _Span) -> tuple[str | None, str | None]:
     """The ids of a span and of its parent."""
-    given = _SPELLING.span(found.id)
+    given = _TRANSLATOR.span(found.id)
     if not found.shared or given is None:
-        return given, _SPELLING.span(found.parent_id)
+        return given, _TRANSLATOR.span(found.parent_id)
     return hashlib.blake2b(given.encode(), digest_size=_SPAN_BYTES).hexdigest(), given
 
 

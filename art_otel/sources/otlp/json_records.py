@@ -1,6 +1,6 @@
 """OTLP JSON's spelling of ids and values: hex ids (base64 in what Tempo and Jaeger give), integers as text.
 
-Invariant: what is read here is UTF-8 throughout; `json_faults.is_utf8` is asked before a message is trusted.
+Invariant: as `Records`.
 
 Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 """

@@ -16,10 +16,6 @@ Time: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
-Old: TypeAlias = msgspec.Raw | UnsetType
-"""A field under a former name, of which only its presence is noticed."""
-
-
 class Message(msgspec.Struct, rename="camel", gc=False):
     """The base of all: without cycles, so the garbage collector need not look at them."""
 
@@ -129,7 +125,10 @@ class ScopeSpans(Message):
 
     scope: Scope | None = None
     spans: list[Span] | None = None
-    instrumentation_library: Old = UNSET
+    instrumentation_library: Scope | None = None
+
+    def __post_init__(self) -> None:
+        self.scope = self.scope or self.instrumentation_library
 
 
 class ResourceSpans(Message):
@@ -137,14 +136,10 @@ class ResourceSpans(Message):
 
     resource: Resource | None = None
     scope_spans: list[ScopeSpans] | None = None
-    instrumentation_library_spans: Old = UNSET
+    instrumentation_library_spans: list[ScopeSpans] | None = None
 
-    @property
-    def is_old(self) -> bool:
-        """Whether it has a scope under its former name."""
-        return self.instrumentation_library_spans is not UNSET or any(
-            scoped.instrumentation_library is not UNSET for scoped in self.scope_spans or ()
-        )
+    def __post_init__(self) -> None:
+        self.scope_spans = self.scope_spans or self.instrumentation_library_spans
 
 
 class ScopeLogs(Message):
@@ -152,7 +147,6 @@ class ScopeLogs(Message):
 
     scope: Scope | None = None
     log_records: list[LogRecord] | None = None
-    instrumentation_library: Old = UNSET
 
 
 class ResourceLogs(Message):
@@ -160,14 +154,14 @@ class ResourceLogs(Message):
 
     resource: Resource | None = None
     scope_logs: list[ScopeLogs] | None = None
-    instrumentation_library_logs: Old = UNSET
+    instrumentation_library_logs: list[ScopeLogs] | None = None
 
-    @property
-    def is_old(self) -> bool:
-        """Whether it has a scope under its former name."""
-        return self.instrumentation_library_logs is not UNSET or any(
-            scoped.instrumentation_library is not UNSET for scoped in self.scope_logs or ()
-        )
+    def __post_init__(self) -> None:
+        self.scope_logs = self.scope_logs or self.instrumentation_library_logs
+
+
+class OtherSignal(Message):
+    """Metrics or profiles, of which nothing is decoded."""
 
 
 class Request(Message):
@@ -179,8 +173,8 @@ class Request(Message):
     resource_spans: list[ResourceSpans] | UnsetType | None = UNSET
     batches: list[ResourceSpans] | UnsetType | None = UNSET
     resource_logs: list[ResourceLogs] | UnsetType | None = UNSET
-    resource_metrics: msgspec.Raw = msgspec.Raw()
-    resource_profiles: msgspec.Raw = msgspec.Raw()
+    resource_metrics: list[OtherSignal] | UnsetType | None = UNSET
+    resource_profiles: list[OtherSignal] | UnsetType | None = UNSET
     trace: "Request | None" = None
     result: "Request | None" = None
 
@@ -191,18 +185,15 @@ class Request(Message):
         return (self, *(part for request in inner for part in request.parts))
 
     @property
-    def is_old(self) -> bool:
-        """Whether it has scopes under their former names."""
-        batches = (*(self.resource_spans or ()), *(self.batches or ()), *(self.resource_logs or ()))
-        return any(batch.is_old for batch in batches)
-
-    @property
     def is_otlp(self) -> bool:
-        """Whether it holds any signal, even an empty one."""
-        signals = (self.resource_spans, self.batches, self.resource_logs)
-        return any(signal is not UNSET for signal in signals) or self.has_other_signal
+        """Whether it, or what it is an envelope of, holds any signal, even an empty one."""
+        return any(
+            signal is not UNSET
+            for part in self.parts
+            for signal in (part.resource_spans, part.batches, part.resource_logs)
+        ) or any(part.has_other_signal for part in self.parts)
 
     @property
     def has_other_signal(self) -> bool:
         """Whether it holds metrics or profiles."""
-        return any(len(memoryview(raw)) for raw in (self.resource_metrics, self.resource_profiles))
+        return self.resource_metrics is not UNSET or self.resource_profiles is not UNSET

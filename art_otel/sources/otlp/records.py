@@ -15,7 +15,6 @@ from typing import Final, NoReturn
 import msgspec
 
 from art_otel.sources.format import Reading, Record
-from art_otel.sources.limits import advice
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.refusals import (
     MAX_NAME,
@@ -73,17 +72,18 @@ class Records(ABC):
     The messages of every encoding have the field names of `otlp_messages`, so those types stand for all.
     """
 
+    max_depth: Final = 200
+    """Lists and dicts inside each other in a value; what is deeper cannot be walked within Python's own limit."""
+
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.max_depth = reading.limits.max_depth
         self._last_trace: tuple[object, str] = (object(), "")
         self._last_parent: tuple[object, str | None] = (None, None)
 
     def check_depth(self, depth: int, site: Site) -> None:
         """Raise Refused for a list or dict that stands inside too many others."""
         if depth > self.max_depth:
-            detail = f"more than {self.max_depth} lists and dicts deep; {advice('max_depth')}"
-            raise Refused("nested too deep", attribute_path(site), detail)
+            raise Refused("nested too deep", attribute_path(site), f"more than {self.max_depth} lists and dicts deep")
 
     @abstractmethod
     def hex(self, raw: object) -> str:
