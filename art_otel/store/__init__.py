@@ -71,8 +71,6 @@ __getattr__ = lazy_names(
             "TrajectoryCounts",
             "write_report",
         ),
-        "part_writer": ("Part", "write_part"),
-        "commit": ("check_out", "commit"),
         "run_log": ("LogEntry", "RunLog"),
         "runs": ("merge_runs", "write_run"),
         "schema": ("SCHEMA_VERSION",),
