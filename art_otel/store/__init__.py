@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         TrajectoryCounts,
         write_report,
     )
-    from art_otel.store.run_log import LogEntry, RunLog
     from art_otel.store.runs import merge_runs, write_run
     from art_otel.store.schema import SCHEMA_VERSION
     from art_otel.store.write import WriteSummary, write_trajectories
@@ -33,11 +32,9 @@ __all__ = [
     "FileLimits",
     "FileReport",
     "LogCounts",
-    "LogEntry",
     "QuarantineEntry",
     "RewardCounts",
     "RowGroup",
-    "RunLog",
     "SpanCounts",
     "TrajectoryCounts",
     "Wanted",
@@ -71,7 +68,6 @@ __getattr__ = lazy_names(
             "TrajectoryCounts",
             "write_report",
         ),
-        "run_log": ("LogEntry", "RunLog"),
         "runs": ("merge_runs", "write_run"),
         "schema": ("SCHEMA_VERSION",),
         "write": ("WriteSummary", "write_trajectories"),
