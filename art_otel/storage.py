@@ -58,6 +58,12 @@ def read(location: str, start: int = 0, end: int | None = None) -> bytes:
     return data
 
 
+def open_file(location: str) -> Any:  # noqa: ANN401 # pyarrow ships no types
+    """A file to read from, at any position, as pyarrow has it. Close it in the end."""
+    with told(location):
+        return _files(location).open_input_file(_path(location))
+
+
 def write(location: str, data: bytes) -> None:
     """Write a whole file, in the place of one of that name."""
     with told(location):

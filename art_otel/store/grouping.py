@@ -20,6 +20,7 @@ from pyarrow._compute import call_function
 
 from art_otel.errors import UsageError
 from art_otel.store.encode import WEIGHT
+from art_otel.store.part_writer import FileLimits
 from art_otel.store.schema import SCHEMA
 
 KEYS: Final = ("rollout_id", "attempt", "trace_id", WEIGHT)
@@ -27,15 +28,6 @@ KEYS: Final = ("rollout_id", "attempt", "trace_id", WEIGHT)
 
 Order: TypeAlias = tuple[str, int, str]
 BatchT = TypeVar("BatchT", bound=Hashable)
-
-
-class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most rows and bytes (in memory, about) of a row group and of a part. One row may be larger."""
-
-    group_rows: int = 1024
-    group_bytes: int = 16 * 1024 * 1024
-    part_rows: int = 64 * 1024
-    part_bytes: int = 1024 * 1024 * 1024
 
 
 class RowKeys(NamedTuple, Generic[BatchT]):

@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from art_otel.errors import UsageError
 from art_otel.sources.files.own_output import REPORT_NAME, is_ours
+from art_otel.store.report import ConversionReport
 
 MARK: Final = "_unfinished"
 """In a folder whose parts may be of two datasets. Readers of Parquet folders pass over names with an underscore."""
@@ -38,3 +41,16 @@ def check_conversion_folder(folder: Path) -> None:
 
 def _foreign(path: Path) -> UsageError:
     return UsageError(f"{path}: was not written by art-otel and is not replaced; move it away or write elsewhere")
+
+
+def write_report(report: ConversionReport, out: Path) -> Path:
+    """Write `_report.json` into the output folder, whole or not at all. Raises UsageError where another's stands."""
+    path = out / REPORT_NAME
+    check_replaceable([path])
+    temporary = out / f".{REPORT_NAME}.tmp"
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return path

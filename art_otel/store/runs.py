@@ -10,7 +10,7 @@ Invariant: a dataset has the same bytes whatever runs its trajectories stood in 
 import heapq
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain, islice, tee
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
@@ -19,10 +19,12 @@ from typing import Final, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from art_otel.errors import StoreError
+from art_otel.store.dataset import Dataset
 from art_otel.store.encode import BATCH_SCHEMA, WeighedRow, encode_batches, order_of, weighed_row
 from art_otel.store.encoded_group import EncodedGroup, encode_group_into
-from art_otel.store.grouping import KEYS, FileLimits, RowGroupPlan, RowKeys, gather, plan_groups, rows_of, take_rows
-from art_otel.store.write import FILE_LIMITS, WriteSummary, write_groups
+from art_otel.store.grouping import KEYS, BatchT, RowGroupPlan, RowKeys, gather, plan_groups, rows_of, take_rows
+from art_otel.store.part_writer import FILE_LIMITS, FileLimits
+from art_otel.store.write import WriteSummary
 from art_otel.trajectories import Trajectory
 
 _ALL_PIECES_BYTES: Final = 48 * 1024 * 1024
@@ -116,6 +118,27 @@ def merge_runs(
     """
     rows = _in_order(_begun(_keys(str(run))) for run in runs)
     return write_groups(plan_groups(rows, limits), lambda plans: encode(_encode, plans), out, limits)
+
+
+def write_groups(
+    plans: Iterator[RowGroupPlan[BatchT]],
+    encode: Callable[[Iterable[RowGroupPlan[BatchT]]], Iterable[EncodedGroup]],
+    path: str | Path,
+    limits: FileLimits,
+) -> WriteSummary:
+    """Write row groups as `encode` makes them, in order."""
+    count = part_rows = part_bytes = 0
+    with Dataset(path) as dataset:
+        planned, ahead = tee(plans)
+        for plan, group in zip(planned, encode(ahead), strict=True):
+            if part_rows and (part_rows + plan.rows > limits.part_rows or part_bytes + plan.weight > limits.part_bytes):
+                dataset.end_part()
+                part_rows = part_bytes = 0
+            dataset.write(group)
+            count += plan.rows
+            part_rows += plan.rows
+            part_bytes += plan.weight
+        return WriteSummary(trajectories=count, files=tuple(map(str, dataset.commit())))
 
 
 def _in_order(runs: Iterable[Iterator[RowKeys[Piece]]]) -> Iterator[RowKeys[Piece]]:
