@@ -5,8 +5,7 @@ complete, else the first that has it. What one dataset holds several times stays
 a rollout that nobody numbered (`attempt`); of such the dataset with the most complete ones is read.
 
 Datasets whose rollout ids lie apart cannot hold the same rollouts: the statistics of their files say so, and nothing is
-read. Of others
-only keys are read, and about 60 bytes are held for each until duplicates are found.
+read. Of others only keys are read, and about 60 bytes are held for each until duplicates are found.
 """
 
 from collections.abc import Sequence

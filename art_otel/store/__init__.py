@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from art_otel.store.commit import check_out, commit
     from art_otel.store.files import SUFFIX
     from art_otel.store.manifest import Manifest, Part, read_manifest
     from art_otel.store.ownership import check_replaceable
@@ -45,9 +44,7 @@ __all__ = [
     "Wanted",
     "WriteSummary",
     "check_conversion_folder",
-    "check_out",
     "check_replaceable",
-    "commit",
     "merge_runs",
     "read_keys",
     "read_manifest",
@@ -63,7 +60,6 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "commit": ("check_out", "commit"),
         "manifest": ("Manifest", "Part", "read_manifest"),
         "ownership": ("check_replaceable",),
         "part_writer": ("FileLimits", "PartWriter", "write_part"),

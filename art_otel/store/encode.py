@@ -63,7 +63,7 @@ def weighed_row(trajectory: Trajectory) -> WeighedRow:
     try:
         row = ROW.flatten(row_source(trajectory))
         return WeighedRow(row, estimate_size(row), trajectory.order)
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         raise _unfit(trajectory.rollout_id, error) from error
 
 

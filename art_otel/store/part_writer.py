@@ -96,7 +96,7 @@ class PartWriter:
         try:
             row: _Row = ROW.flatten(row_source(trajectory))
             size = estimate_size(row)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             raise _unfit(trajectory.rollout_id, error) from error
         if self._group and (
             len(self._group) == self._limits.group_rows or self._group_bytes + size > self._limits.group_bytes

@@ -10,10 +10,8 @@ import msgspec
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _EMPTY_ROW: Final = 512
-_EXPANSION: Final = 1.25
-"""Arrow has 4 to 8 bytes for numbers, offsets and nulls that take one here."""
 
 
 def estimate_size(row: tuple[Any, ...]) -> int:
     """About how many bytes the row takes. Raises what msgspec does for values that no column can hold."""
-    return _EMPTY_ROW + int(_EXPANSION * len(_ENCODER.encode(row)))
+    return _EMPTY_ROW + len(_ENCODER.encode(row))

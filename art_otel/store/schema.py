@@ -139,6 +139,7 @@ _TOOL_EXECUTION = Record(
         *_columns(_INT, "start_ns end_ns"),
         Column("turn", _POSITION),
     ),
+    eager=True,
 )
 
 _REASON = Record(
