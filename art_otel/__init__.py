@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from art_otel.batches.messages import message_batches
     from art_otel.batches.options import batches
     from art_otel.batches.preferences import preference_batches
-    from art_otel.store import RunLog, read_trajectories, write_trajectories
+    from art_otel.runlog import RunLog
+    from art_otel.store import read_trajectories, write_trajectories
     from art_otel.tracing.enabling.setup import configure
     from art_otel.tracing.rollouts.context import in_context
     from art_otel.tracing.rollouts.gather import gather_trajectory
@@ -76,7 +77,8 @@ __getattr__ = lazy_names(
         "batches.messages": ("message_batches",),
         "batches.options": ("batches",),
         "batches.preferences": ("preference_batches",),
-        "store": ("RunLog", "read_trajectories", "write_trajectories"),
+        "runlog": ("RunLog",),
+        "store": ("read_trajectories", "write_trajectories"),
         "tracing.rollouts.context": ("in_context",),
         "tracing.rollouts.gather": ("gather_trajectory",),
         "tracing.rollouts.gather_many": ("gather_trajectories", "gather_trajectory_groups"),

@@ -88,6 +88,16 @@ def read(location: str, start: int = 0, end: int | None = None) -> bytes:
     return data
 
 
+def open_file(location: str) -> Any:  # noqa: ANN401 # pyarrow ships no types
+    """A file to read from, at any position, as pyarrow has it. Close it in the end."""
+    from pyarrow.fs import LocalFileSystem  # noqa: PLC0415 # slow to load
+
+    with told(location):
+        if is_url(location):
+            return _files(location).open_input_file(_path(location))
+        return LocalFileSystem().open_input_file(location)
+
+
 def write(location: str, data: bytes, *, synced: bool = True) -> None:
     """Write a whole file, in the place of one of that name. Not `synced`, it may be gone or torn after a power loss."""
     with told(location):

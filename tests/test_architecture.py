@@ -24,6 +24,7 @@ PACKAGES = [
     "conventions",
     "trajectories",
     "store",
+    "runlog",
     "batches",
     "exporting",
     "engines",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
+from art_otel import storage
 from art_otel.batches.duplicates import find_duplicates
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup, Wanted, read_row_group, row_groups
@@ -100,7 +101,7 @@ def _stored(sources: Sources) -> Iterator[RowGroup | Sequence[Trajectory]]:
             in_memory.extend(_of_group(source))
         elif isinstance(source, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
             groups = row_groups(source)
-            found = {group.file.resolve() for group in groups}
+            found = {Path(group.file).resolve() for group in groups}
             if twice := found & files:
                 raise UsageError(f"{source}: {min(twice)} is given twice, so that all in it would be trained twice")
             files |= found
@@ -116,10 +117,12 @@ def _of_group(group: TrajectoryGroup) -> list[Trajectory]:
     return [one if one.group_id is not None else replace(one, group_id=group.group_id) for one in group.trajectories]
 
 
-def _version(file: Path) -> _Version:
-    """Size, time of change and inode: another file of the same name has another."""
+def _version(file: str) -> _Version:
+    """Size, time of change and inode (of a store the size alone): another file of the same name has another."""
+    if storage.is_url(file):
+        return (storage.size_of(file) or 0, 0, 0)
     try:
-        found = file.stat()
+        found = Path(file).stat()
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error}") from error
     return (found.st_size, found.st_mtime_ns, found.st_ino)

@@ -6,6 +6,7 @@ what it was worth, whether it is whole. It is not about times of change and fold
 
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 from art_otel.batches.chunks import Chunk
 from art_otel.store import RowGroup
@@ -23,7 +24,7 @@ class Fingerprint:
         stored = chunk.stored
         if isinstance(stored, RowGroup):
             size = 0 if chunk.version is None else chunk.version[0]
-            self._note((stored.file.name, size, stored.index))
+            self._note((Path(stored.file).name, size, stored.index))
         self._note((chunk.rows,))
 
     def trajectory(self, one: Trajectory) -> None:

@@ -9,7 +9,7 @@ from art_otel.cli.destination import destination
 from art_otel.cli.printable import printable
 
 if TYPE_CHECKING:
-    from art_otel.store import LogEntry
+    from art_otel.runlog import LogEntry
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -44,7 +44,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Log, and say where and what."""
-    from art_otel.store import RunLog, read_trajectories  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+    from art_otel.runlog import RunLog  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+    from art_otel.store import read_trajectories  # noqa: PLC0415 # as above
 
     run_log = RunLog(arguments.project, arguments.model, arguments.base_path)
     found = list(read_trajectories(arguments.paths))

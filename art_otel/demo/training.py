@@ -30,7 +30,8 @@ from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
 from art_otel.demo.rollouts import ATTEMPTS, TASKS, roll_out
 from art_otel.engines import Conversion, convert
 from art_otel.errors import ArtOtelError, UsageError
-from art_otel.store import RunLog, read_trajectories
+from art_otel.runlog import RunLog
+from art_otel.store import read_trajectories
 
 LEARNING_RATE: Final = 3.0
 

@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 from art_otel.batches.chunks import Sources, one_by_one
 from art_otel.errors import UsageError
-from art_otel.store import row_groups
-from art_otel.store.dataset import SUFFIX
+from art_otel.store import SUFFIX, row_groups
 
 
 class _Read(NamedTuple):
@@ -38,7 +37,7 @@ def reading(sources: Sources) -> Generator[None]:
     for source in one_by_one(sources):
         if isinstance(source, str | Path):
             read.add(Path(source).resolve())
-            found = {group.file.resolve() for group in row_groups(source)}
+            found = {Path(group.file).resolve() for group in row_groups(source)}
             read |= found
             if not Path(source).is_file():
                 read |= {file.parent for file in found}

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from art_otel.store.grouping import FileLimits
-    from art_otel.store.read import RowGroup, Wanted, read_row_group, read_trajectories, row_groups
-    from art_otel.store.replaceable import check_conversion_folder, check_replaceable
+    from art_otel.store.files import SUFFIX
+    from art_otel.store.manifest import Manifest, Part, read_manifest
+    from art_otel.store.ownership import check_replaceable
+    from art_otel.store.part_writer import FileLimits, PartWriter, write_part
+    from art_otel.store.read import RowGroup, Wanted, read_keys, read_row_group, read_trajectories, row_groups
     from art_otel.store.report import (
-        REPORT_NAME,
         CallCounts,
         ConversionReport,
         FileReport,
@@ -18,62 +19,57 @@ if TYPE_CHECKING:
         RewardCounts,
         SpanCounts,
         TrajectoryCounts,
-        write_report,
     )
-    from art_otel.store.run_log import LogEntry, RunLog
-    from art_otel.store.runs import merge_runs, write_run
     from art_otel.store.schema import SCHEMA_VERSION
     from art_otel.store.write import WriteSummary, write_trajectories
 
 __all__ = [
-    "REPORT_NAME",
     "SCHEMA_VERSION",
+    "SUFFIX",
     "CallCounts",
     "ConversionReport",
     "FileLimits",
     "FileReport",
     "LogCounts",
-    "LogEntry",
+    "Manifest",
+    "Part",
+    "PartWriter",
     "QuarantineEntry",
     "RewardCounts",
     "RowGroup",
-    "RunLog",
     "SpanCounts",
     "TrajectoryCounts",
     "Wanted",
     "WriteSummary",
-    "check_conversion_folder",
     "check_replaceable",
-    "merge_runs",
+    "read_keys",
+    "read_manifest",
     "read_row_group",
     "read_trajectories",
     "row_groups",
-    "write_report",
-    "write_run",
+    "write_part",
     "write_trajectories",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "grouping": ("FileLimits",),
-        "read": ("RowGroup", "Wanted", "read_row_group", "read_trajectories", "row_groups"),
-        "replaceable": ("check_conversion_folder", "check_replaceable"),
+        "manifest": ("Manifest", "Part", "read_manifest"),
+        "ownership": ("check_replaceable",),
+        "part_writer": ("FileLimits", "PartWriter", "write_part"),
+        "read": ("RowGroup", "Wanted", "read_keys", "read_row_group", "read_trajectories", "row_groups"),
         "report": (
             "CallCounts",
             "ConversionReport",
             "FileReport",
             "LogCounts",
             "QuarantineEntry",
-            "REPORT_NAME",
             "RewardCounts",
             "SpanCounts",
             "TrajectoryCounts",
-            "write_report",
         ),
-        "run_log": ("LogEntry", "RunLog"),
-        "runs": ("merge_runs", "write_run"),
         "schema": ("SCHEMA_VERSION",),
+        "files": ("SUFFIX",),
         "write": ("WriteSummary", "write_trajectories"),
     },
 )

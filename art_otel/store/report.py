@@ -5,17 +5,11 @@ and rewards given = delivered + undeliverable (by reason). Every number is a cou
 estimated.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-
-from art_otel.store.replaceable import check_replaceable
-
-REPORT_NAME: Final = "_report.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,16 +114,3 @@ class ConversionReport:
     def unread(self) -> list[FileReport]:
         """The files that could not be read."""
         return [file for file in self.files if file.error is not None]
-
-
-def write_report(report: ConversionReport, out: Path) -> Path:
-    """Write `_report.json` into the output folder, whole or not at all. Raises UsageError where another's stands."""
-    path = out / REPORT_NAME
-    check_replaceable([path])
-    temporary = out / f".{REPORT_NAME}.tmp"
-    with temporary.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return path

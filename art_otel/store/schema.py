@@ -1,6 +1,7 @@
-"""Schema: the columns of a trajectory file. docs/spec/parquet.md owns their meaning.
+"""Schema: the table of columns of a trajectory file. docs/spec/parquet.md owns their meaning.
 
-Invariant: every type is explicit, so that a file whose lists are all empty or whose values are all null has the same
+Invariant: a column stands here once, with its codec and with where its value is got; writing and reading both follow
+this table. Every type is explicit, so that a file whose lists are all empty or whose values are all null has the same
 schema as any other. There are no maps, no empty structs and no timestamps (readers round or refuse nanoseconds).
 """
 
@@ -8,18 +9,18 @@ schema as any other. There are no maps, no empty structs and no timestamps (read
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
 
+from operator import itemgetter
 from typing import Final
 
 import pyarrow as pa
 
 from art_otel.calls import Logprobs, Message, TokenIds, ToolCall, Usage
 from art_otel.store.art import ArtMessage
-from art_otel.store.codecs import Codec, ListOf, Packed, Record, Scalar, keywords
-from art_otel.store.rows import IncompleteReason, Row
-from art_otel.store.stored_calls import StoredCall
-from art_otel.store.stored_tools import StoredToolExecution
-from art_otel.store.stored_turns import StoredTurn
-from art_otel.trajectories import Edit, PolicyVersions, Prompt, Reward
+from art_otel.store.codecs import Codec, Column, Json, ListOf, Packed, Record, Scalar
+from art_otel.store.group_index import group_index
+from art_otel.store.json_text import json_text, list_of, object_of, object_text, value_of, value_text
+from art_otel.store.row_source import RowSource
+from art_otel.trajectories import Edit, PolicyVersions, Prompt, Reward, ToolExecution
 
 SCHEMA_VERSION: Final = 1
 VERSION_KEY: Final = b"art_otel.schema"
@@ -34,201 +35,163 @@ _BOOL = Scalar(pa.bool_())
 _TEXTS = ListOf(_TEXT)
 _TOKEN_IDS = Packed(TokenIds, pa.int32())
 _LOGPROBS = Packed(Logprobs, pa.float32())
+_VALUE = Json(value_text, value_of)
+_OBJECT = Json(object_text, object_of)
+_TOOLS = Json(lambda tools: json_text(tools) if tools else None, lambda text: () if text is None else list_of(text))
 
 
-def _keyword_record(make: type, fields: dict[str, Codec]) -> Record:
-    return Record(keywords(make, tuple(fields)), fields)
+def _columns(codec: Codec, names: str, of: str = "") -> tuple[Column, ...]:
+    """Columns of one codec, each the attribute of its name, of the object itself or of its attribute `of`."""
+    return tuple(Column(name, codec, f"{of}{name}") for name in names.split())
 
 
-_TOOL_CALL = _keyword_record(ToolCall, {"id": _TEXT, "name": _TEXT, "arguments": _TEXT, "exact": _BOOL})
+_TOOL_CALL = Record(ToolCall, (*_columns(_TEXT, "id name arguments"), Column("exact", _BOOL)))
 
 _MESSAGE = Record(
-    # Spelt out because most of reading is making messages, and a call by ** of a dict takes four times as long.
-    lambda role, content, name, reasoning, refusal, tool_call_id, tool_calls, parts: Message(
-        role=role,
-        content=content,
-        name=name,
-        reasoning=reasoning,
-        refusal=refusal,
-        tool_call_id=tool_call_id,
-        tool_calls=tool_calls,
-        parts=parts,
+    Message,
+    (
+        *_columns(_TEXT, "role content name reasoning refusal tool_call_id"),
+        Column("tool_calls", ListOf(_TOOL_CALL)),
+        Column("parts", _TEXT),
     ),
-    {
-        "role": _TEXT,
-        "content": _TEXT,
-        "name": _TEXT,
-        "reasoning": _TEXT,
-        "refusal": _TEXT,
-        "tool_call_id": _TEXT,
-        "tool_calls": ListOf(_TOOL_CALL),
-        "parts": _TEXT,
-    },
 )
 
 _ART_MESSAGE = Record(
-    ArtMessage, {"role": _TEXT, "content": _TEXT, "tool_calls": _TEXT, "tool_call_id": _TEXT, "trainable": _BOOL}
+    ArtMessage, (*_columns(_TEXT, "role content tool_calls tool_call_id"), Column("trainable", _BOOL))
 )
 
-_REWARD = _keyword_record(
+_REWARD = Record(
     Reward,
-    {
-        "name": _TEXT,
-        "value": _FLOAT,
-        "step": _INT,
-        "target": _TEXT,
-        "source": _TEXT,
-        "time_ns": _INT,
-        "label": _TEXT,
-        "explanation": _TEXT,
-        "choice": _INT,
-        "token_start": _INT,
-        "token_end": _INT,
-        "target_kind": _TEXT,
-        "comparison": _TEXT,
-    },
+    (
+        Column("name", _TEXT),
+        Column("value", _FLOAT),
+        Column("step", _INT),
+        *_columns(_TEXT, "target source"),
+        Column("time_ns", _INT),
+        *_columns(_TEXT, "label explanation"),
+        *_columns(_INT, "choice token_start token_end"),
+        *_columns(_TEXT, "target_kind comparison"),
+    ),
 )
 
-_USAGE = _keyword_record(
-    Usage,
-    {
-        "input_tokens": _INT,
-        "output_tokens": _INT,
-        "total_tokens": _INT,
-        "cached_tokens": _INT,
-        "reasoning_tokens": _INT,
-    },
-)
+_USAGE = Record(Usage, _columns(_INT, "input_tokens output_tokens total_tokens cached_tokens reasoning_tokens"))
+
+_EDIT = Record(Edit, (Column("index", _POSITION), Column("message", _MESSAGE)))
 
 PROMPT: Final = Record(
-    lambda parent, token_parent, kept_messages, edits, messages, kept_tokens, context, drifted_at, respelled_at: Prompt(
-        parent=parent,
-        token_parent=token_parent,
-        kept_messages=kept_messages,
-        edits=edits or (),  # None where messages are not read
-        messages=messages,
-        kept_tokens=kept_tokens,
-        context_token_ids=context,
-        drifted_at=drifted_at,
-        respelled_at=respelled_at,
+    Prompt,
+    (
+        *_columns(_POSITION, "parent token_parent"),
+        Column("kept_messages", _INT),
+        Column("edits", ListOf(_EDIT, null=())),  # null where messages are not read
+        Column("messages", ListOf(_MESSAGE)),
+        Column("kept_tokens", _INT),
+        Column("context_token_ids", _TOKEN_IDS),
+        *_columns(_INT, "drifted_at respelled_at"),
     ),
-    {
-        "parent": _POSITION,
-        "token_parent": _POSITION,
-        "kept_messages": _INT,
-        "edits": ListOf(_keyword_record(Edit, {"index": _POSITION, "message": _MESSAGE})),
-        "messages": ListOf(_MESSAGE),
-        "kept_tokens": _INT,
-        "context_token_ids": _TOKEN_IDS,
-        "drifted_at": _INT,
-        "respelled_at": _INT,
-    },
 )
 """The fields of a call's prompt."""
 
 CALL: Final = Record(
-    StoredCall,
-    {
-        "trace_id": _TEXT,
-        "span_id": _TEXT,
-        "operation_name": _TEXT,
-        "start_ns": _INT,
-        "end_ns": _INT,
-        "response_id": _TEXT,
-        "previous_response_id": _TEXT,
-        "agent": _TEXT,
-        "step": _INT,
-        "provider": _TEXT,
-        "request_model": _TEXT,
-        "response_model": _TEXT,
-        "parameters": _TEXT,
-        "toolset": _POSITION,
-        "usage": _USAGE,
-        "policy_version": _TEXT,
-        "error_type": _TEXT,
-        "error": _TEXT,
-        "stream": _BOOL,
-        "dropped_attributes": _INT,
-        "cut": _TEXTS,
-        "conventions": _TEXTS,
-        "scrubbed": _BOOL,
-        "contradicted": _BOOL,
-        "env_state": _POSITION,
-        "extra": _POSITION,
-        "prompt": PROMPT,
-    },
+    dict,
+    (
+        *_columns(_TEXT, "trace_id span_id operation_name", "call."),
+        *_columns(_INT, "start_ns end_ns", "call."),
+        *_columns(_TEXT, "response_id previous_response_id agent", "call."),
+        Column("step", _INT, "call.step"),
+        *_columns(_TEXT, "provider request_model response_model", "call."),
+        Column("parameters", _OBJECT, "call.parameters"),
+        Column("toolset", _POSITION),
+        Column("usage", _USAGE, "call.usage"),
+        *_columns(_TEXT, "policy_version error_type error", "call."),
+        Column("stream", _BOOL, "call.stream"),
+        Column("dropped_attributes", _INT, "call.dropped_attributes"),
+        *_columns(_TEXTS, "cut conventions", "call."),
+        *_columns(_BOOL, "scrubbed contradicted", "call."),
+        *_columns(_POSITION, "env_state extra"),
+        Column("prompt", PROMPT),
+    ),
+    eager=True,
 )
-"""The fields of a call."""
+"""The fields of a call, of a CallSource."""
 
 TURN: Final = Record(
-    StoredTurn,
-    {
-        "call": _POSITION,
-        "choice": _POSITION,
-        "choice_index": _INT,
-        "untrained": _TEXT,
-        "message": _MESSAGE,
-        "finish_reason": _TEXT,
-        "token_ids": _TOKEN_IDS,
-        "logprobs": _LOGPROBS,
-    },
+    dict,
+    (
+        *_columns(_POSITION, "call choice", "turn."),
+        Column("choice_index", _INT),
+        Column("untrained", _TEXT, "turn.untrained"),
+        Column("message", _MESSAGE, "turn.message"),
+        Column("finish_reason", _TEXT, "turn.finish_reason"),
+        Column("token_ids", _TOKEN_IDS, "turn.token_ids"),
+        Column("logprobs", _LOGPROBS, "turn.logprobs"),
+    ),
+    eager=True,
 )
-"""The fields of a turn."""
+"""The fields of a turn, of a TurnSource."""
 
 _TOOL_EXECUTION = Record(
-    StoredToolExecution,
-    {
-        "span_id": _TEXT,
-        "name": _TEXT,
-        "call_id": _TEXT,
-        "arguments": _TEXT,
-        "result": _TEXT,
-        "error": _TEXT,
-        "start_ns": _INT,
-        "end_ns": _INT,
-        "turn": _POSITION,
-    },
+    ToolExecution,
+    (
+        *_columns(_TEXT, "span_id name call_id"),
+        *_columns(_VALUE, "arguments result"),
+        Column("error", _TEXT),
+        *_columns(_INT, "start_ns end_ns"),
+        Column("turn", _POSITION),
+    ),
+    eager=True,
 )
 
-ROW: Final = Record(
-    Row,
-    {
-        "group_index": _INT,
-        "group_metadata": _TEXT,
-        "group_metrics": _TEXT,
-        "group_logs": _TEXTS,
-        "reward": _FLOAT,
-        "metrics": _TEXT,
-        "metadata": _TEXT,
-        "tools": _TEXT,
-        "logs": _TEXTS,
-        "messages": ListOf(_ART_MESSAGE),
-        "rollout_id": _TEXT,
-        "trace_id": _TEXT,
-        "name": _TEXT,
-        "group_id": _TEXT,
-        "attempt": _INT,
-        "split": _TEXT,
-        "training_step": _INT,
-        "policy_version": _keyword_record(PolicyVersions, {"first": _TEXT, "last": _TEXT}),
-        "parent_rollout_id": _TEXT,
-        "status": _TEXT,
-        "revision": _INT,
-        "error": _TEXT,
-        "complete": _BOOL,
-        "incomplete_reasons": ListOf(Record(IncompleteReason, {"reason": _TEXT, "count": _INT})),
-        "started_at": _INT,
-        "ended_at": _INT,
-        "rewards": ListOf(_REWARD),
-        "nested_metadata": _TEXT,
-        "toolsets": _TEXTS,
-        "objects": _TEXTS,
-        "calls": ListOf(CALL),
-        "turns": ListOf(TURN),
-        "tool_calls": ListOf(_TOOL_EXECUTION),
-    },
+_REASON = Record(
+    lambda reason, count: (reason, count),
+    (Column("reason", _TEXT, itemgetter(0)), Column("count", _INT, itemgetter(1))),
 )
-"""Every column, in order."""
+
+
+def _nothing(_: RowSource) -> None:
+    """ART says something here of a group, which we do not have."""
+
+
+ROW: Final = Record(
+    dict,
+    (
+        Column("group_index", _INT, lambda source: group_index(source.trajectory)),
+        Column("group_metadata", _TEXT, _nothing),
+        Column("group_metrics", _TEXT, _nothing),
+        Column("group_logs", _TEXTS, _nothing),
+        Column("reward", _FLOAT, "trajectory.reward"),
+        *_columns(_OBJECT, "metrics metadata"),
+        Column("tools", _TOOLS, "trajectory.tools"),
+        Column("logs", ListOf(_TEXT, null=()), lambda source: source.trajectory.logs or None),
+        Column("messages", ListOf(_ART_MESSAGE)),
+        *_columns(_TEXT, "rollout_id trace_id name group_id", "trajectory."),
+        Column("attempt", _INT, "trajectory.attempt"),
+        Column("split", _TEXT, "trajectory.split"),
+        Column("training_step", _INT, "trajectory.training_step"),
+        Column("policy_version", Record(PolicyVersions, _columns(_TEXT, "first last")), "trajectory.policy_version"),
+        *_columns(_TEXT, "parent_rollout_id status", "trajectory."),
+        Column("revision", _INT, "trajectory.revision"),
+        Column("error", _TEXT, "trajectory.error"),
+        Column("complete", _BOOL, "trajectory.complete"),
+        Column(
+            "incomplete_reasons", ListOf(_REASON), lambda source: tuple(source.trajectory.incomplete_reasons.items())
+        ),
+        *_columns(_INT, "started_at ended_at", "trajectory."),
+        Column("rewards", ListOf(_REWARD), "trajectory.rewards"),
+        Column("nested_metadata", _OBJECT),
+        *_columns(_TEXTS, "toolsets objects"),
+        Column("calls", ListOf(CALL)),
+        Column("turns", ListOf(TURN)),
+        Column("tool_calls", ListOf(_TOOL_EXECUTION), "trajectory.tool_calls"),
+    ),
+    eager=True,
+)
+"""Every column, in order, of a RowSource."""
+
+_FOR_ART: Final = frozenset({"group_index", "group_metadata", "group_metrics", "group_logs", "messages"})
+
+READ_ROW: Final = Record(dict, tuple(column for column in ROW.columns if column.name not in _FOR_ART))
+"""The columns that are read. The others are for ART's reader only and follow from these."""
 
 SCHEMA: Final = pa.schema([*ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 """The columns of a trajectory file."""
@@ -263,3 +226,22 @@ DICTIONARY_LEAVES: Final = frozenset(
     )
 )
 """Leaf columns of few different values, which a dictionary shrinks; elsewhere it only costs."""
+
+
+def dictionary_columns() -> list[str]:
+    """Parquet's paths of the columns that have a dictionary."""
+    return [
+        path
+        for field in SCHEMA
+        for path in _leaf_paths(field.name, field.type)
+        if path.removesuffix(".list.element").rpartition(".")[2] in DICTIONARY_LEAVES
+    ]
+
+
+def _leaf_paths(path: str, kind: pa.DataType) -> list[str]:
+    """Parquet's paths of the leaf columns below one column."""
+    if pa.types.is_list(kind):
+        return _leaf_paths(f"{path}.list.element", kind.value_type)
+    if pa.types.is_struct(kind):
+        return [leaf for field in kind for leaf in _leaf_paths(f"{path}.{field.name}", field.type)]
+    return [path]

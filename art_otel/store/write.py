@@ -1,53 +1,61 @@
-"""Writing: row groups to the files of a dataset.
+"""Writing: trajectories to a dataset or to one file.
 
-Invariant: the files' bytes follow from the trajectories and their order alone, whichever way their row groups came.
+Invariant: what was there before is replaced when everything is written, and only if art-otel wrote it.
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, tee
+import glob
+import shutil
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, cast
+from uuid import uuid4
 
 import msgspec
-import pyarrow as pa
 
+from art_otel import storage
 from art_otel.errors import UsageError
-from art_otel.store.dataset import Dataset
-from art_otel.store.encode import encode_batches, weighed_row
-from art_otel.store.encoded_group import EncodedGroup, encode_group
-from art_otel.store.grouping import BatchT, FileLimits, RowGroupPlan, gather, plan_groups, rows_of
+from art_otel.store.commit import check_out, commit
+from art_otel.store.files import SUFFIX
+from art_otel.store.manifest import Part
+from art_otel.store.ownership import check_replaceable
+from art_otel.store.part_writer import FILE_LIMITS, FileLimits, PartWriter, write_part
 from art_otel.trajectories import Trajectory
 
-FILE_LIMITS: Final = FileLimits()
+_STAGING: Final = ".art-otel-staging-"
 
 
 class WriteSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written: how many trajectories, into which files, in order."""
+    """What was written: how many trajectories, into which files (paths or URLs), in order."""
 
     trajectories: int
-    files: tuple[Path, ...]
+    files: tuple[str, ...]
 
 
 def write_trajectories(
     trajectories: Iterable[Trajectory], path: str | Path, *, limits: FileLimits = FILE_LIMITS
 ) -> WriteSummary:
-    """Write trajectories, in `Trajectory.order`, into a folder as `part-*.parquet` or into one `*.parquet` file.
+    """Write trajectories into a folder or URL as `part-*.parquet`, or into one `*.parquet` file.
 
     A dataset that was there before is replaced when everything is written; what art-otel did not write never is. A list
-    or tuple may come in any order; an iterator is written as it comes, with memory of about two row groups, and has to
-    be sorted. Raises UsageError when it is not, for what is no trajectory and where the path cannot be a dataset or
-    holds files of others, StoreError for a trajectory no column can hold, OSError for what the disk refuses.
+    or tuple is written in `Trajectory.order`, an iterator as it comes, with memory of about one row group. Raises
+    UsageError for what is no trajectory and where the path cannot be a dataset or holds files of others, StoreError for
+    a trajectory that no column can hold, StorageError and OSError for what the disk or store refuses.
     """
-    found = _checked(trajectories)
+    checked = _checked(trajectories)
     if isinstance(trajectories, Sequence):
-        found = sorted(found, key=attrgetter("order"))
-    rows = chain.from_iterable(rows_of(batch, _Here(batch)) for batch in encode_batches(map(weighed_row, found)))
-    return write_groups(plan_groups(rows, limits), _encode_here, path, limits)
+        checked = iter(sorted(checked, key=attrgetter("order")))
+    out = str(path)
+    if out.partition("?")[0].endswith(SUFFIX) and not Path(out).is_dir():
+        return _write_file(checked, out, limits)
+    check_out(out)
+    storage.make_folder(out)
+    with _staging(out) as folder:
+        staged = list(_parts(checked, folder, limits))
+        files = commit(out, uuid4().hex, staged)
+    return WriteSummary(trajectories=sum(part.rows for _, part in staged), files=files)
 
 
 def _checked(trajectories: object) -> Iterator[Trajectory]:
@@ -57,32 +65,44 @@ def _checked(trajectories: object) -> Iterator[Trajectory]:
         yield one
 
 
-def write_groups(
-    plans: Iterator[RowGroupPlan[BatchT]],
-    encode: Callable[[Iterable[RowGroupPlan[BatchT]]], Iterable[EncodedGroup]],
-    path: str | Path,
-    limits: FileLimits,
-) -> WriteSummary:
-    """Write row groups as `encode` makes them, in order."""
-    count = part_rows = part_bytes = 0
-    with Dataset(path) as dataset:
-        planned, ahead = tee(plans)
-        for plan, group in zip(planned, encode(ahead), strict=True):
-            if part_rows and (part_rows + plan.rows > limits.part_rows or part_bytes + plan.weight > limits.part_bytes):
-                dataset.end_part()
-                part_rows = part_bytes = 0
-            dataset.write(group)
-            count += plan.rows
-            part_rows += plan.rows
-            part_bytes += plan.weight
-        return WriteSummary(trajectories=count, files=dataset.commit())
+def _write_file(trajectories: Iterator[Trajectory], out: str, limits: FileLimits) -> WriteSummary:
+    if storage.is_url(out):
+        raise UsageError(f"{storage.shown(out)}: in a store a dataset is a folder; leave {SUFFIX} out")
+    path = Path(out)
+    check_replaceable([path])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for abandoned in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        abandoned.unlink(missing_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    part = write_part(trajectories, temporary, 0, limits)
+    try:
+        check_replaceable([path])  # again: much time may have passed
+        storage.move(str(temporary), out)
+        storage.sync_folder(str(path.parent))
+    finally:
+        temporary.unlink(missing_ok=True)
+    return WriteSummary(trajectories=part.rows, files=(out,))
 
 
-class _Here(msgspec.Struct, frozen=True, eq=False):
-    """A batch in memory."""
+@contextmanager
+def _staging(out: str) -> Generator[Path]:
+    """A folder for files that are being written: beside those that they become, or on this machine for a store."""
+    if not storage.is_url(out):
+        for abandoned in Path(out).glob(f"{_STAGING}*"):
+            shutil.rmtree(abandoned)
+    with tempfile.TemporaryDirectory(prefix=_STAGING, dir=None if storage.is_url(out) else out) as folder:
+        yield Path(folder)
 
-    batch: pa.RecordBatch
 
-
-def _encode_here(plans: Iterable[RowGroupPlan[_Here]]) -> Iterator[EncodedGroup]:
-    return (encode_group(gather(plan, attrgetter("batch"))) for plan in plans)
+def _parts(trajectories: Iterator[Trajectory], folder: Path, limits: FileLimits) -> Iterator[tuple[str, Part]]:
+    """Write as many parts as the limits ask for, at least one."""
+    following = next(trajectories, None)
+    number = 0
+    while following is not None or not number:
+        path = folder / f"{number}{SUFFIX}"
+        with PartWriter(path, limits) as writer:
+            while following is not None and not writer.full:
+                writer.add(following)
+                following = next(trajectories, None)
+            yield str(path), writer.finish(number)
+        number += 1

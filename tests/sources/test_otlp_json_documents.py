@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.sources import FileAccount, Limits, find_inputs, read_file, split_inputs
-from art_otel.sources.files import lines
 from art_otel.spans import Span
 from tests.sources.requests import damages_of, log, logs, numbers, read_bytes, reasons_of, span, spans_of, traces
 from tests.sources.test_laws import laws
@@ -70,16 +69,14 @@ def test_one_writing_after_another(first, second, end, tmp_path):
     written=st.lists(st.tuples(st.sampled_from(sorted(WRITINGS)), st.sampled_from(ENDS)), min_size=1, max_size=8),
     count=st.integers(1, 4),
 )
-def test_parts_of_any_size_give_the_same(written, count, tmp_path, monkeypatch):
+def test_parts_of_any_size_give_the_same(written, count, tmp_path):
     texts = [
         WRITINGS[name](traces(span(number), span(number + 100))) + end for number, (name, end) in enumerate(written, 1)
     ]
     path = tmp_path / "in.dump"
     path.write_text("".join(texts), newline="")
-    with monkeypatch.context() as patched:
-        patched.setattr(lines, "_BLOCK_BYTES", block)
-        splits = split_inputs(find_inputs([path]), 1 + path.stat().st_size // count)
-        records = [record for split in splits for one in split for record in read_file(one, FileAccount())]
+    splits = split_inputs(find_inputs([path]), 1 + path.stat().st_size // count)
+    records = [record for split in splits for one in split for record in read_file(one, FileAccount())]
     expected = [number for at in range(1, len(written) + 1) for number in (at, at + 100)]
     assert (numbers(records), damages_of(records)) == (expected, [])
 

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.engines import local
 from art_otel.sources import FileAccount, find_inputs, identity_of, read_file, split_inputs
-from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of
 from tests.sources.requests import damages_of
 
@@ -94,19 +92,6 @@ def test_a_damage_has_its_line_in_the_whole_file(tmp_path):
     assert last.part.start > 0
     (damage,) = damages_of(read_file(last, FileAccount()))
     assert damage.path.partition(" / ")[0] == f"{dump}:25"
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_any_number_of_readers_gives_the_same(tmp_path, count, monkeypatch):
-    monkeypatch.setattr(local, "MIN_SPLIT_BYTES", 1)
-    dump = tmp_path / "in.jsonl"
-    dump.write_text("\n".join(lines()) + "\n")
-    alone, alone_report = convert_files(tmp_path / "alone", dump, workers=1)
-    shared, shared_report = convert_files(tmp_path / "shared", dump, workers=count)
-    assert len(alone) == 12
-    assert shared == alone
-    assert (tmp_path / "shared/part-00000.parquet").read_bytes() == (tmp_path / "alone/part-00000.parquet").read_bytes()
-    assert shared_report == alone_report
 
 
 @pytest.mark.parametrize("blank", ["\n", "\r\n", "\n \t"])

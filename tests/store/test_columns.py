@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,19 +186,3 @@ def test_the_same_trajectories_give_the_same_bytes(tmp_path):
     write_trajectories(given, tmp_path / "a.parquet")
     write_trajectories(iter(given), tmp_path / "b.parquet")
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-
-
-def test_rows_become_columns_without_pyarrow_compute():
-    """It takes 40 ms to load, in every worker; a mask over lists or records loads it."""
-    code = (
-        "import sys\nfrom art_otel.store.encode import encode_batches, weighed_row\n"
-        "from art_otel.trajectories import PolicyVersions, Trajectory\n"
-        "known = dict(policy_version=PolicyVersions(first='1', last='2'), logs=('x',))\n"
-        "rows = [Trajectory(rollout_id=name, trace_id='t', **has) for name, has in (('a', {}), ('b', known))]\n"
-        "(batch,) = encode_batches(map(weighed_row, rows))\n"
-        "print(batch.column('policy_version').null_count, batch.column('logs').null_count)\n"
-        "print('pyarrow.compute' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["1", "1", "False"]

@@ -4,15 +4,14 @@ import math
 from dataclasses import replace
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
-from art_otel.errors import StoreError, UsageError
-from art_otel.store import FileLimits, merge_runs, read_trajectories, write_run, write_trajectories
+from art_otel.errors import StoreError
+from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.store.schema import SCHEMA
 from art_otel.testing import JSON, TEXT, trajectories
 from art_otel.trajectories import Prompt, Trajectory, Turn
@@ -38,72 +37,10 @@ def test_what_was_written_is_read_over_row_groups_and_parts(tmp_path_factory, gi
     expected = in_order(given_trajectories)
     summary = write_trajectories(expected, folder, limits=SMALL)
     assert summary.trajectories == len(expected)
-    assert list(summary.files) == sorted(folder.iterdir())
+    assert list(summary.files) == sorted(map(str, folder.glob("part-*.parquet")))
     assert list(read_trajectories(folder)) == expected
     for part in summary.files:
         assert pq.read_schema(part).equals(SCHEMA, check_metadata=True)
-
-
-@given(st.lists(trajectories(), max_size=7), st.randoms(use_true_random=False))
-@IN_FOLDER
-def test_runs_merge_to_the_same_bytes(tmp_path_factory, given_trajectories, random):
-    folder = tmp_path_factory.mktemp("dataset")
-    expected = in_order({trajectory.rollout_id: trajectory for trajectory in given_trajectories}.values())
-    runs = [folder / f"{number}.arrow" for number in range(3)]
-    spread = [[], [], []]
-    for trajectory in expected:
-        spread[random.randrange(3)].append(trajectory)
-    for run, part in zip(runs, spread, strict=True):
-        write_run(part, run)
-    write_trajectories(expected, folder / "direct", limits=SMALL)
-    summary = merge_runs(runs, folder / "merged", limits=SMALL)
-    assert summary.trajectories == len(expected)
-    assert contents(folder / "merged") == contents(folder / "direct")
-
-
-@given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 9))
-@IN_FOLDER
-def test_runs_that_interleave_in_any_way_merge_in_order(tmp_path_factory, turns_of_runs, group_rows):
-    folder = tmp_path_factory.mktemp("dataset")
-    limits = FileLimits(group_rows=group_rows)
-    expected = [Trajectory(rollout_id=f"{number:02d}", trace_id="ab" * 16) for number in range(len(turns_of_runs))]
-    runs = [folder / f"{number}.arrow" for number in range(4)]
-    for number, run in enumerate(runs):
-        write_run([each for each, turn in zip(expected, turns_of_runs, strict=True) if turn == number], run)
-    write_trajectories(expected, folder / "direct", limits=limits)
-    merge_runs(runs, folder / "merged", limits=limits)
-    assert contents(folder / "merged") == contents(folder / "direct")
-
-
-def test_a_run_holds_large_batches_in_pieces(tmp_path):
-    page = "x" * 50_000
-    expected = [Trajectory(rollout_id=f"{number:03d}", trace_id="ab" * 16, logs=(page,)) for number in range(200)]
-    write_run(expected[::2], tmp_path / "even.arrow")
-    write_run(expected[1::2], tmp_path / "odd.arrow")
-    with pa.ipc.open_file((tmp_path / "even.arrow").read_bytes()) as run:
-        pieces = [run.get_batch(number) for number in range(run.num_record_batches)]
-    assert sum(piece.num_rows for piece in pieces) == 100
-    assert max(piece.get_total_buffer_size() for piece in pieces) < 3 * 2**20
-    write_run(expected, tmp_path / "one_of_many.arrow", runs=100)
-    with pa.ipc.open_file((tmp_path / "one_of_many.arrow").read_bytes()) as run:
-        assert max(run.get_batch(number).nbytes for number in range(run.num_record_batches)) < 2**20
-    write_trajectories(expected, tmp_path / "direct")
-    merge_runs([tmp_path / "even.arrow", tmp_path / "odd.arrow"], tmp_path / "merged")
-    assert contents(tmp_path / "merged") == contents(tmp_path / "direct")
-
-
-@given(st.permutations(range(12)), st.integers(0, 6000))
-@IN_FOLDER
-def test_a_run_that_memory_could_not_hold_at_once_is_sorted_in_stretches(tmp_path_factory, numbers, size):
-    folder = tmp_path_factory.mktemp("dataset")
-    expected = [Trajectory(rollout_id=f"{number:02d}", trace_id="ab" * 16) for number in range(12)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("art_otel.store.runs._STRETCH_BYTES", size)
-        write_run((expected[number] for number in numbers), folder / "one.arrow")
-    assert [path.name for path in folder.iterdir()] == ["one.arrow"]
-    write_trajectories(expected, folder / "direct", limits=SMALL)
-    merge_runs([folder / "one.arrow"], folder / "merged", limits=SMALL)
-    assert contents(folder / "merged") == contents(folder / "direct")
 
 
 @given(trajectories())
@@ -125,12 +62,9 @@ def test_what_the_lineage_took_apart_is_put_together(tmp_path_factory, calls):
 
 
 def test_an_empty_dataset_has_the_schema(tmp_path):
-    summary = write_trajectories([], tmp_path / "out")
-    assert [path.name for path in summary.files] == ["part-00000.parquet"]
-    assert pq.read_schema(summary.files[0]).equals(SCHEMA, check_metadata=True)
+    (file,) = write_trajectories([], tmp_path / "out").files
+    assert pq.read_schema(file).equals(SCHEMA, check_metadata=True)
     assert list(read_trajectories(tmp_path / "out")) == []
-    assert merge_runs([], tmp_path / "merged").trajectories == 0
-    assert contents(tmp_path / "merged") == contents(tmp_path / "out")
 
 
 def chain(length: int) -> Trajectory:
@@ -180,8 +114,14 @@ def test_huge_metadata_bounds_the_row_groups_by_bytes(tmp_path):
 def test_parts_are_bounded_by_bytes(tmp_path):
     expected = [Trajectory(rollout_id=str(number), trace_id="ab" * 16, error="x" * 10_000) for number in range(6)]
     summary = write_trajectories(expected, tmp_path, limits=FileLimits(group_rows=1, part_bytes=25_000))
-    assert len(summary.files) == 3
+    assert len(summary.files) == 2  # a part ends with the row that reaches its bytes
     assert list(read_trajectories(tmp_path)) == expected
+
+
+def test_an_iterator_is_written_as_it_comes(tmp_path):
+    unsorted = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in ("b", "a")]
+    write_trajectories(iter(unsorted), tmp_path)
+    assert list(read_trajectories(tmp_path)) == unsorted
 
 
 def test_the_text_of_arguments_and_unknown_against_empty_are_kept(tmp_path):
@@ -196,13 +136,6 @@ def test_the_text_of_arguments_and_unknown_against_empty_are_kept(tmp_path):
     expected = Trajectory(rollout_id="", trace_id="ab" * 16, name="", **build_lineage([call, empty])._asdict())
     write_trajectories([expected], tmp_path / "one.parquet")
     assert list(read_trajectories(tmp_path / "one.parquet")) == [expected]
-
-
-def test_an_unsorted_iterator_is_refused_and_nothing_is_written(tmp_path):
-    unsorted = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in ("b", "a")]
-    with pytest.raises(UsageError, match="'a' comes after 'b': sort"):
-        write_trajectories(iter(unsorted), tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*.parquet"))
 
 
 def test_an_unsorted_list_is_written_in_order(tmp_path):

@@ -18,7 +18,7 @@ from art_otel.engines.partitions import Partition, PartitionRecords, groups_of
 from art_otel.engines.shards import Shards, ShuffleFile
 from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits
-from art_otel.store.part_writer import Part
+from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories
 
 

@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final, Unpack
 
 from art_otel.errors import UsageError
-from art_otel.store.run_defaults import RunDefaults, use_run_defaults
+from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.tracing import switch
 from art_otel.tracing.enabling.client import Client
 from art_otel.tracing.enabling.settings import Keywords, Settings, read_settings

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from art_otel.batches.shelf import Shelf
 from art_otel.errors import UsageError
 from art_otel.exporting import Credited, Notes, check_place, unrewarded
+from art_otel.runlog.folder import checked_name
 from art_otel.store import check_replaceable, write_trajectories
-from art_otel.store.run_folder import checked_name
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import LogConfig
 

@@ -6,7 +6,8 @@ import pytest
 
 from art_otel.errors import UsageError
 from art_otel.exporting import Choice, export
-from art_otel.store import RunLog, read_trajectories
+from art_otel.runlog import RunLog
+from art_otel.store import read_trajectories
 from art_otel_art import EXPORTER
 from tests.exporting.samples import conversation, samples
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, SupportsIndex
 
 from art_otel.errors import UsageError
-from art_otel.store.run_defaults import run_defaults
+from art_otel.runlog.defaults import run_defaults
 
 try:
     import fcntl

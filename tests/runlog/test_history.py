@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel import RunLog, read_trajectories
-from art_otel.store.run_history import append_row, means_by_step, read_rows
+from art_otel.runlog.history import append_row, means_by_step, read_rows
 from art_otel.trajectories import Trajectory
 
 ROWS = [{"step": step, "val/reward": step / 4} for step in range(3)]
@@ -87,7 +87,7 @@ def test_a_row_is_found_again_after_anything(tmp_path_factory, junk):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from art_otel.store.run_history import append_row
+from art_otel.runlog.history import append_row
 path = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + int(sys.argv[2]), resource.RLIM_INFINITY))
 try:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import SupportsFloat, SupportsIndex, cast
 
 from art_otel.errors import UsageError
-from art_otel.store.run_folder import RunFolder, checked_name, checked_step
-from art_otel.store.run_history import Row, append_row, means_by_step, read_rows, step_of
-from art_otel.store.run_metrics import as_numbers, batch_metrics, prefixed, unknown_metrics
-from art_otel.store.run_reports import make_reports, send
+from art_otel.runlog.folder import RunFolder, checked_name, checked_step
+from art_otel.runlog.history import Row, append_row, means_by_step, read_rows, step_of
+from art_otel.runlog.metrics import as_numbers, batch_metrics, prefixed, unknown_metrics
+from art_otel.runlog.reports import make_reports, send
 from art_otel.store.write import write_trajectories
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 

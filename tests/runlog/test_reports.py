@@ -8,7 +8,7 @@ import pytest
 
 from art_otel import RunLog
 from art_otel.errors import UsageError
-from art_otel.store.run_reports import _instrument_name
+from art_otel.runlog.reports import _instrument_name
 
 RECORDER = """
 calls = []

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from art_otel import RunLog, Trajectory, TrajectoryGroup, read_trajectories
 from art_otel.errors import UsageError
-from art_otel.store import LogEntry
-from art_otel.store import run_folder as folder
-from art_otel.store.run_metrics import batch_metrics, prefixed
+from art_otel.runlog import LogEntry, folder
+from art_otel.runlog.metrics import batch_metrics, prefixed
 from art_otel.testing import trajectories as any_trajectories
 from art_otel.tracing.enabling.settings import sources
 

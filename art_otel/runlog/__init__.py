@@ -1,0 +1,12 @@
+"""The run log: the record of a training run, step by step, as ART keeps it."""
+
+from typing import TYPE_CHECKING
+
+from art_otel.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from art_otel.runlog.log import LogEntry, RunLog
+
+__all__ = ["LogEntry", "RunLog"]
+
+__getattr__ = lazy_names(__name__, {"log": ("LogEntry", "RunLog")})

@@ -1,0 +1,144 @@
+"""Commit: part files that lie ready become the dataset of a folder or URL.
+
+Invariant: the dataset that was there stays readable until `_report.json` is replaced, which is the commit. A commit
+that was killed at any point and is repeated ends the same. Only files that a manifest or a pending file names are ever
+replaced or removed; a part of somebody else's is refused by name before anything is written.
+
+One writer at a time. Who writes on this machine holds a lock, so other pending files were abandoned. A store has no
+lock, so there the files of others, and those that readers may still read, stay for a day.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from art_otel import storage
+from art_otel.errors import StorageError, UsageError
+from art_otel.store.manifest import (
+    REPORT_NAME,
+    Manifest,
+    Part,
+    Pending,
+    is_part_name,
+    pending_name,
+    read_manifest,
+)
+from art_otel.store.ownership import not_ours
+from art_otel.store.report import ConversionReport
+from art_otel.store.schema import SCHEMA_VERSION
+
+_A_DAY: Final = 24 * 3600 * 10**9
+_PENDING: Final = re.compile(r"_pending-.+\.json")
+_TORN: Final = re.compile(r"(_report|_pending-.+)\.json\.[0-9a-f]{32}\.tmp")
+"""What `storage.write` leaves on this machine when it is killed."""
+
+
+def commit(
+    out: str, run: str, staged: Sequence[tuple[str, Part]], report: ConversionReport | None = None
+) -> tuple[str, ...]:
+    """Make the staged files, in their order, the dataset of a folder, and give their locations.
+
+    `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours, StorageError
+    for what the disk or store refuses and for a staged file that is neither there nor in place.
+    """
+    folder = _look_into(out)
+    parts = tuple(part for _, part in staged)
+    previous = folder.manifest
+    if previous is None or (previous.run, previous.parts) != (run, parts):
+        manifest = Manifest(
+            schema_version=SCHEMA_VERSION,
+            generation=0 if previous is None else previous.generation + 1,
+            run=run,
+            parts=parts,
+        )
+        storage.make_folder(out)
+        _write_pending(out, manifest, previous)
+        _place(out, staged, folder.files)
+        storage.sync_folder(out)
+        storage.write(storage.join(out, REPORT_NAME), _report_json(report, manifest))
+        storage.sync_folder(out)
+    _clean(out)
+    return tuple(storage.join(out, part.name) for part in parts)
+
+
+def check_out(out: str) -> None:
+    """Raise UsageError where a commit would be refused: for files that are not ours, and for what is no folder."""
+    _look_into(out)
+
+
+class _Folder(NamedTuple):
+    files: Mapping[str, int]
+    manifest: Manifest | None
+    pending: Mapping[str, Pending]
+
+
+def _look_into(out: str) -> _Folder:
+    """What is in a folder. Raises UsageError for what is not ours."""
+    if not storage.is_url(out) and Path(out).is_file():
+        raise UsageError(f"{out}: is a file; write to a folder")
+    files = storage.list_folder(out)
+    manifest = read_manifest(out) if REPORT_NAME in files else None
+    if manifest is None and REPORT_NAME in files:
+        raise not_ours(storage.shown(storage.join(out, REPORT_NAME)))
+    pending = {name: _read_pending(storage.join(out, name)) for name in files if _PENDING.fullmatch(name)}
+    names = frozenset[str]().union(
+        *(one.names for one in pending.values()), frozenset() if manifest is None else manifest.names
+    )
+    for name in files:
+        if is_part_name(name) and name not in names:
+            raise not_ours(storage.shown(storage.join(out, name)))
+    return _Folder(files, manifest, pending)
+
+
+def _read_pending(location: str) -> Pending:
+    try:
+        return msgspec.json.decode(storage.read(location), type=Pending)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_ours(storage.shown(location)) from error
+
+
+def _write_pending(out: str, manifest: Manifest, previous: Manifest | None) -> None:
+    pending = Pending(
+        run=manifest.run,
+        written_at=time.time_ns(),
+        parts=tuple(part.name for part in manifest.parts),
+        previous=() if previous is None else tuple(sorted(previous.names - manifest.names)),
+    )
+    storage.write(storage.join(out, pending_name(manifest.run)), msgspec.json.encode(pending))
+
+
+def _place(out: str, staged: Sequence[tuple[str, Part]], files: Mapping[str, int]) -> None:
+    """Give each staged file its name, unless a commit that was killed has done so."""
+    for path, part in staged:
+        if files.get(part.name) == part.bytes:
+            continue
+        location = storage.join(out, part.name)
+        if storage.size_of(path) is None:
+            raise StorageError(
+                f"{storage.shown(location)}: is missing, and so is {storage.shown(path)}, which was to become it"
+            )
+        storage.move(path, location)
+
+
+def _report_json(report: ConversionReport | None, manifest: Manifest) -> bytes:
+    account = {} if report is None else report.to_json()
+    return msgspec.json.format(msgspec.json.encode(account | msgspec.to_builtins(manifest)), indent=2) + b"\n"
+
+
+def _clean(out: str) -> None:
+    """Remove the parts that pending files name and the manifest does not, and then the pending files."""
+    folder = _look_into(out)
+    names = frozenset[str]() if folder.manifest is None else folder.manifest.names
+    for pending_file, pending in folder.pending.items():
+        stale = pending.names - names
+        if stale and storage.is_url(out) and time.time_ns() - pending.written_at < _A_DAY:
+            continue
+        for name in sorted(stale & folder.files.keys()):
+            storage.remove(storage.join(out, name))
+        storage.remove(storage.join(out, pending_file))
+    for name in filter(_TORN.fullmatch, folder.files):
+        storage.remove(storage.join(out, name))

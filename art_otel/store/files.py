@@ -1,0 +1,101 @@
+"""Files: which trajectory files a path leads to.
+
+Invariant: of a folder with a manifest these are the parts that it names, whole and in its order; a part that is missing
+or of another size is an error and never passed over.
+"""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+from art_otel import storage
+from art_otel.errors import StoreError, UsageError
+from art_otel.store.manifest import Manifest, is_part_name, read_manifest
+
+SUFFIX: Final = ".parquet"
+
+
+class DataFile(NamedTuple):
+    """A trajectory file: its path or URL, and the dataset that it belongs to: the folder of a part, else itself."""
+
+    location: str
+    dataset: str
+
+
+def find_files(path: str | Path) -> list[DataFile]:
+    """The files of a file, folder, glob or URL, in order. Raises StoreError where there is none."""
+    location = str(path)
+    if path == "":  # Path takes it for the current folder
+        raise UsageError("an empty path names no dataset; is a variable unset? The current folder is named .")
+    if storage.is_url(location):
+        is_file = location.partition("?")[0].endswith(SUFFIX)
+        return [_data_file(location)] if is_file else _in_folder(location)
+    if Path(path).is_file():
+        return [_data_file(location)]
+    if Path(path).is_dir():
+        return _in_folder(location)
+    matches = sorted(map(Path, glob.glob(location, recursive=True)))  # noqa: PTH207 # absolute patterns too
+    files: dict[str, DataFile] = {}
+    for match in matches:
+        if match.is_dir():
+            found = _in_folder(str(match), may_be_empty=True)
+        else:  # names with an underscore are no data for any reader of Parquet folders
+            found = [] if match.name.startswith("_") else [_data_file(str(match))]
+        files |= {file.location: file for file in found}
+    if not files:
+        raise StoreError(f"{path}: no such file or folder, and no file or folder with *{SUFFIX} matches it as a glob")
+    return list(files.values())
+
+
+def find_all_files(paths: object) -> list[DataFile]:
+    """The files of a path or of several, in order. Raises UsageError for what is none and for a file given twice."""
+    several = cast(Iterable[object], paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
+    files: dict[str, DataFile] = {}
+    for path in several:
+        if not isinstance(path, str | Path):
+            raise UsageError(f"{path!r:.100}: give a path of trajectory files, or several")
+        for file in find_files(path):
+            identity = _resolved(file.location)
+            if identity in files:
+                raise UsageError(f"{path}: {identity} is given twice, so that all in it would be read twice")
+            files[identity] = file
+    return list(files.values())
+
+
+def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
+    sizes = storage.list_folder(folder)
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        names = list(_checked_names(folder, manifest, sizes))
+    else:
+        names = [name for name in sizes if name.endswith(SUFFIX)]
+        if not names and not may_be_empty:
+            raise StoreError(
+                f"{storage.shown(folder)}: no *{SUFFIX} in this folder; give the folder that was written to"
+            )
+    return [_data_file(storage.join(folder, name)) for name in names]
+
+
+def _checked_names(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:
+    for part in manifest.parts:
+        size = sizes.get(part.name)
+        if size != part.bytes:
+            problem = "is missing" if size is None else f"has {size} bytes instead of {part.bytes}"
+            raise StoreError(
+                f"{storage.shown(storage.join(folder, part.name))}: {problem}; the folder's _report.json names it, so"
+                " write the dataset again"
+            )
+        yield part.name
+
+
+def _data_file(location: str) -> DataFile:
+    resolved = _resolved(location)
+    folder, _, name = resolved.partition("?")[0].rpartition("/" if storage.is_url(location) else os.sep)
+    return DataFile(location, folder if is_part_name(name) else resolved)
+
+
+def _resolved(location: str) -> str:
+    """What is equal for two ways to name a file."""
+    return location if storage.is_url(location) else str(Path(location).resolve())

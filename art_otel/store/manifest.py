@@ -1,0 +1,98 @@
+"""Manifest: which part files make up a dataset, in which order.
+
+Invariant: a folder's dataset is what the manifest in its `_report.json` names, and nothing else in it. Replacing that
+one file replaces the dataset. A pending file names the parts that a commit brings and takes away, before it does.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from art_otel import storage
+from art_otel.errors import StoreError
+from art_otel.store.schema import SCHEMA_VERSION
+
+REPORT_NAME: Final = "_report.json"
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest of some numbers."""
+
+    least: int
+    greatest: int
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part file: its name, its content, and what a reader can tell of its rows without opening it.
+
+    Bounds are None where no row has a number. `splits` are all that occur, None for rows without one.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+    started_at: Bounds | None
+    training_step: Bounds | None
+    splits: tuple[str | None, ...]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset: its parts in order, the number of the commit that made it, and the run that committed it."""
+
+    schema_version: int
+    generation: int
+    run: str
+    parts: tuple[Part, ...]
+    superseded: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its files."""
+        return frozenset(part.name for part in self.parts)
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit brings and takes away. `written_at` is in nanoseconds since the epoch."""
+
+    run: str
+    written_at: int
+    parts: tuple[str, ...]
+    previous: tuple[str, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all files that it is about."""
+        return frozenset((*self.parts, *self.previous))
+
+
+def part_name(number: int, sha256: str) -> str:
+    """The name of the part of this number and content."""
+    return f"part-{number:05d}-{sha256[:8]}.parquet"
+
+
+def is_part_name(name: str) -> bool:
+    """Whether a file has a name that those who read parts by a glob take for a part's."""
+    return name.startswith("part-") and name.endswith(".parquet")
+
+
+def pending_name(run: str) -> str:
+    """The name of the pending file of a run."""
+    return f"_pending-{run}.json"
+
+
+def read_manifest(folder: str) -> Manifest | None:
+    """The manifest of a folder (a path or URL). None where there is none of ours. Raises StoreError for a newer one."""
+    location = storage.join(folder, REPORT_NAME)
+    if storage.size_of(location) is None:
+        return None
+    try:
+        manifest = msgspec.json.decode(storage.read(location), type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if manifest.schema_version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{storage.shown(location)}: has schema version {manifest.schema_version}, this art-otel reads up to"
+            f" {SCHEMA_VERSION}; upgrade it"
+        )
+    return manifest
