@@ -55,12 +55,11 @@ def read_file(
                 yield from _read_table(input, opened, reading, format)
                 consumed(max((input.size or 0) - account.bytes, 0))
                 return
-            known = format or (
-                format_named(input.part.format) if input.part else _detect(opened.stream, input, account)
-            )
-            if known is not None:
-                account.format, account.lacks = known.name, known.lacks
-                records = _counted(known.reads(opened.stream, reading), opened, reading)
+            dump_format = format or (format_named(input.part.format) if input.part else None)
+            dump_format = dump_format or _detect(opened.stream, input, account)
+            if dump_format is not None:
+                account.format, account.lacks = dump_format.name, dump_format.lacks
+                records = _counted(dump_format.reads(opened.stream, reading), opened, reading)
                 yield from _in_whole_file(records, input) if input.part else records
             elif opened.failures:
                 yield from _end(opened, None, reading)
@@ -71,36 +70,36 @@ def read_file(
         raise
 
 
-def _read_table(source: Input, opened: OpenInput, reading: Reading, known: Format | None) -> Iterator[Record]:
+def _read_table(source: Input, opened: OpenInput, reading: Reading, dump_format: Format | None) -> Iterator[Record]:
     """The records of a Parquet file."""
     from art_otel.sources.files.parquet import open_table  # noqa: PLC0415 # few dumps are Parquet
 
     account = reading.account
     with open_table(source, opened.stream) as table:
-        known = known or detect_table(table.names)
-        if known is None or known.table is None or table.is_own_output:
+        dump_format = dump_format or detect_table(table.names)
+        if dump_format is None or dump_format.table is None or table.is_own_output:
             _refuse(source, account, WHAT_READS_IT if table.is_own_output else None)
             return
-        account.format, account.lacks = known.name, known.lacks
-        rows = table.rows(known.table.columns(table.names), reading.limits, opened.failures.append)
-        yield from _counted(known.table.reads(rows, reading), opened, reading)
+        account.format, account.lacks = dump_format.name, dump_format.lacks
+        rows = table.rows(dump_format.table.columns(table.names), reading.limits, opened.failures.append)
+        yield from _counted(dump_format.table.reads(rows, reading), opened, reading)
 
 
 def _detect(stream: io.BufferedReader, source: Input, account: FileAccount) -> Format | None:
     head = stream.peek(HEAD_BYTES)
-    known = detect_format(head)
-    if known is None and not head.strip():
+    dump_format = detect_format(head)
+    if dump_format is None and not head.strip():
         account.note = "empty"
-    elif known is None:
+    elif dump_format is None:
         is_own = source.path is not None and is_own_output(source.path)
         _refuse(source, account, WHAT_READS_IT if is_own else None)
-    return known
+    return dump_format
 
 
 def _refuse(source: Input, account: FileAccount, why: str | None) -> None:
     """Note that nothing can be read of a file. Raises SourceError for one that somebody named."""
     if source.explicit:
-        names = ", ".join(known.name for known in FORMATS)
+        names = ", ".join(each.name for each in FORMATS)
         why = why or f"no known format; known are {names}, each plain or with gzip or zstd"
         raise SourceError(f"{source.name}: {why}")
     account.note = UNKNOWN_FORMAT

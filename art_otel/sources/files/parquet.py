@@ -22,7 +22,7 @@ from art_otel.sources.files.decompress import Fail, Failure
 from art_otel.sources.files.inputs import Input
 from art_otel.sources.files.own_output import SCHEMA_KEY
 from art_otel.sources.files.parquet_values import plain_values
-from art_otel.sources.files.stores import open_stored, told
+from art_otel.sources.files.stores import open_stored, store_errors
 from art_otel.sources.format import Row
 from art_otel.sources.limits import Limits, advice
 from art_otel.sources.refusals import Refused
@@ -109,7 +109,7 @@ def open_table(source: Input, stream: io.BufferedReader) -> Generator[ParquetTab
     """
     with contextlib.ExitStack() as stack:
         if source.stored is not None:
-            with told(source.name):
+            with store_errors(source.name):
                 file: Any = stack.enter_context(open_stored(source.stored))
         elif source.path is not None and source.size is not None:
             file = stack.enter_context(source.path.open("rb"))

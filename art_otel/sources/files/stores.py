@@ -91,7 +91,7 @@ def list_store(source: str) -> Iterator[Listed]:
     if scheme == "gs" and "retry_limit_seconds" not in query:
         query = f"{query}&{_GCS_PATIENCE}" if query else f"?{_GCS_PATIENCE}"
     store = f"{scheme}://{url['account'] or ''}{url['bucket']}{query}"
-    with told(f"{scheme}://{url['bucket']}/{url['key']}".rstrip("/")):
+    with store_errors(f"{scheme}://{url['bucket']}/{url['key']}".rstrip("/")):
         files, root = open_store(store)
         pattern = f"{root}/{url['key']}".rstrip("/")
         for info, explicit in _objects(files, pattern):
@@ -128,7 +128,7 @@ def _below(files: "FileSystem", base: str) -> list[Any]:
 
 def read_range(file: StoredFile, start: int, end: int) -> bytes:
     """The bytes of an object from `start` up to `end`. Raises SourceError."""
-    with told(file.name), open_stored(file) as opened:
+    with store_errors(file.name), open_stored(file) as opened:
         data: bytes = opened.read_at(end - start, start)
     if len(data) < end - start:
         raise SourceError(f"{file.name}: it became shorter while it was read; convert again when it is complete")
@@ -155,7 +155,7 @@ def _open_store(store: str, _process: int) -> tuple["FileSystem", str]:
 
 
 @contextmanager
-def told(name: str) -> Generator[None]:
+def store_errors(name: str) -> Generator[None]:
     """Raise what pyarrow raises as a SourceError that names what was asked for."""
     try:
         yield

@@ -30,7 +30,7 @@ _ANSWER_TAGS: Final = _TAG + b"\x12\x18\x22"
 """The trace, and Tempo's metrics, status and message."""
 
 _NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_TOLD_BYTES: Final = 256
+_TEXT_BYTES: Final = 256
 """A request has tags and lengths that are no text among its first bytes; blank lines before a text have none."""
 
 _SKIP_BYTES: Final = 1 << 20
@@ -60,7 +60,7 @@ def _is_framed(head: bytes) -> bool:
 def _is_request(head: bytes) -> bool:
     """Whether it begins with field 1 that holds a resource (1), scopes (2) or a schema URL (3), as far as it goes."""
     header = read_varint(head, 1, len(head))
-    if not head.startswith(_TAG) or not _NO_TEXT.search(head, 0, _TOLD_BYTES) or header is None:
+    if not head.startswith(_TAG) or not _NO_TEXT.search(head, 0, _TEXT_BYTES) or header is None:
         return False
     size, start = header
     tags = [field[:2] for field in read_fields(head, start, min(start + size, len(head)))]
