@@ -22,6 +22,7 @@ SEPARATORS: Final = b" \t\r\n\x1e,[]" + codecs.BOM_UTF8
 
 _FILE_STARTS: Final = (b"\x1e", codecs.BOM_UTF8)
 _BEFORE: Final = b"".join(_FILE_STARTS)
+_AROUND: Final = _BEFORE + b" \t\r\n"
 _BRACKETS: Final = (b"{", b"[")
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -70,7 +71,7 @@ class Texts(Generic[T]):
         if first is None:
             return Text(number, None)
         text = self._text(number, first)
-        may_go_on = text.value is UNSET and first.strip(SEPARATORS) and syntax_of(first.lstrip(_BEFORE)) == "torn"
+        may_go_on = text.value is UNSET and first.strip(SEPARATORS) and syntax_of(first.strip(_AROUND)) == "torn"
         return (self._joined(text) if may_go_on else None) or text
 
     def _chunk(self, line: bytes) -> bytes | None:
@@ -102,7 +103,7 @@ class Texts(Generic[T]):
             if len(whole) < 2 * tried and self._value(chunk) is not UNSET:
                 continue  # an item of a list ends nothing
             tried = len(whole)
-            syntax = syntax_of(whole.lstrip(_BEFORE))
+            syntax = syntax_of(bytes(whole).strip(_AROUND))
             if syntax == "whole":
                 return self._text(text.line, bytes(whole))
             if syntax == "broken":
