@@ -2,7 +2,6 @@
 
 import pytest
 
-from art_otel.sources import Limits
 from art_otel.spans import LogRecord, Quarantined, Span
 from tests.sources.requests import (
     TRACE,
@@ -97,11 +96,6 @@ def test_one_bad_span_in_a_message(name, tmp_path):
 def test_nested_as_deep_as_allowed(kind, tmp_path):
     records, _ = read_bytes(tmp_path, batch_of(good(1), deep(32, kind)))
     assert [type(record) for record in records] == [Span, Span]
-
-
-def test_protobuf_stops_at_its_own_depth_whatever_the_limit(tmp_path):
-    records, _ = read_bytes(tmp_path, batch_of(good(1), deep(99, "list")), limits=Limits(max_depth=200))
-    assert [type(record) for record in records] == [Span, Quarantined]
 
 
 def test_a_number_that_is_not_finite_is_lost_and_its_span_kept(tmp_path):
