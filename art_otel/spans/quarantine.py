@@ -17,7 +17,6 @@ QuarantineReason: TypeAlias = Literal[
     "torn",
     "not OTLP",
     "invalid UTF-8",
-    "lone surrogate",
     "not a finite number",
     "nested too deep",
     "bad id",
@@ -25,7 +24,6 @@ QuarantineReason: TypeAlias = Literal[
     "ends before it starts",
     "cycle of parents",
     "over a limit",
-    "bad checksum",
     "bad reward",
 ]
 

@@ -90,7 +90,7 @@ def test_no_envelope_of_otlp(line, tmp_path):
 
 
 VALUES: dict[str, tuple[object, str]] = {
-    "201 lists": (nested(201), "nested too deep"),
+    "33 lists": (nested(33), "nested too deep"),
     "a whole number of 65 bits": (2**64, "bad field"),
     "a whole number of 5,000 digits": (10**4000, "bad field"),
 }

@@ -126,9 +126,8 @@ def test_every_line_gives_what_it_gives_alone(tmp_path, parts):
 @laws
 @given(spans=st.lists(st.integers(0, 2), min_size=1, max_size=6), data=st.data())
 def test_damage_costs_only_the_lines_that_it_is_in(spans, data, tmp_path):
-    written = [
-        lines(traces(*(span(10 * at + one) for one in range(1, count + 1)))) for at, count in enumerate(spans, 1)
-    ]
+    numbers = [range(10 * at + 1, 10 * at + 1 + count) for at, count in enumerate(spans)]
+    written = [lines(traces(*map(span, some))) for some in numbers]
     damaged = data.draw(st.sets(st.integers(0, len(written) - 1)))
     dump = b"".join(
         data.draw(mutated(line[:-1])).replace(b"\n", b" ") + b"\n" if at in damaged else line

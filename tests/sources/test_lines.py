@@ -2,9 +2,10 @@
 
 import io
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from art_otel.sources.files import lines
 from art_otel.sources.files.lines import Lines
 
 
@@ -16,18 +17,20 @@ def expected(data: bytes, limit: int):
             yield number, line
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.lists(st.sampled_from([b"\n", b" ", b"a", b"bc", b"defgh" * 3])).map(b"".join),
     limit=st.integers(1, 20),
     block=st.integers(1, 9),
 )
-def test_lines_are_numbered_and_bounded(data, limit, block):
-    found = list(Lines(io.BufferedReader(io.BytesIO(data), block), limit))
+def test_lines_are_numbered_and_bounded(data, limit, block, monkeypatch):
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
+    found = list(Lines(io.BufferedReader(io.BytesIO(data), 7), limit))
     assert [(number, line and line.removesuffix(b"\n")) for number, line in found] == list(expected(data, limit))
 
 
 def test_lines_that_are_given_back_come_again():
-    lines = Lines(io.BytesIO(b"a\nb\nc\n"), 9)
-    first, second = next(lines), next(lines)
-    lines.give_back([first, second])
-    assert list(lines) == [(1, b"a\n"), (2, b"b\n"), (3, b"c\n")]
+    read = Lines(io.BytesIO(b"a\nb\nc\n"), 9)
+    first, second, _ = read
+    read.give_back([first, second])
+    assert list(read) == [(1, b"a\n"), (2, b"b\n")]

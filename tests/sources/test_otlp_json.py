@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Link as SdkLink
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-from art_otel.sources import Limits
+from art_otel.sources import FileAccount, Limits, find_inputs, read_file
 from art_otel.spans import Event, Link, Quarantined, Resource, Scope, Span
 from tests.sources.requests import (
     DUMPS,
@@ -249,3 +249,23 @@ def test_ids_of_spans_that_follow_each_other(tmp_path):
         (TRACE, None),
     ]
     assert reasons_of(records) == ["bad id"] * 3
+
+
+STRAYS = {
+    "vocab.json": json.dumps({f"word{number}": number for number in range(100_000)}),
+    "package.json": json.dumps(
+        {"name": "agent", "version": "1", "dependencies": {"traceId": "1", "id": "2"}}, indent=2
+    ),
+    "README.md": 'Set "resourceSpans": [] in {"resource": 1}',
+    "blanks.txt": " " * (2 << 20),
+}
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_a_file_without_records_in_a_folder_gives_nothing(name, tmp_path):
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps" / name).write_text(STRAYS[name])
+    (source,) = find_inputs([tmp_path / "dumps"])
+    account = FileAccount()
+    assert list(read_file(source, account)) == []
+    assert (account.format, account.note) == (None, "empty" if name == "blanks.txt" else "no known format")

@@ -91,12 +91,12 @@ class Found(NamedTuple):
 
 
 def read_objects(
-    stream: io.BufferedIOBase,
+    stream: io.BufferedReader,
     records: PlainRecords,
     translator: Translator[Message],
     nested: RecordLists = _ANSWER,
     *,
-    decode: Callable[[bytes], Value] = msgspec.json.decode,
+    decode: Callable[[bytes | memoryview], Value] = msgspec.json.decode,
     is_ours: Callable[[str], object] | None = None,
 ) -> Iterator[Found | Quarantined]:
     """Every object of a dump that holds nothing but lists of them; of a torn one the `nested` records before the tear.
@@ -110,12 +110,12 @@ def read_objects(
             yield too_long(place)
             continue
         reading.account.replaced += text.replaced
-        opened += text.data[:_ENDS].lstrip(_BLANKS).startswith(b"[")
-        opened -= text.data[-_ENDS:].rstrip(_BLANKS).endswith(b"]")
+        opened += bytes(text.data[:_ENDS]).lstrip(_BLANKS).startswith(b"[")
+        opened -= bytes(text.data[-_ENDS:]).rstrip(_BLANKS).endswith(b"]")
         if text.value is not UNSET:
             yield from _objects(text.value, place, amid_text=is_ours is not None)
             continue
-        for piece in pieces(text.data):
+        for piece in pieces(bytes(text.data)):
             place = f"{reading.path}:{text.line + piece.lines}"
             value, torn = (piece.value, None) if piece.problem is None else nested.split(piece.value)
             if value is not None:
@@ -142,11 +142,11 @@ def read_span(
 
 
 def read_spans(
-    stream: io.BufferedIOBase,
+    stream: io.BufferedReader,
     reading: Reading,
     translator: Translator[Message],
     to_otlp: ToOtlp[Message],
-    decode: Callable[[bytes], Value] = msgspec.json.decode,
+    decode: Callable[[bytes | memoryview], Value] = msgspec.json.decode,
 ) -> Iterator[Record]:
     """Every span of a dump whose objects are spans."""
     records = PlainRecords(reading)

@@ -20,7 +20,7 @@ def objects_in_head(head: bytes) -> tuple[dict[str, Value], ...]:
         return ()
     objects: list[dict[str, Value]] = []
     for text in Texts(io.BytesIO(head), len(head), msgspec.json.decode):
-        values = [piece.value for piece in pieces(text.data or b"")] if text.value is UNSET else [text.value]
+        values = [piece.value for piece in pieces(bytes(text.data or b""))] if text.value is UNSET else [text.value]
         objects += (item for value in values for item in items_of(value) if is_object(item))
     return tuple(objects)
 

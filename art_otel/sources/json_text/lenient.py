@@ -43,10 +43,10 @@ class Piece(NamedTuple):
     text: str = ""
 
 
-def syntax_of(data: bytes | bytearray) -> Literal["whole", "torn", "broken"]:
-    """Whether it is one JSON value, good as far as it goes, or neither."""
+def syntax_of(data: bytes) -> Literal["whole", "torn", "broken"]:
+    """Whether it is one JSON value, good as far as it goes, or neither, apart from what is `repaired`."""
     try:
-        msgspec.json.decode(data, type=msgspec.Raw)
+        msgspec.json.decode(repaired(data)[0], type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError) as error:
         return "torn" if str(error) == _TRUNCATED else "broken"
     return "whole"

@@ -22,6 +22,7 @@ SEPARATORS: Final = b" \t\r\n\x1e,[]" + codecs.BOM_UTF8
 
 _FILE_STARTS: Final = (b"\x1e", codecs.BOM_UTF8)
 _BEFORE: Final = b"".join(_FILE_STARTS)
+_AROUND: Final = _BEFORE + b" \t\r\n"
 _BRACKETS: Final = (b"{", b"[")
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -29,11 +30,12 @@ _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class Text(NamedTuple, Generic[T]):
     """A text that begins in line `line`; `data` is None for one over the limit, `value` UNSET for one that is broken.
 
-    `replaced` counts what no text can hold in it: bytes that are no UTF-8 and halves of surrogate pairs.
+    `data` is good until the next text is asked for. `replaced` counts what no text can hold in it: bytes that are no
+    UTF-8, and halves of surrogate pairs.
     """
 
     line: int
-    data: bytes | None
+    data: bytes | memoryview | None
     value: T | UnsetType = UNSET
     replaced: int = 0
 
@@ -41,19 +43,26 @@ class Text(NamedTuple, Generic[T]):
 class Texts(Generic[T]):
     """The texts of a stream, each at most `limit` bytes, with what `decode` makes of it."""
 
-    def __init__(self, stream: io.BufferedIOBase, limit: int, decode: Callable[[bytes], T]) -> None:
+    def __init__(
+        self, stream: io.BufferedReader | io.BytesIO, limit: int, decode: Callable[[bytes | memoryview], T]
+    ) -> None:
         self._lines = Lines(stream, limit)
         self._limit = limit
         self._decode = decode
 
     def __iter__(self) -> Iterator[Text[T]]:
-        for number, line in self._lines:
+        for number, line in self._lines.views():
             if line is None:
                 yield Text(number, None)
-            elif (value := self._value(line)) is not UNSET:
-                yield Text(number, line, value)
-            else:
-                yield self._document(number, line)
+                continue
+            try:
+                yield Text(number, line, self._decode(line))
+                continue
+            except _UNDECODABLE:
+                pass
+            whole = bytes(line)
+            value = self._value(whole)
+            yield self._document(number, whole) if value is UNSET else Text(number, whole, value)
 
     def _value(self, data: bytes) -> T | UnsetType:
         """What strictly decoding gives; a list may have an item a line, with a comma behind it."""
@@ -70,7 +79,7 @@ class Texts(Generic[T]):
         if first is None:
             return Text(number, None)
         text = self._text(number, first)
-        may_go_on = text.value is UNSET and first.strip(SEPARATORS) and syntax_of(first.lstrip(_BEFORE)) == "torn"
+        may_go_on = text.value is UNSET and first.strip(SEPARATORS) and syntax_of(first.strip(_AROUND)) == "torn"
         return (self._joined(text) if may_go_on else None) or text
 
     def _chunk(self, line: bytes) -> bytes | None:
@@ -102,7 +111,7 @@ class Texts(Generic[T]):
             if len(whole) < 2 * tried and self._value(chunk) is not UNSET:
                 continue  # an item of a list ends nothing
             tried = len(whole)
-            syntax = syntax_of(whole.lstrip(_BEFORE))
+            syntax = syntax_of(bytes(whole).strip(_AROUND))
             if syntax == "whole":
                 return self._text(text.line, bytes(whole))
             if syntax == "broken":

@@ -18,9 +18,9 @@ def with_checksum(body: bytes) -> bytes:
     return b'%s,"crc32":"%08x"}\n' % (body[:-1], zlib.crc32(body))
 
 
-def is_altered(line: bytes) -> bool:
+def is_altered(line: bytes | memoryview) -> bool:
     """Whether the line differs from what its checksum was made of."""
-    tail = line[-_TAIL:]
+    tail = bytes(line[-_TAIL:])
     if _HINT not in tail:
         return False
     found = _CHECKSUM.search(tail)

@@ -35,8 +35,9 @@ _Requests: TypeAlias = otlp.Request | list[otlp.Request]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
 _BEGINNING: Final = re.compile(r'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
 _ENVELOPES: Final = ("trace", "result")
+_EMPTY_BYTES: Final = 1 << 10
 _CUT: Final = re.compile(rb'\n(?=(?:\xef\xbb\xbf|\x1e)?\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:)')
-_decode: Final[Callable[[bytes], _Requests]] = msgspec.json.Decoder(_Requests, strict=False).decode
+_decode: Final[Callable[[bytes | memoryview], _Requests]] = msgspec.json.Decoder(_Requests, strict=False).decode
 
 
 def _detects(head: bytes) -> bool:
@@ -80,12 +81,12 @@ def _records(texts: Iterable[Text[_Requests]], reading: Reading) -> Iterator[Rec
             continue
         requests = text.value if isinstance(text.value, list) else [text.value]
         reading.account.altered += is_altered(text.data)
-        yield from _read(requests, place, records, is_empty=b":" not in text.data)
+        yield from _read(requests, place, records, is_empty=b":" not in bytes(text.data[:_EMPTY_BYTES]))
 
 
 def _broken(text: Text[_Requests], records: JsonRecords) -> Iterator[Record]:
     """Every record of a text that does not decode at once."""
-    for piece in pieces(text.data or b"", _BEGINNING):
+    for piece in pieces(bytes(text.data or b""), _BEGINNING):
         place = f"{records.reading.path}:{text.line + piece.lines}"
         value, torn = (piece.value, None) if piece.problem is None else RECORDS.split(piece.value)
         for item in items_of(value) if value is not None else ():

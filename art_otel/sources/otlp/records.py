@@ -72,8 +72,8 @@ class Records(ABC):
     The messages of every encoding have the field names of `otlp_messages`, so those types stand for all.
     """
 
-    max_depth: Final = 200
-    """Lists and dicts inside each other in a value; what is deeper cannot be walked within Python's own limit."""
+    max_depth: Final = 32
+    """Lists and dicts inside each other in a value: what every protobuf reader can take, far below Python's own limit."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
