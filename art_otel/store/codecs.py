@@ -1,8 +1,7 @@
 """Codec: how one kind of value becomes an Arrow array and comes back.
 
-Invariant: `decode(encode([flatten(value)])) == [value]`, None included, and numbers of tokens are never boxed: token
-ids and logprobs go from bytes to buffers and back. Codecs nest as Arrow types do: a ListOf holds a codec, a Record
-columns.
+Invariant: `decode(encode([flatten(value)])) == [value]`, None included, and numbers of tokens are never boxed: they go
+from bytes to buffers and back. Codecs nest as Arrow types do: a ListOf holds a codec, a Record columns.
 
 Many values are encoded at once, because a hundred small arrays take long to make. Until then they wait flattened: what
 holds more than is stored (a call with its whole prompt) is taken apart as soon as it comes.
@@ -210,9 +209,8 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         fields: list[str] = []
         for position, (name, codec, get) in enumerate(self.columns):
             value = f"record.{get or name}" if isinstance(get, str) else f"get{position}(record)"
-            if isinstance(codec, Json) or (isinstance(codec, ListOf) and not codec.is_flat):
-                value = f"flatten{position}({value})"
-            fields.append(value)
+            comes_flat = not isinstance(codec, Json) and not (isinstance(codec, ListOf) and not codec.is_flat)
+            fields.append(value if comes_flat else f"flatten{position}({value})")
             names |= {f"get{position}": get, f"flatten{position}": codec.flatten}
         return _compiled(f"lambda record: None if record is None else ({', '.join(fields)},)", names)
 
@@ -230,8 +228,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Shape: (values,)."""
-        if not self.eager:
-            values = list(map(self._take_apart, values))
+        values = values if self.eager else list(map(self._take_apart, values))
         missing = values.count(None)
         if missing == len(values):  # empty ones too: spares the arrays of fields that nobody has
             return pa.nulls(len(values), self.type)

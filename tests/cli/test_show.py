@@ -307,9 +307,6 @@ def test_a_glob_may_match_folders_of_datasets(dataset, tmp_path_factory, capsys)
         shutil.copytree(dataset, folder / name)
     (folder / "notes").mkdir()
     assert len(json.loads(show(capsys, f"{folder}/*", "--json"))) == 20
-    (folder / "b" / "_unfinished").touch()
-    assert main(["show", f"{folder}/*"]) == 1
-    assert "b: its files are of two datasets" in capsys.readouterr().err
 
 
 def test_a_terminal_that_knows_ascii_only_is_no_error(dataset):

@@ -175,11 +175,11 @@ def test_parquet_that_we_wrote_is_left_alone_and_other_parquet_is_not(dumps):
 @pytest.mark.parametrize("source", ["out", "o*", "out/../out", "file://localhost{folder}/out"])
 def test_a_dataset_that_is_named_says_what_reads_it(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_trajectories([Trajectory(rollout_id="r", trace_id="ab" * 16)], "out")
+    (file,) = write_trajectories([Trajectory(rollout_id="r", trace_id="ab" * 16)], "out").files
     with pytest.raises(SourceError, match=r"out: is a dataset of art-otel already.* `art-otel show`|o\*: is a dataset"):
         find_inputs([source.format(folder=tmp_path)])
-    (part,) = find_inputs(["out/part-00000.parquet"])
-    with pytest.raises(SourceError, match=r"^out/part-00000\.parquet: is a dataset of art-otel already"):
+    (part,) = find_inputs([file])
+    with pytest.raises(SourceError, match=r"^out/part-00000-\w+\.parquet: is a dataset of art-otel already"):
         list(read_file(part, FileAccount()))
     (tmp_path / "out" / "spans.jsonl").write_bytes(lines(traces(span())))
     assert names(find_inputs(["out"]), "out") == ["spans.jsonl"]

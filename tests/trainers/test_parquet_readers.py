@@ -42,8 +42,6 @@ def dataset(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("dataset")
     summary = write_trajectories(rollouts(), folder, limits=FileLimits(group_rows=1, part_rows=2))
     assert len(summary.files) == 6
-    # A conversion leaves its report beside the parts.
-    (folder / "_report.json").write_text("{}", encoding="utf-8")
     return folder
 
 
