@@ -156,10 +156,3 @@ def test_an_old_name_with_an_escape_in_it_is_no_name(tmp_path):
     trajectories, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
     assert len(trajectories) == 1
     assert not report.quarantine
-
-
-def test_a_torn_line_of_megabytes_at_the_beginning_costs_no_neighbour(tmp_path, alone):
-    (tmp_path / "in.jsonl").write_text("x" * 3_000_000 + "\n" + json.dumps(GOOD) + "\n")
-    trajectories, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
-    assert trajectories == alone
-    assert report.spans.quarantined == {"not JSON": 1}

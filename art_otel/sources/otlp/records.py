@@ -73,7 +73,7 @@ class Records(ABC):
     """
 
     max_depth: Final = 32
-    """Lists and dicts inside each other in a value: what every protobuf reader can take, far below Python's own limit."""
+    """Lists and dicts inside each other in a value: what every protobuf reader can take."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
