@@ -57,7 +57,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     `lacks` says in a few words each what the format cannot carry (types, resource attributes …), for the report.
     `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
-    `cuts` matches the end of any line behind which a dump can be cut into parts that are read apart; None: nowhere.
+    `cuts` matches, from a line feed on, the end of any line behind which a dump can be cut into parts that are read
+    apart; None: nowhere.
     `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
     `table` reads the rows of a Parquet file; None: the format does not come as one.
     """

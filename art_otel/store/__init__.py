@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         SpanCounts,
         TrajectoryCounts,
     )
-    from art_otel.store.schema import SCHEMA_VERSION
+    from art_otel.store.schema_version import SCHEMA_VERSION
     from art_otel.store.write import WriteSummary, write_trajectories
 
 __all__ = [
@@ -68,7 +68,7 @@ __getattr__ = lazy_names(
             "SpanCounts",
             "TrajectoryCounts",
         ),
-        "schema": ("SCHEMA_VERSION",),
+        "schema_version": ("SCHEMA_VERSION",),
         "files": ("SUFFIX",),
         "write": ("WriteSummary", "write_trajectories"),
     },

@@ -29,7 +29,7 @@ from art_otel.store.manifest import (
 )
 from art_otel.store.ownership import not_ours
 from art_otel.store.report import ConversionReport
-from art_otel.store.schema import SCHEMA_VERSION
+from art_otel.store.schema_version import SCHEMA_VERSION
 
 _A_DAY: Final = 24 * 3600 * 10**9
 _PENDING: Final = re.compile(r"_pending-.+\.json")

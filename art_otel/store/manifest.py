@@ -10,7 +10,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError
-from art_otel.store.schema import SCHEMA_VERSION
+from art_otel.store.schema_version import SCHEMA_VERSION
 
 REPORT_NAME: Final = "_report.json"
 

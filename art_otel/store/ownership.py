@@ -10,11 +10,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from art_otel.errors import UsageError
-from art_otel.store.schema import FIRST_EDITION_KEY, VERSION_KEY
+from art_otel.store.schema_version import FIRST_EDITION_KEY, VERSION_KEY
 
 
 def check_replaceable(paths: Iterable[Path]) -> None:
@@ -30,6 +27,9 @@ def not_ours(location: str) -> UsageError:
 
 
 def _is_trajectory_file(path: Path) -> bool:
+    import pyarrow as pa  # noqa: PLC0415 # slow to load, and needed only where something stands already
+    import pyarrow.parquet as pq  # noqa: PLC0415 # as above
+
     try:
         metadata = pq.read_metadata(path).metadata or {}
     except (OSError, pa.ArrowException):

@@ -20,12 +20,8 @@ from art_otel.store.codecs import Codec, Column, Json, ListOf, Packed, Record, S
 from art_otel.store.group_index import group_index
 from art_otel.store.json_text import json_text, list_of, object_of, object_text, value_of, value_text
 from art_otel.store.row_source import RowSource
+from art_otel.store.schema_version import SCHEMA_VERSION, VERSION_KEY
 from art_otel.trajectories import Edit, PolicyVersions, Prompt, Reward, ToolExecution
-
-SCHEMA_VERSION: Final = 1
-VERSION_KEY: Final = b"art_otel.schema"
-FIRST_EDITION_KEY: Final = b"art_otel.schema_version"
-"""The key that files of the first edition have instead of VERSION_KEY. Nothing reads them."""
 
 _TEXT = Scalar(pa.string())
 _INT = Scalar(pa.int64())

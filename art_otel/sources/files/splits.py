@@ -76,11 +76,21 @@ def _next_cut(source: Input, place: int, cuts: re.Pattern[bytes]) -> int:
     data = b""
     for block in _blocks(source, place):
         data += block
-        if b"\n" in data and (cut := cuts.search(data)):  # lines may be long, and patterns are slow
-            return place + cut.end()
+        if cut := _first_cut(data, cuts):
+            return place + cut
         place += max(len(data) - _LOOKAHEAD, 0)
         data = data[-_LOOKAHEAD:]
     return place + len(data)
+
+
+def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
+    """Behind which line the bytes can be cut first. A pattern is slow, so it is asked at the ends of lines only."""
+    end = data.find(b"\n")
+    while end >= 0:
+        if cut := cuts.match(data, end):
+            return cut.end()
+        end = data.find(b"\n", end + 1)
+    return None
 
 
 def _blocks(source: Input, start: int) -> Iterator[bytes]:
