@@ -5,6 +5,7 @@ leaves `slow` out, `-m` takes its place.
 """
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ MARKERS = {
 }
 
 MOST_PROCESSES = 8
+
+# Compiled modules are kept even where the environment says otherwise: each of hundreds of processes would compile anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No law has a deadline: tests are not for speed, and the machine may be busy.
 settings.register_profile("quick", max_examples=30, deadline=None)
