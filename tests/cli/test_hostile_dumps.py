@@ -56,9 +56,9 @@ def large_protobuf(text: str) -> bytes:
     return message.SerializeToString()
 
 
+@pytest.mark.flood
 @pytest.mark.skipif(sys.platform != "linux", reason="its memory is measured as Linux tells it")
-@pytest.mark.parametrize("ending", ["", "😀"], ids=["ascii", "wide"])
-@pytest.mark.parametrize("write", [large_json, large_protobuf])
+@pytest.mark.parametrize(("write", "ending"), [(large_json, "😀"), (large_protobuf, "")], ids=["json", "protobuf"])
 def test_an_attribute_of_100_mb(write, ending, tmp_path):
     (tmp_path / "in.dump").write_bytes(write("x" * 100_000_000 + ending))
     command = ["convert", str(tmp_path / "in.dump"), "--out", str(tmp_path / "out"), "--json"]
@@ -79,11 +79,10 @@ def test_an_attribute_of_100_mb(write, ending, tmp_path):
     assert report["calls"]["completed"] == 3
 
 
-DEEP = ("gen_ai__input__messages", "gen_ai__output__messages", "gen_ai__tool__definitions", "art__extra", "note")
+DEEP = (("gen_ai__input__messages", "[]"), ("gen_ai__tool__definitions", '{"a":}'), ("note", "[]"))
 
 
-@pytest.mark.parametrize("brackets", ["[]", '{"a":}'], ids=["lists", "dicts"])
-@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize(("name", "brackets"), DEEP)
 def test_fifty_thousand_levels_of_json(name, brackets, tmp_path, capsys):
     deep = brackets[:-1] * 50_000 + "1" + brackets[-1] * 50_000
     (tmp_path / "in.dump").write_text(json.dumps(call_with(**{name: deep})))
@@ -106,8 +105,7 @@ HUGE_VALUES = {
 }
 
 
-@pytest.mark.parametrize("quoted", [HUGE, f'"{HUGE}"', f"-{HUGE}", "1e300", "9" * 4301], ids=str.__len__)
-@pytest.mark.parametrize("what", HUGE_VALUES)
+@pytest.mark.parametrize(("what", "quoted"), [("attribute", HUGE), ("start", f'"{HUGE}"'), ("end", "9" * 4301)])
 def test_huge_integers(what, quoted, tmp_path, capsys):
     old = HUGE_VALUES[what]
     name = old.split('"')[1].replace("stringValue", "intValue")
@@ -120,7 +118,7 @@ def test_huge_integers(what, quoted, tmp_path, capsys):
     assert report["quarantine"][0]["path"].endswith(('attributes["note"]', "startTimeUnixNano", "endTimeUnixNano"))
 
 
-@pytest.mark.parametrize("number", [HUGE, f"-{HUGE}", "9" * 4301, "1e999", "-0.0"], ids=str.__len__)
+@pytest.mark.parametrize("number", [f"-{HUGE}", "1e999"])
 def test_huge_integers_inside_messages(number, tmp_path, capsys):
     message = f'{{"role": "user", "parts": [{{"type": "text", "content": {number}}}], "extra": {number}}}'
     tool = f'{{"type": "tool_call", "id": {number}, "name": "t", "arguments": {{"n": {number}}}}}'
@@ -197,8 +195,9 @@ WRITE = {
 }
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstd], ids=["plain", "gzip", "zstd"])
-@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize(
+    ("name", "compress"), [*((name, bytes) for name in WRITE), ("otlp-json", gzip.compress), ("otlp-protobuf", zstd)]
+)
 def test_truncated_files(name, compress, tmp_path, capsys):
     recorded = [json.loads(line) for line in SYNC.read_text().splitlines()]
     data = compress(WRITE[name](recorded))
