@@ -15,7 +15,7 @@ MARKERS = {
     "trainer": "runs a trainer's own reader in an environment of its own (the first time it installs the trainer)",
     "install": "builds and installs in a fresh environment",
     "live": "traces real apps in environments of their own (the first time it installs the instrumentors)",
-    "program": "runs one more program as a whole, for a way of tracing that few take",
+    "program": "runs one more program as a whole, for what few meet",
     "store": "runs a real S3 server in an environment of its own (the first time it installs the server)",
     "fuzz": "runs the fuzzer, or many more examples than a law needs every day",
     "kill": "kills processes many times",

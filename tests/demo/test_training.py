@@ -36,10 +36,12 @@ def test_the_policy_gets_better(trained):
     assert gain(steps) > 0.25
 
 
+@pytest.mark.program
 def test_another_seed_gets_better_too(tmp_path):
     assert gain(list(train(Training(out=tmp_path, steps=STEPS, seed=3)))) > 0.2
 
 
+@pytest.mark.program
 def test_with_advantages_shuffled_it_learns_nothing(tmp_path):
     chance = np.random.default_rng(0)
     shuffled = Training(out=tmp_path, steps=STEPS, advantage=lambda rewards: chance.permutation(grpo(rewards)))
