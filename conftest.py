@@ -1,6 +1,61 @@
-"""No property has a deadline: tests are not for speed, and the machine may be busy."""
+"""How the tests are run: in parallel, laws on a few examples, and without what is marked; the last is said.
 
+Each marker but `slow` says why a test is slow, and a test that has one of them is `slow` as well. pyproject.toml
+leaves `slow` out, `-m` takes its place.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+MARKERS = {
+    "trainer": "runs a trainer's own reader in an environment of its own (the first time it installs the trainer)",
+    "install": "builds and installs in a fresh environment",
+    "live": "traces real apps in environments of their own (the first time it installs the instrumentors)",
+    "program": "runs one more program as a whole, for what few meet",
+    "store": "runs a real S3 server in an environment of its own (the first time it installs the server)",
+    "fuzz": "runs the fuzzer, or many more examples than a law needs every day",
+    "kill": "kills processes many times",
+    "flood": "reads or writes as much as an ordinary test never has",
+}
+
+MOST_PROCESSES = 8
+
+# Compiled modules are kept even where the environment says otherwise: each of hundreds of processes would compile anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# No law has a deadline: tests are not for speed, and the machine may be busy.
+settings.register_profile("quick", max_examples=30, deadline=None)
+settings.register_profile("full", max_examples=100, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the markers."""
+    for name, why in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {why}")
+    config.addinivalue_line("markers", "slow: has one of the other markers")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what has any marker of ours, before pytest chooses by markers."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in MARKERS):
+            item.add_marker("slow")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """As many processes as cores, or none where only files or tests are named."""
+    folders = [path for path in config.args if Path(path).is_dir()]
+    return 0 if not folders else min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out, and how it is run."""
+    if config.option.markexpr == "not slow":
+        terminalreporter.write_line(f"Left out: {', '.join(MARKERS)}. Run one with `uv run pytest -m {'trainer'}`.")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.conversions import convert_files
 from tests.dumps import attribute, make_span, request_of, write_lines
+from tests.examples import examples
 
 NAMES = [
     "art.rollout.id",
@@ -126,7 +127,7 @@ def spans(draw):
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(spans(), max_size=8), st.sampled_from([(), ("work",)]))
 def test_any_content_converts(found, globs):
     with tempfile.TemporaryDirectory() as folder:

@@ -6,10 +6,12 @@ Run with ART_OTEL_UPDATE_SNAPSHOTS=1 to write the snapshots anew, and read the d
 import json
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from art_otel.trajectories import trajectory_json
+from art_otel.store import ConversionReport
+from art_otel.trajectories import Trajectory, trajectory_json
 from tests.conversions import RECORDINGS, convert_files, with_logs
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -42,9 +44,19 @@ def name_of(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}"
 
 
-@pytest.mark.parametrize("recording", FILES, ids=name_of)
-def test_a_recording_is_one_trajectory_with_the_right_calls(recording, tmp_path):
-    trajectories, report = convert_files(tmp_path / "out", *with_logs(recording))
+class Converted(NamedTuple):
+    recording: Path
+    trajectories: list[Trajectory]
+    report: ConversionReport
+
+
+@pytest.fixture(scope="module", params=FILES, ids=name_of)
+def converted(request, tmp_path_factory) -> Converted:
+    return Converted(request.param, *convert_files(tmp_path_factory.mktemp("out"), *with_logs(request.param)))
+
+
+def test_a_recording_is_one_trajectory_with_the_right_calls(converted):
+    recording, trajectories, report = converted
     (trajectory,) = trajectories
     scenario = recording.stem
     completed, failed = LOST.get((recording.parent.name, scenario), CALLS[scenario])
@@ -56,9 +68,8 @@ def test_a_recording_is_one_trajectory_with_the_right_calls(recording, tmp_path)
     assert not report.spans.duplicate
 
 
-@pytest.mark.parametrize("recording", FILES, ids=name_of)
-def test_a_recording_gives_the_same_result_as_last_time(recording, tmp_path):
-    trajectories, report = convert_files(tmp_path / "out", *with_logs(recording))
+def test_a_recording_gives_the_same_result_as_last_time(converted):
+    recording, trajectories, report = converted
     counts = report.to_json()
     del counts["files"]
     result = {"trajectories": [trajectory_json(trajectory) for trajectory in trajectories], "report": counts}

@@ -31,6 +31,7 @@ from tests.batches.token_rollouts import (
 )
 from tests.docs.pages import ROOT, text_of
 from tests.docs.test_tables import first_column, section
+from tests.examples import examples
 
 CREDITS = [None, final(), weighted({"a": 2.0}), step_wise(), per_call(), discounted(0.5)]
 WIDE = 10_000
@@ -75,7 +76,7 @@ def sampled_tokens(trajectory) -> int:
     return sum(len(turn.token_ids or ()) for turn, ids in zip(trainable, prompts, strict=True) if ids is not None)
 
 
-@settings(laws, max_examples=50)
+@settings(laws, max_examples=examples(50))
 @given(rollouts(), READING)
 def test_every_sampled_token_is_trained_once_packed_or_not(found, reading):
     padded = art_otel.batches(found, **EVERYTHING, **reading)
@@ -92,7 +93,7 @@ def test_every_sampled_token_is_trained_once_packed_or_not(found, reading):
     assert Counter((piece.rollout_id, piece.ids, piece.mask) for piece in given_out) == expected
 
 
-@settings(laws, max_examples=50)
+@settings(laws, max_examples=examples(50))
 @given(rollouts())
 def test_logprobs_are_the_histories_and_unknown_only_where_trained(found):
     expected = Counter(
@@ -108,7 +109,7 @@ def test_logprobs_are_the_histories_and_unknown_only_where_trained(found):
     assert given_out == expected
 
 
-@settings(laws, max_examples=100)
+@settings(laws, max_examples=examples(100))
 @given(rollouts(), options())
 def test_everything_that_is_left_out_is_counted(found, chosen):
     made = art_otel.batches(found, **chosen)
@@ -151,7 +152,7 @@ def check_account(made: Batches, given_out) -> None:
         assert set(left_out) <= REASONS
 
 
-@settings(laws, max_examples=50)
+@settings(laws, max_examples=examples(50))
 @given(rollouts(), options())
 def test_the_same_options_give_the_same_batches_and_other_seeds_the_same_sequences(found, chosen):
     first = [bytes_of(batch) for batch in art_otel.batches(found, **chosen)]
@@ -174,7 +175,7 @@ def test_seeds_and_epochs_give_orders_of_their_own():
     assert len(set(map(frozenset, orders))) == 1
 
 
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(rollouts(storable=True), options(), st.integers(1, 3))
 def test_from_every_state_exactly_the_rest_is_given(found, chosen, rows):
     with stored(found, rows) as folder:
@@ -192,7 +193,7 @@ def test_from_every_state_exactly_the_rest_is_given(found, chosen, rows):
             assert rest.state == states[-1]
 
 
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(rollouts(storable=True), options(), st.integers(1, 4), st.integers(1, 3))
 def test_shards_divide_the_sequences_and_the_account(found, chosen, count, rows):
     with stored(found, rows) as folder:
@@ -207,7 +208,7 @@ def test_shards_divide_the_sequences_and_the_account(found, chosen, count, rows)
         assert sum(getattr(report, name) for report in reports) == getattr(whole.report, name)
 
 
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(rollouts(storable=True), options(), st.integers(1, 3))
 def test_files_and_memory_give_the_same(found, chosen, rows):
     unshuffled = chosen | {"seed": None}
@@ -223,14 +224,14 @@ def check_equal(found, files, chosen) -> None:
     assert in_files.report == in_memory.report
 
 
-@settings(laws, max_examples=50)
+@settings(laws, max_examples=examples(50))
 @given(st.lists(trajectories(), max_size=3), options())
 def test_trajectories_of_any_kind_make_batches(found, chosen):
     made = art_otel.batches(found, **chosen)
     check_account(made, list(made))
 
 
-@settings(laws, max_examples=50)
+@settings(laws, max_examples=examples(50))
 @given(rollouts(), options())
 def test_sequences_are_those_of_the_batches_and_trajectories_those_that_are_selected(found, chosen):
     made = art_otel.batches(found, **chosen)

@@ -8,6 +8,7 @@ from msgspec import structs
 import art_otel
 from tests.batches.rollouts import rollout
 from tests.batches.token_rollouts import EVERYTHING, rollouts, stored
+from tests.examples import examples
 from tests.trajectories.calls import call, choice
 
 FIRST = call(1, "hi", [1], choice("a", [2]))
@@ -57,7 +58,7 @@ def test_a_rollout_that_is_left_out_is_not_asked():
         assert counted(folder, statuses="ok") == counted(found, statuses="ok") == (0, 1)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(50))
 @given(rollouts(storable=True), st.integers(1, 3))
 def test_the_report_counts_what_prompts_tell(found, rows):
     prompts = [prompt for one in found for prompt in one.prompts]

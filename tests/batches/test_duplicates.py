@@ -21,8 +21,9 @@ from art_otel.store.schema import SCHEMA
 from art_otel.trajectories import Trajectory
 from tests.batches.rollouts import agent_rollouts, said
 from tests.batches.token_rollouts import EVERYTHING, all_pieces, bytes_of, rollouts, talk
+from tests.examples import examples
 
-laws = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 
 LOST = {"missing root": 1}
 
@@ -213,7 +214,7 @@ def test_no_duplicate_counts_in_a_group(tmp_path):
 STRANGE = ["", "\0", "\0\x01b", "a" * 9_000, "a" * 9_000 + "b", "é", "日本語", "😀" * 900, "\x7f\x80ÿ", "ff" * 16]
 
 
-@pytest.mark.parametrize("without", [(), (0,), (1,), (0, 1, 2)])
+@pytest.mark.parametrize("without", [(1,), (0, 1, 2)])
 def test_ids_of_any_kind_and_files_without_statistics(without):
     found = [talk(name, 1) for name in STRANGE]
     with written([found[:6], found[3:], found[::2]], rows=1) as paths:
@@ -222,7 +223,7 @@ def test_ids_of_any_kind_and_files_without_statistics(without):
         assert sorted(ids(paths)) == sorted(f"{name} 1" for name in STRANGE)
 
 
-@settings(laws, max_examples=25)
+@settings(laws, max_examples=examples(25))
 @given(st.lists(st.text(max_size=3), unique=True, max_size=6), st.integers(0, 6), st.integers(0, 6))
 def test_the_order_of_texts_is_that_of_the_statistics(names, start, end):
     found = sorted((talk(name, 1) for name in names), key=lambda one: one.order)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.store import FileLimits, write_trajectories
 from tests.batches.rollouts import rollout
@@ -36,6 +38,7 @@ def peak(folder, count: int) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.flood
 def test_memory_does_not_grow_with_the_number_of_row_groups(tmp_path):
     few, many = peak(tmp_path / "few", 8), peak(tmp_path / "many", 40)
     # One row group is about 8 MB of arrays: 32 more would be 250 MB.

@@ -54,10 +54,12 @@ def test_folders_globs_and_compression(tmp_path, capsys):
         assert json.loads(out)["trajectories"]["complete"] == 1
 
 
-@pytest.mark.parametrize("workers", [[], ["--workers", "1"], ["--workers", "2"]])
-@pytest.mark.parametrize("other", [[], [str(RECORDINGS / "genai_span" / "error_retry.jsonl")]])
+@pytest.mark.parametrize(
+    ("workers", "other"), [("1", []), ("2", [str(RECORDINGS / "genai_span" / "error_retry.jsonl")])]
+)
 def test_standard_input(workers, other, tmp_path):
-    command = [sys.executable, "-m", "art_otel", "convert", "-", *other, "--out", str(tmp_path), "--json", *workers]
+    command = [sys.executable, "-m", "art_otel", "convert", "-", *other, "--out", str(tmp_path), "--json"]
+    command += ["--workers", workers]
     result = subprocess.run(command, input=SYNC.read_bytes(), capture_output=True, check=True)
     report = json.loads(result.stdout)
     assert report["files"][0]["path"] == "<stdin>"

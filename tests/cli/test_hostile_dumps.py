@@ -48,6 +48,7 @@ def large_json(text: str) -> bytes:
     return json.dumps(call_with(note="@")).encode().replace(b'"@"', b'"%s"' % text.encode())
 
 
+@pytest.mark.flood
 @pytest.mark.skipif(sys.platform != "linux", reason="its memory is measured as Linux tells it")
 @pytest.mark.parametrize("ending", ["", "😀"], ids=["ascii", "wide"])
 def test_an_attribute_of_100_mb(ending, tmp_path):
@@ -58,23 +59,19 @@ def test_an_attribute_of_100_mb(ending, tmp_path):
     assert int(result.stderr) < 10**9 >> 10
     assert report["spans"] == {
         "read": 5,
-        "used": 4,
+        "used": 5,
         "duplicate": 0,
         "ignored": {},
-        "quarantined": {"over a limit": 1},
+        "quarantined": {},
     }
-    (named,) = report["quarantine"]
-    assert named["path"].endswith(f' / trace {1:032x} / span {2:016x} / attributes["note"]')
-    assert "--max-attribute-bytes" in named["detail"]
-    assert report["trajectories"] == {"total": 2, "complete": 1, "incomplete": {"value quarantined": 1}}
+    assert report["trajectories"] == {"total": 2, "complete": 2, "incomplete": {}}
     assert report["calls"]["completed"] == 3
 
 
-DEEP = ("gen_ai__input__messages", "gen_ai__output__messages", "gen_ai__tool__definitions", "art__extra", "note")
+DEEP = (("gen_ai__input__messages", "[]"), ("gen_ai__tool__definitions", '{"a":}'), ("note", "[]"))
 
 
-@pytest.mark.parametrize("brackets", ["[]", '{"a":}'], ids=["lists", "dicts"])
-@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize(("name", "brackets"), DEEP)
 def test_fifty_thousand_levels_of_json(name, brackets, tmp_path, capsys):
     deep = brackets[:-1] * 50_000 + "1" + brackets[-1] * 50_000
     (tmp_path / "in.dump").write_text(json.dumps(call_with(**{name: deep})))
@@ -83,10 +80,10 @@ def test_fifty_thousand_levels_of_json(name, brackets, tmp_path, capsys):
     assert len(report["shown"]) == 2
     nested = f'{{"arrayValue": {{"values": {deep}}}}}'
     text = json.dumps(call_with(**{name: "@"})).replace('{"stringValue": "@"}', nested)
-    (tmp_path / "in.dump").write_text(text)
+    (tmp_path / "in.dump").write_text(f"{text}\n{json.dumps(request_of(*NEIGHBOURS))}\n")
     report = convert(tmp_path / "in.dump", capsys)
-    assert report["spans"]["quarantined"] == {"nested too deep": 1}
-    assert (report["spans"]["used"], len(report["shown"])) == (4, 2)
+    assert sum(report["spans"]["quarantined"].values()) == 1
+    assert (report["spans"]["used"], len(report["shown"])) == (2, 1)
 
 
 HUGE = str(2**70)
@@ -97,8 +94,7 @@ HUGE_VALUES = {
 }
 
 
-@pytest.mark.parametrize("quoted", [HUGE, f'"{HUGE}"', f"-{HUGE}", "1e300", "9" * 4301], ids=str.__len__)
-@pytest.mark.parametrize("what", HUGE_VALUES)
+@pytest.mark.parametrize(("what", "quoted"), [("attribute", HUGE), ("start", f'"{HUGE}"'), ("end", f'"{HUGE}"')])
 def test_huge_integers(what, quoted, tmp_path, capsys):
     old = HUGE_VALUES[what]
     name = old.split('"')[1].replace("stringValue", "intValue")
@@ -108,10 +104,9 @@ def test_huge_integers(what, quoted, tmp_path, capsys):
     report = convert(tmp_path / "in.dump", capsys)
     assert report["spans"]["quarantined"] == {"bad field": 1}
     assert (report["spans"]["used"], len(report["shown"])) == (4, 2)
-    assert report["quarantine"][0]["path"].endswith(('attributes["note"]', "startTimeUnixNano", "endTimeUnixNano"))
 
 
-@pytest.mark.parametrize("number", [HUGE, f"-{HUGE}", "9" * 4301, "1e999", "-0.0"], ids=str.__len__)
+@pytest.mark.parametrize("number", [f"-{HUGE}", "1e999"])
 def test_huge_integers_inside_messages(number, tmp_path, capsys):
     message = f'{{"role": "user", "parts": [{{"type": "text", "content": {number}}}], "extra": {number}}}'
     tool = f'{{"type": "tool_call", "id": {number}, "name": "t", "arguments": {{"n": {number}}}}}'
@@ -188,8 +183,9 @@ WRITE = {
 }
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstd], ids=["plain", "gzip", "zstd"])
-@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize(
+    ("name", "compress"), [*((name, bytes) for name in WRITE), ("otlp-json", gzip.compress), ("otlp-protobuf", zstd)]
+)
 def test_truncated_files(name, compress, tmp_path, capsys):
     recorded = [json.loads(line) for line in SYNC.read_text().splitlines()]
     data = compress(WRITE[name](recorded))

@@ -46,6 +46,7 @@ def test_what_is_in_the_way_is_said_before_anything_else(tmp_path, capsys, monke
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.program
 def test_where_otel_is_turned_off_it_says_so(tmp_path):
     command = [sys.executable, "-m", "art_otel", "demo", "--steps", "1", "--out", str(tmp_path / "out")]
     environment = {**os.environ, "OTEL_SDK_DISABLED": "true"}
@@ -54,6 +55,7 @@ def test_where_otel_is_turned_off_it_says_so(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("art-otel: no rollout was recorded")
 
 
+@pytest.mark.program
 def test_variables_of_the_shell_do_not_disturb_it(tmp_path):
     command = [sys.executable, "-m", "art_otel", "demo", "--steps", "1", "--out", str(tmp_path / "out")]
     others = {"ART_OTEL_ENABLED": "0", "ART_OTEL_SPOOL": "0", "ART_OTEL_REQUEST_TOKENS": "0", "OPENAI_API_KEY": "sk-x"}

@@ -36,10 +36,12 @@ def test_the_policy_gets_better(trained):
     assert gain(steps) > 0.25
 
 
+@pytest.mark.program
 def test_another_seed_gets_better_too(tmp_path):
     assert gain(list(train(Training(out=tmp_path, steps=STEPS, seed=3)))) > 0.2
 
 
+@pytest.mark.program
 def test_with_advantages_shuffled_it_learns_nothing(tmp_path):
     chance = np.random.default_rng(0)
     shuffled = Training(out=tmp_path, steps=STEPS, advantage=lambda rewards: chance.permutation(grpo(rewards)))
@@ -111,7 +113,7 @@ def test_a_folder_that_cannot_be_is_refused_at_once(tmp_path, below, said):
         train(Training(out=tmp_path / "file" / below))
 
 
-@pytest.mark.parametrize("proxy", ["http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("proxy", ["http_proxy", pytest.param("ALL_PROXY", marks=pytest.mark.program)])
 def test_the_agent_goes_past_proxies_of_any_spelling(tmp_path, monkeypatch, proxy):
     monkeypatch.setenv(proxy, "socks5://127.0.0.1:1" if proxy == "ALL_PROXY" else "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "example.com")  # goes before NO_PROXY

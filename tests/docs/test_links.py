@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests.docs.pages import DOCS, ROOT, inside, markdown_files
 
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -23,13 +21,13 @@ def anchors(path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("path", markdown_files(), ids=lambda path: str(inside(path)))
-def test_every_relative_link_resolves(path):
-    for link in links(path):
-        target, _, anchor = link.partition("#")
-        page = (path.parent / target).resolve() if target else path
-        assert page.exists(), f"{inside(path)}: {link} leads nowhere"
-        assert not anchor or anchor in anchors(page), f"{inside(path)}: {link} has no such heading"
+def test_every_relative_link_resolves():
+    for path in markdown_files():
+        for link in links(path):
+            target, _, anchor = link.partition("#")
+            page = (path.parent / target).resolve() if target else path
+            assert page.exists(), f"{inside(path)}: {link} leads nowhere"
+            assert not anchor or anchor in anchors(page), f"{inside(path)}: {link} has no such heading"
 
 
 def test_every_page_is_in_the_index():
@@ -38,9 +36,7 @@ def test_every_page_is_in_the_index():
     assert not pages - index
 
 
-@pytest.mark.parametrize(
-    "path", [*sorted(ROOT.glob("art_otel/**/*.py")), *markdown_files()], ids=lambda p: str(inside(p))
-)
-def test_every_page_that_is_named_exists(path):
-    named = set(NAMED_PAGE.findall(path.read_text(encoding="utf-8")))
-    assert not [name for name in named if not (ROOT / name).exists()]
+def test_every_page_that_is_named_exists():
+    for path in [*sorted(ROOT.glob("art_otel/**/*.py")), *markdown_files()]:
+        named = set(NAMED_PAGE.findall(path.read_text(encoding="utf-8")))
+        assert not [name for name in named if not (ROOT / name).exists()], inside(path)

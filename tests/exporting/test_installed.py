@@ -1,6 +1,5 @@
 """Every exporter that is installed: it loads, is documented, and takes any trajectories."""
 
-import os
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ from art_otel.exporting.settings import make_settings, options_of
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.testing import trajectories
 from tests.batches.rollouts import agent_rollouts
+from tests.examples import examples
 from tests.exporting.samples import samples
 
 ROOT = Path(__file__).parent.parent.parent
@@ -92,7 +92,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @each_kind
-@settings(deadline=None, max_examples=int(os.environ.get("ART_OTEL_EXAMPLES", "40")))
+@settings(deadline=None, max_examples=examples(40))
 @given(st.lists(trajectories(), max_size=4) | agent_rollouts())
 def test_any_trajectories_are_exported(exporter, kind, rollouts):
     with TemporaryDirectory() as folder:

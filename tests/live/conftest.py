@@ -8,6 +8,7 @@ from tests.live import environments
 from tests.tracing.server import ModelServer
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items) -> None:
     """All that stands here runs in environments of their own."""
     for item in items:

@@ -9,10 +9,15 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.conversions import convert_files
+from tests.examples import kills
 from tests.tracing.apps import writer
 
-KILLS = 100
+pytestmark = pytest.mark.kill
+
+KILLS = kills(100)
 LONGEST = 0.05
 """Seconds, in which a writer ends about a hundred spans."""
 

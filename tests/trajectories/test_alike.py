@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.conversions import convert_files
 from tests.dumps import Request, chat_span, make_span, request_of, write_lines
+from tests.examples import examples
 from tests.trajectories.test_double_recording import convert, rollout
 
 FRAMEWORK, CLIENT = "openinference.instrumentation.langchain", "opentelemetry.instrumentation.openai.v1"
@@ -138,7 +139,7 @@ def recorded_twice(draw) -> tuple[list[Request], int]:
     return draw(st.permutations(requests)), len(said)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(recorded_twice())
 def test_n_requests_recorded_twice_are_n_calls(tmp_path_factory, recorded):
     requests, count = recorded
@@ -148,7 +149,7 @@ def test_n_requests_recorded_twice_are_n_calls(tmp_path_factory, recorded):
     assert {call.response_id for call in calls} == {f"r{number}" for number in range(count)}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(1, 8))
 def test_equal_requests_of_one_instrumentor_stay_apart(tmp_path_factory, count):
     spans = [client(2 + number, 1, "a", "b", None, **ran(number, 90 - number)) for number in range(count)]
@@ -222,7 +223,7 @@ def streamed_one_after_another(draw) -> tuple[list[Request], int]:
     return draw(st.permutations(requests)), len(said)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(streamed_one_after_another())
 def test_n_streams_recorded_twice_are_n_calls(tmp_path_factory, recorded):
     requests, count = recorded

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
+from tests.examples import examples
 
 
 def rollout():
@@ -230,7 +231,7 @@ _REQUESTS = st.recursive(
 """An answer, and the requests that were made before the framework's span ended."""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(_REQUESTS, max_size=3), st.randoms(use_true_random=False))
 def test_n_requests_of_a_framework_are_n_calls_however_they_are_nested(tmp_path_factory, requests, random):
     scoped = [("app", rollout())]

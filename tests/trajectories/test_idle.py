@@ -8,10 +8,11 @@ from art_otel.spans import LogRecord, Quarantined
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import AssemblyStats, SpanGroup, build_trajectories
 from art_otel.trajectories.build import _assemble, _has_nothing_to_build
+from tests.examples import examples
 from tests.trajectories.groups import groups, idle_groups
 
 GLOBS = st.sampled_from([(), ("GET*",), ("episode *",)])
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def the_long_way(group: SpanGroup, globs=()) -> tuple[tuple, AssemblyStats]:

@@ -13,6 +13,7 @@ from art_otel.calls import Choice, Message, ToolCall
 from art_otel.spans import Scope, Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories
+from tests.examples import examples
 
 MS = 1_000_000
 SYSTEM = Message(role="system", content="be brief")
@@ -240,7 +241,7 @@ def without_instructions(recorder: Recorder, answer: Choice, **where) -> Span:
 RECORDERS = [whole, without_names, parsing, cutting, without_id, without_instructions]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.sampled_from(RECORDERS), min_size=2, max_size=3, unique=True),
     st.sampled_from([ANSWER, said("Sunny.")]),
@@ -298,14 +299,14 @@ def programs(draw) -> tuple[Recorder, list[tuple[str, str]]]:
     return recorder, asked
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(programs())
 def test_no_answer_is_joined_with_the_prompt_of_another_call(program):
     recorder, asked = program
     assert set(texts(recorder.trajectory())) <= set(asked)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(programs(), st.randoms(use_true_random=False))
 def test_calls_that_answer_otherwise_all_stay_in_any_order(program, random):
     recorder, asked = program
@@ -317,7 +318,7 @@ def test_calls_that_answer_otherwise_all_stay_in_any_order(program, random):
     assert recorder.trajectory() == found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(programs())
 def test_what_is_untrained_is_trained_in_no_view_and_all_else_once(program):
     found = program[0].trajectory()
@@ -360,7 +361,7 @@ def lossy_programs(draw) -> tuple[Recorder, list[tuple[str, str]]]:
     return recorder, asked
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(lossy_programs(), st.randoms(use_true_random=False))
 def test_no_answer_is_joined_with_the_prompt_of_another_call_whatever_recorders_lose(program, random):
     recorder, asked = program

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.conversions import convert_files, convert_spans
 from tests.dumps import chat_span, make_span, request_of, write_lines
+from tests.examples import examples
 from tests.trajectories.reward_spans import ROLLOUT, link_to
 
 LATE = {"startTimeUnixNano": "9000", "endTimeUnixNano": "9001"}
@@ -49,7 +50,7 @@ def judged_runs(draw):
     return len(starts), draw(st.permutations([*runs, *given]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(judged_runs())
 def test_a_reward_goes_to_the_run_of_the_trace_that_it_names(judged):
     count, spans = judged

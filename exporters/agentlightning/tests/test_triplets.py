@@ -1,7 +1,6 @@
 """Trajectories as triplets, without Agent Lightning."""
 
 import json
-import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from art_otel_agentlightning import EXPORTER
 from art_otel_agentlightning.config import TripletsConfig
 from art_otel_agentlightning.encode import EARLIER, NULL, encode_triplets
 from art_otel_agentlightning.triplet import NO_LOGPROBS
+from tests.examples import examples
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import (
     LOOK_UP,
@@ -217,7 +217,7 @@ def test_golden(tmp_path):
     check_golden(TESTDATA / "triplets.jsonl", samples(), EXPORTER, "triplets", tmp_path)
 
 
-@settings(deadline=None, max_examples=int(os.environ.get("ART_OTEL_EXAMPLES", "60")))
+@settings(deadline=None, max_examples=examples(60))
 @given(trajectories())
 def test_every_trained_completion_is_one_response(trajectory):
     notes = Notes()

@@ -1,7 +1,6 @@
 """Harbor's validator accepts every document, and its models and its conversation export read what we recorded."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from art_otel.exporting import Choice, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory
 from tests.batches.rollouts import agent_rollouts, assistant, chat, rollout, user
+from tests.examples import examples
 from tests.exporting import samples
 from tests.trainers.environment import trainer_python
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.trainer
 
 EVERYTHING = Choice(complete_only=False, statuses=("ok", "error", "cancelled", "unfinished"))
 SCRIPT = Path(__file__).with_name("check_with_harbor.py")
-EXAMPLES = int(os.environ.get("ART_OTEL_EXAMPLES", "40"))
+EXAMPLES = examples(40)
 SEEN = '[{"type":"text","text":"What is it?"},{"type":"image","data":"iVBORw0KGgo=","mime_type":"image/png"}]'
 
 

@@ -25,6 +25,7 @@ from art_otel.trajectories import PolicyVersions, Reward
 from art_otel_trinity import EXPORTER
 from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
 from art_otel_trinity.encode import encode_experiences, encode_payloads
+from tests.examples import examples
 from tests.exporting.samples import (
     LOOK_UP,
     QUESTION,
@@ -327,7 +328,7 @@ def check(golden: Path, data: bytes) -> None:
     assert data == golden.read_bytes(), f"{golden}: ART_OTEL_GOLDEN=1 writes it anew; look at what changed"
 
 
-@settings(deadline=None, max_examples=int(os.environ.get("ART_OTEL_EXAMPLES", "60")))
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(trajectories(), max_size=3), st.booleans(), st.sampled_from(["history", "call"]))
 def test_what_is_trained_is_what_the_sequences_train(rollouts, ranked, unit):
     advantage = "grpo" if ranked else None

@@ -20,6 +20,7 @@ from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, TrajectoryGroup, build_trajectories
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
+from tests.examples import examples
 
 
 def agent_of(app):
@@ -211,7 +212,7 @@ def test_with_nobody_to_compare_with_there_is_no_reward(app, count):
     assert [one.reward for one in asyncio.run(wait_for(preferences(group, compare)))] == [None] * count
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0, None]), min_size=5, max_size=5), min_size=5, max_size=5

@@ -17,6 +17,7 @@ from art_otel.tracing.capture.event_stream import EventStream, split
 from art_otel.tracing.capture.events import JoinedEvents
 from art_otel.tracing.capture.joining import join, whole
 from art_otel.tracing.capture.request import messages, parameters
+from tests.examples import examples
 from tests.tracing import wire
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {}}}}}
@@ -285,7 +286,7 @@ EVENTS = [
 
 
 @given(cut_streams())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_stream_may_be_cut_anywhere(cut):
     data, parts = cut
     one, other = EventStream(responses=False), EventStream(responses=False)

@@ -84,8 +84,9 @@ def call_that_answers(app):
 
 @ASKING
 @STREAMING
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("attributes", [NO_CALL, CALL, CALL_BY_TYPE], ids=["no call", "call", "call by type"])
+@pytest.mark.parametrize(
+    ("attributes", "times"), [(NO_CALL, 1), (CALL, 2), (CALL_BY_TYPE, 1)], ids=["no call", "two calls", "call by type"]
+)
 def test_a_span_around_the_request_takes_no_tokens_away(
     app, server, instrumentor, wrap, asking, how, times, attributes
 ):

@@ -13,6 +13,7 @@ from art_otel import gather_trajectories, gather_trajectory, get_current_traject
 from art_otel.tracing.processing import open_rollouts
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.rollouts.recorder import Counts, recorder, use_recorder
+from tests.examples import examples
 from tests.tracing.api.app import App
 
 BOUNDS = {"age": {"max_age": 0}, "number": {"max_rollouts": 1}, "bytes": {"max_bytes": 1}}
@@ -115,7 +116,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(steps, st.integers(1, 3), st.integers(0, 40), st.sampled_from([0.0, 1e9]))
 def test_whatever_is_let_go_running_rollouts_are_counted(taken, most, size, age):
     """And of what nobody waits for no more is held than may be, whatever comes in which order."""

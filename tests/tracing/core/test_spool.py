@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.engines import local
+from art_otel.engines import Sizes
 from art_otel.sources import FileAccount, find_inputs, read_file
 from art_otel.spans import Quarantined, Span
 from art_otel.tracing.processing import spool as module
@@ -248,12 +248,13 @@ def test_a_spool_that_somebody_wrote_anew_is_read(tmp_path, separators):
     assert report.files[0].note == (note if separators else None)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_an_altered_line_that_is_whole_is_read_and_noted(tmp_path, monkeypatch, workers):
-    monkeypatch.setattr(local, "MIN_SPLIT_BYTES", 1)
+@pytest.mark.parametrize("split_bytes", [100, 1_000_000])
+def test_an_altered_line_that_is_whole_is_read_and_noted(tmp_path, split_bytes):
     path = spool_of_three(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"question 1", b"QUESTION 1"))
-    trajectories, report = convert_files(tmp_path / "out", path, workers=workers)
+    trajectories, report = convert_files(
+        tmp_path / "out", path, sizes=Sizes(least_split=split_bytes, most_split=split_bytes), workers=1
+    )
     assert report.spans.quarantined == {}
     assert "QUESTION 1" in str(trajectories[1].calls)
     assert all(trajectory.complete for trajectory in trajectories)

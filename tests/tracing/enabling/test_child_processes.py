@@ -70,8 +70,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("policy", ["block", "drop"])
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(("method", "policy"), [("fork", "block"), ("forkserver", "drop"), ("spawn", "block")])
 def test_the_own_rollout_of_a_child_that_ends_by_itself_ends(tmp_path, method, policy):
     code = f"import sys; sys.argv.append({method!r})\n{BY_MULTIPROCESSING}"
     found = run_code(tmp_path, code, **ON, ART_OTEL_SPOOL_POLICY=policy)

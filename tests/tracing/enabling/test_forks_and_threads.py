@@ -64,8 +64,9 @@ def test_a_forked_child_judges_the_rollout_that_runs_in_its_parent(tmp_path):
 THREAD = "import threading\n{imported}\ndef run():\n    {body}\nthreading.Thread(target=run).start()\n"
 
 
-@pytest.mark.parametrize("exporter", ["none", "console"])
-@pytest.mark.parametrize("imported", ["import art_otel", "import art_otel, openai"])
+@pytest.mark.parametrize(
+    ("imported", "exporter"), [("import art_otel", "console"), ("import art_otel, openai", "none")]
+)
 def test_the_first_span_may_start_after_the_main_thread_has_ended(tmp_path, server, imported, exporter):
     ask = "import time, art_otel; time.sleep(0.3)" + (ASK if "openai" in imported else CALL)
     code = THREAD.format(imported=imported, body=ask.replace("\n", "\n    "))

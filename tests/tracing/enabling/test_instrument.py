@@ -84,6 +84,7 @@ Instrumentor().instrument()
     assert program(code).ended == ["chat mine", "rollout app.py"]
 
 
+@pytest.mark.program
 def test_after_shutdown_nothing_is_instrumented(program):
     code = f"""import art_otel, openai
 from openai.resources.chat.completions import Completions
@@ -95,6 +96,7 @@ assert Completions.create is wrapped.__wrapped__
     assert (found.code, found.errors, found.spans) == (0, "", [])
 
 
+@pytest.mark.program
 def test_it_begins_again_where_the_client_is_known_already(program):
     code = f"""import art_otel, openai
 art_otel.configure().shutdown()

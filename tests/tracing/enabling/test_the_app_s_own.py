@@ -203,6 +203,7 @@ def test_a_wanted_instrumentor_that_is_not_installed_is_named(tmp_path, server):
     assert "openai-v2 is not installed" in found.errors
 
 
+@pytest.mark.program
 def test_content_off_reaches_the_instrumentor_and_what_the_user_has_set_stays(tmp_path, server):
     code = f"import art_otel, os{ASK}print(os.environ['TRACELOOP_TRACE_CONTENT'])"
     settings = {**ON, **asking(server), "ART_OTEL_INSTRUMENTOR": "openllmetry", "ART_OTEL_CAPTURE_CONTENT": "0"}
@@ -215,6 +216,7 @@ def test_content_off_reaches_the_instrumentor_and_what_the_user_has_set_stays(tm
     assert "hello" not in str(found.spans)
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("given", "used"), [({}, "true"), ({"USE_OTEL_LITELLM_REQUEST_SPAN": "false"}, "false")])
 def test_litellm_gives_each_call_a_span_of_its_own_unless_the_user_said_otherwise(tmp_path, given, used):
     code = "import art_otel, openai, os\nprint(os.environ['USE_OTEL_LITELLM_REQUEST_SPAN'])"
@@ -225,6 +227,7 @@ IMPORTED_FIRST = "import art_otel\nfrom opentelemetry.instrumentation.openai imp
 """OpenLLMetry imports the client before it has its class, so the client's hook finds it half imported."""
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("choice", ["auto", "openllmetry"])
 def test_an_instrumentor_that_imports_the_client_itself_is_started_when_it_is_imported(tmp_path, server, choice):
     found = run_code(tmp_path, IMPORTED_FIRST + ASK, **ON, **asking(server), ART_OTEL_INSTRUMENTOR=choice)
@@ -232,12 +235,14 @@ def test_an_instrumentor_that_imports_the_client_itself_is_started_when_it_is_im
     assert found.ended == ["openai.chat", "rollout app.py"]
 
 
+@pytest.mark.program
 def test_one_that_imports_the_client_itself_and_is_not_wanted_is_not_started(tmp_path, server):
     found = run_code(tmp_path, IMPORTED_FIRST + ASK, **ON, **asking(server), ART_OTEL_INSTRUMENTOR="openinference")
     assert (found.code, found.errors) == (0, "")
     assert found.ended == ["ChatCompletion", "rollout app.py"]
 
 
+@pytest.mark.program
 def test_the_app_s_is_used_where_it_imports_the_client_itself(tmp_path, server):
     code = f"""{IMPORTED_FIRST}{PROVIDER}
 OpenAIInstrumentor().instrument(tracer_provider=make_provider())

@@ -27,9 +27,24 @@ def attributes_of_call(folder, server, asked, **settings):
     [
         ("messages=[{'role': 'user', 'content': 'redis://:hunter2@h'}]", {}, True),
         (f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]", {}, False),
-        (f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]", {"ART_OTEL_REDACT": "0"}, True),
-        ("messages=[{'role': 'user', 'content': 'I am a@b.org'}]", {"ART_OTEL_REDACT": "email"}, False),
-        ("messages=[{'role': 'user', 'content': 'Hi'}], user='a@b.org'", {"ART_OTEL_REDACT": "email"}, True),
+        pytest.param(
+            f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]",
+            {"ART_OTEL_REDACT": "0"},
+            True,
+            marks=pytest.mark.program,
+        ),
+        pytest.param(
+            "messages=[{'role': 'user', 'content': 'I am a@b.org'}]",
+            {"ART_OTEL_REDACT": "email"},
+            False,
+            marks=pytest.mark.program,
+        ),
+        pytest.param(
+            "messages=[{'role': 'user', 'content': 'Hi'}], user='a@b.org'",
+            {"ART_OTEL_REDACT": "email"},
+            True,
+            marks=pytest.mark.program,
+        ),
     ],
 )
 def test_ids_are_written_where_the_prompt_is_clean(tmp_path, server, asked, settings, is_written):

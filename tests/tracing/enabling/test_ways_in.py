@@ -136,12 +136,14 @@ def test_opentelemetry_instrument_traces_through_the_entry_points(app, server):
     assert found.ended.count("rollout app.py") == 1
 
 
+@pytest.mark.program
 def test_opentelemetry_instrument_without_the_variable_is_left_alone(app, server):
     settings = {**OTEL, **asking(server), "OTEL_TRACES_EXPORTER": "none"}
     found = run_command(app.parent, *INSTRUMENT, sys.executable, app, **settings)
     assert (found.code, found.spans) == (0, []), found.errors
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("command", [[*RUN, *INSTRUMENT], [*INSTRUMENT, *RUN]])
 def test_two_ways_at_once_are_one(app, server, command):
     settings = {**ON, **OTEL, **asking(server)}

@@ -57,10 +57,13 @@ def test_a_long_run_of(piece):
     assert secret not in redact(f"{text}\n\n\n{secret}\n")
 
 
-@pytest.mark.parametrize("letter", "a-_A0+/= .\t\\'\"@:Jé")
 @pytest.mark.parametrize("name", ["openai", "jwt", "pem, cut off", "aws, secret", "gitlab, routable"])
-def test_a_secret_before_a_long_run(name, letter):
-    secret = SECRETS[name][1]
+def test_a_secret_before_a_long_run(name):
+    for letter in "a-_A0+/= .\t\\'\"@:Jé":
+        check_before(SECRETS[name][1], name, letter)
+
+
+def check_before(secret, name, letter):
     redacted = redact(f"{secret}{' ' if name != 'pem, cut off' else ''}{letter * 100_000}")
     assert not [word for word in canaries(secret) if word in redacted]
     assert not [word for word in canaries(secret) if word in redact(letter * 100_000 + f"\n{secret}")]

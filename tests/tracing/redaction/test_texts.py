@@ -85,18 +85,17 @@ COLOURS = [f"{ESC}[m", f"{ESC}[0m", f"{ESC}[01;31m{ESC}[K", f"{ESC}[38;5;196m", 
 CODED = [r"\033[1m", r"\u001b[m", "%3Ftoken%3D", "%20", "_", "x"]
 
 
-@pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("before", [*COLOURS, *CODED])
-def test_nothing_before_a_secret_hides_it(name, before):
-    kind, secret = SECRETS[name]
-    for text in (
-        f"KEY={before}{secret}{ESC}[m{ESC}[K",
-        f"a {json.dumps(before + secret)}",
-        json.dumps(before + secret),
-    ):
-        redacted = redact(text)
-        assert f"[redacted:{kind}]" in redacted
-        assert not [word for word in canaries(secret) if word in redacted]
+def test_nothing_before_a_secret_hides_it(before):
+    for kind, secret in SECRETS.values():
+        for text in (
+            f"KEY={before}{secret}{ESC}[m{ESC}[K",
+            f"a {json.dumps(before + secret)}",
+            json.dumps(before + secret),
+        ):
+            redacted = redact(text)
+            assert f"[redacted:{kind}]" in redacted
+            assert not [word for word in canaries(secret) if word in redacted]
 
 
 @given(st.sampled_from([prefix for pattern in BUILTIN_PATTERNS for prefix in pattern.marks]), st.text(max_size=9))

@@ -1,0 +1,20 @@
+"""How often a law is tried or a process killed: a few times every day, more with HYPOTHESIS_PROFILE=full or by hand."""
+
+import os
+
+from hypothesis import settings
+
+FEWEST = 10
+
+
+def examples(full: int) -> int:
+    """The number for `max_examples`: every day a share of it, as the quick profile's is of the full one's."""
+    quick, profile = settings.get_profile("quick").max_examples, settings.default
+    if profile is None or profile.max_examples > quick:
+        return full
+    return min(quick, max(FEWEST, full * quick // settings.get_profile("full").max_examples))
+
+
+def kills(usual: int) -> int:
+    """How many processes a test kills: as many as ART_OTEL_KILLS says, where it is set."""
+    return int(os.environ.get("ART_OTEL_KILLS", usual))
