@@ -1,7 +1,7 @@
 """Storage: files by path or URL, in a folder of this machine or in an object store (`s3://`, `gs://`, `abfs://`).
 
 Invariant: a file has its name only once it is whole, and on this machine once the disk has it. Nothing is changed in
-place. Every fault is a StorageError that names the file, without credentials.
+place. Every fault names the file, without credentials: of a store as a StorageError, of this machine as an OSError.
 
 What a URL's query says (`region`, `endpoint_override`, `scheme`) goes to pyarrow; credentials come from where the
 store's own tools have them.
@@ -212,10 +212,12 @@ def sync_folder(folder: str) -> None:
 
 @contextmanager
 def told(location: str) -> Generator[None]:
-    """Raise what pyarrow and the system raise as a StorageError that names the location."""
+    """Raise what pyarrow raises of a store as a StorageError that names the location; errors of this machine do."""
     try:
         yield
     except (OSError, ValueError, NotImplementedError) as error:
+        if not is_url(location):
+            raise
         problem = " ".join(str(error).split())[:300]
         raise StorageError(f"{shown(location)}: {problem}") from error
 

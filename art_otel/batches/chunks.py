@@ -123,6 +123,8 @@ def _version(file: str) -> _Version:
         return (storage.size_of(file) or 0, 0, 0)
     try:
         found = Path(file).stat()
+    except FileNotFoundError:
+        raise StoreError(f"{file}: is gone: the dataset was replaced while it was read; start again") from None
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error}") from error
     return (found.st_size, found.st_mtime_ns, found.st_ino)

@@ -1,6 +1,7 @@
 """`art-otel convert`: span dumps in, a Parquet dataset and its report out."""
 
 import argparse
+import json
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from art_otel import storage
 from art_otel.cli.destination import destination
 from art_otel.cli.limits import add_limits, limits_of
 from art_otel.cli.printable import printable_json
@@ -59,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.owns_process:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
-    from art_otel.engines import Conversion, convert  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+    from art_otel.engines import Conversion, convert  # noqa: PLC0415 # loads only for a verb that needs it
+    from art_otel.store import REPORT_NAME  # noqa: PLC0415 # as above
 
     watched = sys.stderr.isatty() and not arguments.json
     with show_progress(enabled=watched) as progress, _named(arguments.out):
@@ -76,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     if arguments.json:
-        sys.stdout.write(printable_json(report.to_json()) + "\n")
+        written = storage.read(storage.join(str(arguments.out), REPORT_NAME))
+        sys.stdout.write(printable_json(json.loads(written)) + "\n")
     else:
         print_summary(report, arguments.out)
     return exit_code(report, strict=arguments.strict)

@@ -15,18 +15,16 @@ were delivered, the engine or the workers. Until the commit the dataset that was
 """
 
 import os
-import shutil
-import stat
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from art_otel.engines import plan
 from art_otel.engines.engine import Engine
+from art_otel.engines.inputs import as_file, without_dataset
 from art_otel.engines.links import representatives
 from art_otel.engines.local import available_processors, local_engine
 from art_otel.engines.shards import REWARDS, Shuffled
@@ -93,7 +91,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     if conversion.format is not None:
         format_named(conversion.format)
     out = os.fspath(conversion.out)
-    inputs = find_inputs(conversion.sources)
+    inputs = without_dataset(find_inputs(conversion.sources), out)
     check_out(out)
     total = _total(inputs)
     if conversion.on_start is not None:
@@ -137,7 +135,7 @@ class _Run:
 
     def _read(self, inputs: Sequence[Input]) -> list[ReadSummary]:
         conversion = self._conversion
-        regular = [_as_file(source, self._workspace) for source in inputs]
+        regular = [as_file(source, self._workspace.folder) for source in inputs]
         chosen = None if conversion.format is None else format_named(conversion.format)
         tasks = [
             ReadTask(
@@ -271,24 +269,3 @@ def _require_something_read(summaries: Sequence[ReadSummary]) -> None:
     errors = [file.error for file in files if file.error is not None]
     if errors and len(errors) == len(files) and not any(summary.spans for summary in summaries):
         raise SourceError("; ".join(dict.fromkeys(errors)))
-
-
-def _as_file(source: Input, workspace: Workspace) -> Input:
-    """Standard input and pipes are copied to the scratch folder: tasks read them anywhere, and twice if they must."""
-    if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):
-        return source
-    copy = Path(workspace.location(f"input-{abs(hash(source.name))}"))
-    with copy.open("wb") as target:
-        if source.path is None:
-            shutil.copyfileobj(cast(BinaryIO, sys.stdin.buffer), target)
-        else:
-            with source.path.open("rb") as opened:
-                shutil.copyfileobj(opened, target)
-    return msgspec.structs.replace(source, path=copy, size=copy.stat().st_size)
-
-
-def _is_pipe(path: Path) -> bool:
-    try:
-        return stat.S_ISFIFO(path.stat().st_mode)
-    except OSError:  # reading it says why
-        return False

@@ -5,7 +5,6 @@ same inputs and settings, and only where checksums prove that it is still as it 
 """
 
 import hashlib
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -53,7 +52,7 @@ class Workspace:
         kind: type[_SummaryT],
     ) -> Iterator[_SummaryT]:
         """The summary of each task, in order: kept from before where it is still true, else of a new run."""
-        names = [f"{function.__name__}-{_digest(task)}" for task in tasks]
+        names = [f"{function.__name__}-{_digest(task) if self._keeps else ''}" for task in tasks]
         kept = [self._kept(name, kind) for name in names]
         missing = [task for task, summary in zip(tasks, kept, strict=True) if summary is None]
         made = engine.run(function, missing)
@@ -78,13 +77,7 @@ class Workspace:
 
 
 def _digest(task: object) -> str:
-    return hashlib.sha256(msgspec.msgpack.encode(task, enc_hook=_text)).hexdigest()[:32]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Path):
-        return os.fspath(value)
-    raise NotImplementedError(type(value))
+    return hashlib.sha256(repr(task).encode(errors="backslashreplace")).hexdigest()[:32]  # names of files are any bytes
 
 
 def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's own signature
@@ -153,4 +146,4 @@ def run_identity(files: Iterable[tuple[object, ...] | None], settings: object) -
     known = list(files)
     if None in known:
         return None
-    return msgspec.msgpack.encode([known, repr(settings)])
+    return repr((known, settings)).encode(errors="backslashreplace")

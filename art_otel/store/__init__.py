@@ -6,7 +6,7 @@ from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from art_otel.store.files import SUFFIX
-    from art_otel.store.manifest import Manifest, Part, read_manifest
+    from art_otel.store.manifest import REPORT_NAME, Manifest, Part, read_manifest
     from art_otel.store.ownership import check_replaceable
     from art_otel.store.part_writer import FileLimits, PartWriter, write_part
     from art_otel.store.read import RowGroup, Wanted, read_keys, read_row_group, read_trajectories, row_groups
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from art_otel.store.write import WriteSummary, write_trajectories
 
 __all__ = [
+    "REPORT_NAME",
     "SCHEMA_VERSION",
     "SUFFIX",
     "CallCounts",
@@ -54,7 +55,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "manifest": ("Manifest", "Part", "read_manifest"),
+        "manifest": ("REPORT_NAME", "Manifest", "Part", "read_manifest"),
         "ownership": ("check_replaceable",),
         "part_writer": ("FileLimits", "PartWriter", "write_part"),
         "read": ("RowGroup", "Wanted", "read_keys", "read_row_group", "read_trajectories", "row_groups"),

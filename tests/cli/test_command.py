@@ -20,7 +20,7 @@ def shell(command: str, folder) -> subprocess.CompletedProcess:
 def test_a_stream_that_is_closed_costs_nothing(tmp_path, where):
     done = shell(f"{CONVERT} {where}", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_report.json", "part-00000.parquet"]
+    assert [path.name[:4] for path in sorted((tmp_path / "out").iterdir())] == ["_rep", "part"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /dev/full")

@@ -159,7 +159,7 @@ def test_a_staged_file_that_is_gone_is_named_and_the_old_dataset_stays(tmp_path)
     out = tmp_path / "out"
     write_trajectories(rollouts(2), out)
     ((path, part),) = stage(tmp_path / "work", rollouts(1, "new"))
-    path.unlink()
+    Path(path).unlink()
     with pytest.raises(StorageError, match=f"{part.name}: is missing, and so is"):
         commit(str(out), "new", [(path, part)])
     assert ids(out) == ["r00000", "r00001"]

@@ -74,7 +74,7 @@ class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
             return True
         try:
             return storage.size_of(self.location) == self.size and self._crc32() == self.crc32
-        except StorageError:
+        except (OSError, StorageError):
             return False
 
     def _crc32(self) -> int:
