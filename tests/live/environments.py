@@ -32,7 +32,7 @@ _OTEL: Final = (
     "opentelemetry-semantic-conventions==0.66b1",
 )
 _APP: Final = ("openai==3.52.0", "gunicorn==27.0.1", "uvicorn==0.54.0")
-_OURS: Final = ("msgspec>=0.22", "pyarrow>=18", "rich>=13.7")
+_OURS: Final = ("filelock>=4", "loky>=3.5", "msgspec>=0.22", "pyarrow>=18", "rich>=13.7", "zstandard>=0.23")
 _ROTEL: Final = "rotel==0.0.1a15"
 _PHOENIX: Final = "arize-phoenix==20.26.1"
 
