@@ -22,8 +22,6 @@ MARKERS = {
     "flood": "reads or writes as much as an ordinary test never has",
 }
 
-MOST_PROCESSES = 8
-
 # Compiled modules are kept even where the environment says otherwise: each of hundreds of processes would compile anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -49,13 +47,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """As many processes as cores, or none where only files or tests are named."""
-    folders = [path for path in config.args if Path(path).is_dir()]
-    return 0 if not folders else min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """No processes where only files or tests are named; else xdist decides."""
+    return None if any(Path(path).is_dir() for path in config.args) else 0
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was left out, and how it is run."""
     if config.option.markexpr == "not slow":
-        terminalreporter.write_line(f"Left out: {', '.join(MARKERS)}. Run one with `uv run pytest -m {'trainer'}`.")
+        kinds = ", ".join(MARKERS)
+        terminalreporter.write_line(
+            f"Left out: tests marked {kinds}; `uv run pytest -m slow` runs them, `-m trainer` one kind."
+        )

@@ -29,7 +29,7 @@ PROGRAM = textwrap.dedent("""
     from tests.engines.test_resume import SIZES
     convert(Conversion(sources=[sys.argv[1]], out=sys.argv[2], workers=2, sizes=SIZES))
 """)
-KILLS = 6
+KILLS = int(os.environ.get("ART_OTEL_TEST_KILLS", "6"))
 """Of the parent, and of a worker, at random moments; many more by hand (`.ci/full`)."""
 
 
@@ -83,6 +83,7 @@ def assert_goes_on(dump: Path, out: Path, undisturbed: dict[str, bytes]) -> None
     assert len(list(out.iterdir())) == 1 + len(undisturbed)
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("task", ["read_split", "assemble"])
 @pytest.mark.parametrize("how", ["the parent is killed", "a worker is killed", "Ctrl-C"])
 def test_it_goes_on_whatever_ended_it(dump, tmp_path, undisturbed, task, how):
@@ -112,6 +113,7 @@ def test_what_was_read_is_not_read_again(dump, tmp_path, undisturbed):
     assert_goes_on(copy, tmp_path / "out", undisturbed)
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("damage", ["gone", "empty", "half", "a bit", "swapped"])
 @pytest.mark.parametrize("what", ["shuffle", "part"])
 def test_what_is_not_as_it_was_is_made_anew(dump, tmp_path, undisturbed, what, damage):
@@ -132,6 +134,7 @@ def test_what_is_not_as_it_was_is_made_anew(dump, tmp_path, undisturbed, what, d
     assert_goes_on(dump, out, undisturbed)
 
 
+@pytest.mark.kill
 def test_a_full_disk_leaves_what_was_done(dump, tmp_path, undisturbed):
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (300_000, 300_000))
     process = begin(dump, tmp_path / "out", preexec_fn=limit)
@@ -141,6 +144,7 @@ def test_a_full_disk_leaves_what_was_done(dump, tmp_path, undisturbed):
     assert_goes_on(dump, tmp_path / "out", undisturbed)
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("of", ["parent", "worker"])
 def test_killed_at_random_moments_it_ends_as_if_it_were_not(dump, tmp_path, undisturbed, of):
     chance, out = Random(0), tmp_path / "out"
@@ -154,6 +158,7 @@ def test_killed_at_random_moments_it_ends_as_if_it_were_not(dump, tmp_path, undi
     assert_goes_on(dump, out, undisturbed)
 
 
+@pytest.mark.kill
 def test_other_sources_take_up_nothing(dump, tmp_path, undisturbed):
     process = begin(dump, tmp_path / "out")
     until(process, tmp_path / "out", "read_split", 1)

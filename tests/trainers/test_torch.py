@@ -62,7 +62,7 @@ def dataset(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def read(dataset) -> dict:
-    python = trainer_python("torch", "torch==2.13.0", "numpy>=1.26", "msgspec>=0.22", "pyarrow>=18")
+    python = trainer_python("torch", "torch==2.13.0", "numpy>=1.26", "msgspec>=0.22", "pyarrow>=18", "zstandard>=0.23")
     script = Path(__file__).with_name("read_with_torch.py")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([python, script, dataset], env=environment, capture_output=True, text=True, check=False)

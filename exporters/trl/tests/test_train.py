@@ -26,6 +26,7 @@ REQUIREMENTS = (
     "datasets==4.8.5",
     "accelerate==1.15.0",
     "msgspec>=0.22",
+    "zstandard>=0.23",
 )
 FIRST = (SYSTEM, QUESTION, looking("Zürich"))
 FORKED = rollout(

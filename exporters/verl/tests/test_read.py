@@ -36,7 +36,16 @@ REQUIREMENTS = (
     "transformers==5.10.4",
     "datasets==4.8.5",
     "pandas==2.3.3",
-    *("numpy<3", "omegaconf<3", "hydra-core<2", "codetiming<2", "jinja2<4", "pillow", "msgspec>=0.22"),
+    *(
+        "numpy<3",
+        "omegaconf<3",
+        "hydra-core<2",
+        "codetiming<2",
+        "jinja2<4",
+        "pillow",
+        "msgspec>=0.22",
+        "zstandard>=0.23",
+    ),
 )
 """What verl's readers import; all that it requires would be everything that trains."""
 
