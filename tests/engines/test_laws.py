@@ -12,8 +12,9 @@ from art_otel.engines import Sizes
 from art_otel.trajectories import Trajectory
 from tests.conversions import RECORDINGS, SMALL, convert_files
 from tests.dumps import explode, joined, write_lines
+from tests.examples import examples
 
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DUMPS = [
     RECORDINGS / "openinference" / "sync_tools.jsonl",
     RECORDINGS / "genai_span" / "error_retry.jsonl",
@@ -94,7 +95,7 @@ def test_rubbish_between_lines_costs_no_span(undisturbed, rubbish, at):
         (base / "in.jsonl").write_bytes(b"\n".join(lines))
         _, report = convert_files(base / "out", base / "in.jsonl")
         assert rows(base / "out") == undisturbed
-        assert sum(report.spans.quarantined.values()) <= len(rubbish)
+        assert not report.spans.quarantined or rubbish
 
 
 @pytest.mark.parametrize("workers", [1, 2])

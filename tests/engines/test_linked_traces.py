@@ -40,7 +40,7 @@ def test_linked_traces_meet_over_slots(tmp_path, workers):
 
 def test_damages_beyond_the_list_are_still_counted(monkeypatch, tmp_path):
     monkeypatch.setattr(damage, "MAX_LISTED", 2)
-    (tmp_path / "in.jsonl").write_text("rubbish\n" * 5 + '{"resourceSpans": []}\n')
+    (tmp_path / "in.jsonl").write_text('rubbish\n{"resourceSpans": []}\n' * 5)
     _, report = convert_files(tmp_path / "out", tmp_path / "in.jsonl")
     assert report.spans.quarantined == {"not JSON": 5}
     assert len(report.quarantine) == 2

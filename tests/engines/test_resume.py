@@ -21,6 +21,7 @@ from art_otel.engines.workspace import open_workspace
 from art_otel.errors import SourceError, UsageError
 from tests.benchmarks.dumps import write_conversations
 from tests.conversions import convert_files
+from tests.examples import kills
 
 SIZES = Sizes(least_split=4 << 20, most_split=4 << 20, partition_bytes=1 << 20, part_bytes=1 << 20)
 PROGRAM = textwrap.dedent("""
@@ -29,8 +30,8 @@ PROGRAM = textwrap.dedent("""
     from tests.engines.test_resume import SIZES
     convert(Conversion(sources=[sys.argv[1]], out=sys.argv[2], workers=2, sizes=SIZES))
 """)
-KILLS = int(os.environ.get("ART_OTEL_TEST_KILLS", "6"))
-"""Of the parent, and of a worker, at random moments; many more by hand (`.ci/full`)."""
+KILLS = kills(6)
+"""Of the parent, and of a worker, at random moments."""
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from art_otel.spans import LogRecord, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.conversions import SMALL, convert_files
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
+from tests.examples import examples
 from tests.trajectories.reward_spans import evaluation, link_to
 
 
@@ -217,7 +218,7 @@ def by_target(trajectories):
     return {(one.rollout_id, one.trace_id): (one.reward, one.rewards) for one in trajectories}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.sampled_from([None, SMALL]))
 @example(935, SMALL)
 def test_rewards_are_the_same_together_and_apart_and_each_is_accounted_for(seed, sizes):

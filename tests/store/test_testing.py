@@ -80,7 +80,7 @@ def test_lineages_hold_what_happens_to_agents():
     happened: set[str] = set()
 
     @given(lineages())
-    @settings(deadline=None, max_examples=400, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(deadline=None, max_examples=1000, derandomize=True, database=None, phases=[Phase.generate])
     def draw(lineage):
         happened.update(name for name, holds in HAPPENS_TO_AGENTS.items() if holds(lineage))
 
