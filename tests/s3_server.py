@@ -37,6 +37,13 @@ class Server:
         return f"s3://{key}{self.options}"
 
 
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch):
+    """What the server takes; import it to have it in all tests of a module."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
 @contextmanager
 def running(log, **settings):
     with socket.socket() as free:

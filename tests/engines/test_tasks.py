@@ -14,7 +14,7 @@ from art_otel.engines import Conversion, convert
 from tests.conversions import RECORDINGS, SMALL, check_sums, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.engines.test_linked_traces import spans
-from tests.s3_server import CREDENTIALS, running
+from tests.s3_server import credentials, running  # noqa: F401 # a fixture of every test here
 from tests.trajectories.reward_spans import evaluation
 
 PROGRAM = """
@@ -68,9 +68,7 @@ def every_kind_of_record():
 
 
 @pytest.mark.store
-def test_every_task_runs_anywhere_twice_and_after_it_was_killed(tmp_path, monkeypatch):
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
+def test_every_task_runs_anywhere_twice_and_after_it_was_killed(tmp_path):
     dump = write_lines(tmp_path / "in.jsonl", map(request_of, every_kind_of_record()))
     expected, alone = convert_files(tmp_path / "alone", dump, RECORDINGS / "traceloop")
     with running(tmp_path / "log") as server:

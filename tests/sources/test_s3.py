@@ -2,15 +2,7 @@
 
 import json
 import multiprocessing
-import os
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
@@ -18,60 +10,13 @@ from art_otel.cli import main
 from art_otel.errors import SourceError
 from art_otel.sources import FileAccount, Prefetcher, find_inputs, identity_of, read_file, split_inputs
 from tests.conversions import RECORDINGS, convert_files
+from tests.s3_server import credentials, running  # noqa: F401 # a fixture of every test here
 from tests.sources.requests import lines, numbers, span, spans_of, traces
 from tests.sources.writers.parquet import EXPORTS
-from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.store
 
-REQUIREMENTS = ("moto[s3]>=5,<6", "flask>=3", "flask-cors>=5")
-SIGNED = {
-    "Authorization": "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
-}
 PARTS = ("genai_span", "openinference", "traceloop")
-
-
-class Server:
-    """A running server; `options` go to the end of a URL."""
-
-    def __init__(self, port: int) -> None:
-        self.address = f"127.0.0.1:{port}"
-        self.options = f"?region=us-east-1&scheme=http&endpoint_override={self.address}"
-
-    def put(self, key: str, data: bytes = b"") -> None:
-        quoted = urllib.parse.quote(key, safe="/")
-        headers = {**SIGNED, "Content-Type": "application/octet-stream"}
-        request = urllib.request.Request(f"http://{self.address}/{quoted}", data, headers, method="PUT")
-        urllib.request.urlopen(request, timeout=30).close()
-
-
-@contextmanager
-def running(log, **settings):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    python = trainer_python("s3", *REQUIREMENTS)
-    command = [python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **settings})
-        try:
-            wait_for(port, process)
-            yield Server(port)
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def wait_for(port: int, process) -> None:
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5).close()
-        except (urllib.error.URLError, OSError):
-            assert process.poll() is None, "the server did not start"
-            time.sleep(0.1)
-        else:
-            return
-    pytest.fail("the server does not answer")
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +28,6 @@ def server(tmp_path_factory):
                 found.put(f"dumps/recordings/{part}/{path.name}", path.read_bytes())
         found.put("dumps/exports/spans.parquet", (EXPORTS / "phoenix_spans.parquet").read_bytes())
         yield found
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch):
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "k"),
-        ("AWS_SECRET_ACCESS_KEY", "s"),
-        ("AWS_EC2_METADATA_DISABLED", "true"),
-    ):
-        monkeypatch.setenv(name, value)
 
 
 def parquet_of(out):
