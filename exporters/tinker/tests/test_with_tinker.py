@@ -23,7 +23,7 @@ WANTED = (
     *("numpy>=1.26", "anyio>=4", "httpx[http2]<1", "pydantic>=2,<3", "orjson>=3.10", "protobuf>=5,<7"),
     *("pyqwest>=0.4.1", "sniffio>=1.3", "distro>=1.7", "click>=8", "zstandard>=0.24", "chz>=0.4", "pillow>=10"),
     *("cloudpickle>=3", "termcolor>=2", "tqdm>=4.60", "rich>=13.7", "blobfile>=3", "datasets>=2.14"),
-    *("msgspec>=0.22", "wrapt>=1.14", "opentelemetry-sdk>=1.37", "opentelemetry-proto>=1.37"),
+    *("jiter>=0.8", "msgspec>=0.22", "wrapt>=1.14", "opentelemetry-sdk>=1.37", "opentelemetry-proto>=1.37"),
     "opentelemetry-instrumentation>=0.58b0",
 )
 """What the cookbook's rollouts import, and art-otel's tracing; its tokenizers would bring transformers."""
