@@ -247,9 +247,9 @@ def _total(inputs: Iterable[Input]) -> int | None:
 
 
 def _default_workers(total: int | None, sizes: Sizes) -> int:
-    """As many as there are processors, fewer when each would have less than a split to read."""
+    """As many as there are processors, fewer when each would have too little to do."""
     processors = available_processors()
-    return processors if total is None else max(1, min(processors, total // sizes.least_split))
+    return processors if total is None else max(1, min(processors, total // sizes.worker_bytes))
 
 
 def _settings(conversion: Conversion) -> object:

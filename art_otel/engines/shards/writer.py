@@ -58,7 +58,6 @@ class ShuffleWriter:
         self._size = self._crc32 = 0
         self._compress = zstandard.ZstdCompressor(compression_params=_COMPRESSION).compress
         self._file: io.BytesIO | BinaryIO | None = io.BytesIO() if in_memory else None
-        self._spills = not in_memory
 
     def add(self, record: Record) -> None:
         """Put a record into the slot of its trace."""
@@ -104,7 +103,7 @@ class ShuffleWriter:
         self._records[region] += 1
         self._bytes[region] += size + OVERHEAD
         self._held += size + OVERHEAD
-        if self._spills and self._held > _BUDGET:
+        if self._held > _BUDGET:
             self._flush()
 
     def _put_resource(self, region: int, resource: Resource, parts: list[bytes]) -> None:
