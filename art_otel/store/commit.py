@@ -48,7 +48,8 @@ def commit(
     folder = _look_into(out)
     parts = tuple(part for _, part in staged)
     previous = folder.manifest
-    if previous is None or (previous.run, previous.parts) != (run, parts):
+    in_place = all(folder.files.get(part.name) == part.bytes for part in parts)
+    if previous is None or (previous.run, previous.parts) != (run, parts) or not in_place:
         manifest = Manifest(
             schema_version=SCHEMA_VERSION,
             generation=0 if previous is None else previous.generation + 1,

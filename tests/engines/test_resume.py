@@ -170,6 +170,12 @@ def test_other_sources_take_up_nothing(dump, tmp_path, undisturbed):
     assert_goes_on(longer, tmp_path / "out", undisturbed)
 
 
+def test_a_part_that_somebody_removed_is_there_again_after_the_same_conversion(dump, tmp_path, undisturbed):
+    convert_files(tmp_path / "out", dump, sizes=SIZES, workers=2)
+    next(tmp_path.glob("out/part-*")).unlink()
+    assert_goes_on(dump, tmp_path / "out", undisturbed)
+
+
 def test_sources_that_cannot_be_read_leave_nothing(tmp_path):
     (tmp_path / "in.jsonl").write_text("nothing that anybody knows")
     with pytest.raises(SourceError, match="no known format"):
