@@ -141,12 +141,15 @@ SPANS = st.builds(
 @given(st.lists(SPANS, max_size=9))
 def test_below_a_rollout_that_the_trace_tells_no_guessed_id_counts(spans):
     tree = build_tree(spans)
-    guesses = {span.attributes.get(ID) for span in tree.spans.values() if span.attributes.get("art.rollout.guessed")}
+    guessed = [span for span in tree.spans.values() if span.attributes.get("art.rollout.guessed")]
+    guesses = {span.attributes[ID] for span in guessed if ID in span.attributes}
     roles = {key: role_of(span) for key, span in tree.spans.items()}
     assignment = assign_rollouts(tree, roles)
     for key, span in tree.spans.items():
         above = tree.parents.get(key)
         outer = None if above is None else assignment.of[above]
-        top = [span, *tree.ancestors(span)][-1]
-        if outer is not None and top.parent_span_id is None and roles[top.key] != "inference":
+        way = [span, *tree.ancestors(span)]
+        from_outside = way[-1].parent_span_id is not None or roles[way[-1].key] == "inference"
+        unmarked = any(one.attributes.get(ID) in guesses and one not in guessed for one in way[1:])
+        if outer is not None and not from_outside and not unmarked:
             assert span.attributes.get(ID) not in guesses or assignment.of[key] is outer
