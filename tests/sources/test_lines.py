@@ -24,7 +24,7 @@ def expected(data: bytes, limit: int):
     block=st.integers(1, 9),
 )
 def test_lines_are_numbered_and_bounded(data, limit, block, monkeypatch):
-    monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(lines, "_BUFFER", block)
     found = list(Lines(io.BufferedReader(io.BytesIO(data), 7), limit))
     assert [(number, line and line.removesuffix(b"\n")) for number, line in found] == list(expected(data, limit))
 

@@ -5,7 +5,7 @@ Invariant: every block is checked before it is read; one that is not as it was w
 
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import zstandard
@@ -26,6 +26,8 @@ from art_otel.engines.shards.shuffle_file import (
 )
 from art_otel.errors import StorageError
 from art_otel.spans import Resource, Span
+
+_BUFFER: Final = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -64,11 +66,12 @@ class Shards:
         self._located = [(file, located) for file in files if (located := _located(file, wanted))]
 
     def entries(self, regions: Collection[int]) -> Iterator[Entry]:
-        """The entries of these regions."""
+        """The entries of these regions, each good until the next one is asked for."""
+        entries = _Entries()
         for file, located in self._located:
             blocks = sorted(block for region in regions for block in located.get(region, ()))
-            for data in _read_blocks(file, blocks) if blocks else ():
-                yield from _entries(data)
+            for block in _read_blocks(file, blocks) if blocks else ():
+                yield from entries.of(block)
 
     def records(self, regions: Collection[int]) -> Iterator[Stored]:
         """The records of these regions."""
@@ -89,32 +92,55 @@ def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
 
 
 def _read_blocks(file: ShuffleFile, blocks: Sequence[Block]) -> Iterator[bytes]:
-    decompressor = zstandard.ZstdDecompressor()
     if file.data is not None:
         for start, size, _ in blocks:
-            yield decompressor.decompress(file.data[start : start + size])
+            yield file.data[start : start + size]
         return
     with storage.open_reader(file.location) as reader:
         for start, size, crc32 in blocks:
             block = reader.read_at(size, start)
             if zlib.crc32(block) != crc32:
                 raise _damaged(file)
-            yield decompressor.decompress(block)
+            yield block
 
 
 def _damaged(file: ShuffleFile) -> StorageError:
     return StorageError(f"{storage.shown(file.location)}: was changed while it was needed; convert again")
 
 
-def _entries(data: bytes) -> Iterator[Entry]:
-    view = memoryview(data)
-    unpack, header, at, resource = HEADER.unpack_from, HEADER.size, 0, NO_RESOURCE
-    while at < len(data):
-        kind, size, trace_hash, own_hash = unpack(data, at)
-        at += header
-        encoded = view[at : at + size]
-        at += size
-        if kind == RESOURCE:
-            resource = RESOURCE_DECODER.decode(encoded)
-        else:
-            yield Entry(kind, trace_hash, own_hash, size + OVERHEAD, encoded, resource)
+class _Entries:
+    """The entries of blocks. All stand in one buffer: to get it from the system anew for each block takes long."""
+
+    def __init__(self) -> None:
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._buffer = bytearray(_BUFFER)
+        self._start = self._end = 0  # where the unread bytes are
+
+    def of(self, block: bytes) -> Iterator[Entry]:
+        """The entries of a block, each good until the next one is asked for."""
+        header, resource = HEADER.size, NO_RESOURCE
+        with self._decompressor.stream_reader(block) as stream:
+            while self._hold(header, stream):
+                kind, size, trace_hash, own_hash = HEADER.unpack_from(self._buffer, self._start)
+                self._start += header
+                self._hold(size, stream)
+                encoded = memoryview(self._buffer)[self._start : self._start + size]
+                self._start += size
+                if kind == RESOURCE:
+                    resource = RESOURCE_DECODER.decode(encoded)
+                else:
+                    yield Entry(kind, trace_hash, own_hash, size + OVERHEAD, encoded, resource)
+
+    def _hold(self, size: int, stream: zstandard.ZstdDecompressionReader) -> bool:
+        """Have the next `size` bytes in the buffer; False at the end of the block."""
+        while self._end - self._start < size:
+            unread = memoryview(self._buffer)[self._start : self._end]
+            if size > len(self._buffer):
+                self._buffer = bytearray(2 * size)
+            memoryview(self._buffer)[: len(unread)] = unread
+            self._start, self._end = 0, len(unread)
+            count = stream.readinto(memoryview(self._buffer)[self._end :])  # pyright: ignore[reportUnknownMemberType] # zstandard does not say what it fills
+            if not count:
+                return False
+            self._end += count
+        return True

@@ -37,6 +37,8 @@ _BUDGET: Final = 48 << 20
 _COMPRESSION: Final = zstandard.ZstdCompressionParameters(compression_level=1, window_log=22)
 """Fast, and with a window that holds the prompts of a rollout: each repeats the one before."""
 
+_AT_ONCE: Final = 8
+
 
 class ShuffleWriter:
     """Writes one shuffle file into the scratch folder, or keeps it in memory."""
@@ -56,7 +58,7 @@ class ShuffleWriter:
         self._held = 0
         self._index: Index = defaultdict(list)
         self._size = self._crc32 = 0
-        self._compress = zstandard.ZstdCompressor(compression_params=_COMPRESSION).compress
+        self._compressor = zstandard.ZstdCompressor(compression_params=_COMPRESSION)
         self._file: io.BytesIO | BinaryIO | None = io.BytesIO() if in_memory else None
 
     def add(self, record: Record) -> None:
@@ -116,12 +118,18 @@ class ShuffleWriter:
 
     def _flush(self) -> None:
         for region in sorted(self._parts):
-            block = self._compress(b"".join(self._parts[region]))
+            block = self._compressed(self._parts[region])
             self._index[region].append((self._size, len(block), zlib.crc32(block)))
             self._write(block)
         self._parts.clear()
         self._resources.clear()
         self._held = 0
+
+    def _compressed(self, parts: list[bytes]) -> bytes:
+        """The parts as a block, a few at a time: to get memory for all from the system takes longer than the rest."""
+        compressor = self._compressor.compressobj(size=sum(map(len, parts)))
+        pieces = [compressor.compress(b"".join(parts[at : at + _AT_ONCE])) for at in range(0, len(parts), _AT_ONCE)]
+        return b"".join((*pieces, compressor.flush()))
 
     def _write(self, data: bytes) -> None:
         self._opened().write(data)

@@ -1,13 +1,14 @@
-"""Lines of a stream, numbered from 1, with a bound on what is held in memory."""
+"""Lines of a stream, numbered from 1, with a bound on what is held in memory.
+
+Invariant: all lines stand in one buffer that is filled again and again, as large as the longest of them needs.
+"""
 
 import io
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-_BLOCK_BYTES: Final = 1 << 19
-_KEPT: Final = 32 << 20
-"""Bytes of a long line that may be kept for the next one; more are given back."""
+_BUFFER: Final = 1 << 20
 
 
 class Lines:
@@ -17,9 +18,8 @@ class Lines:
         self._stream = stream
         self._limit = limit
         self._number = 0
-        self._block: bytes = b""
-        self._at = 0  # where the unread rest of the block begins
-        self._long = bytearray()
+        self._buffer = bytearray(_BUFFER)
+        self._start = self._end = 0  # where the unread bytes are
         self._returned: deque[tuple[int, bytes | None]] = deque()
 
     def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
@@ -27,12 +27,8 @@ class Lines:
             yield number, None if line is None else bytes(line)
 
     def views(self) -> Iterator[tuple[int, bytes | memoryview | None]]:
-        """The lines, each good until the next one is asked for.
-
-        Long ones stand one after the other in the same memory: to get it from the system anew for each takes a tenth of
-        a conversion.
-        """
-        while self._returned or self._fill():
+        """The lines, each good until the next one is asked for."""
+        while self._returned or self._start < self._end or self._fill():
             if self._returned:
                 yield self._returned.popleft()
                 continue
@@ -45,34 +41,30 @@ class Lines:
         """Give these lines again, before all that follow."""
         self._returned.extendleft(reversed(list(lines)))
 
-    def _fill(self) -> bool:
-        """Hold the next bytes; False at the end of the stream."""
-        if self._at == len(self._block):
-            self._block, self._at = self._stream.read1(_BLOCK_BYTES), 0
-        return bool(self._block)
-
-    def _next(self) -> bytes | memoryview | None:
+    def _next(self) -> memoryview | None:
         """The next line; None when it is too long."""
-        length, ended = 0, False
-        while not ended and self._fill():
-            start, end = self._at, self._block.find(b"\n", self._at) + 1
-            ended, self._at = end > 0, end or len(self._block)
-            if ended and not length:
-                return self._block[start:end] if end - 1 - start <= self._limit else None
-            self._keep(memoryview(self._block)[start : self._at], length)
-            length += self._at - start
-        line = memoryview(self._long)[:length] if length - ended <= self._limit else None
-        if len(self._long) > _KEPT:
-            self._long = bytearray()
-        return line
+        searched, is_long = self._start, False
+        while not (end := self._buffer.find(b"\n", searched, self._end) + 1):
+            length = self._end - self._start
+            if length > self._limit:
+                is_long, self._start = True, self._end
+            if not self._fill():
+                end = self._end
+                break
+            searched = self._start + (0 if is_long else length)
+        line = memoryview(self._buffer)[self._start : end]
+        self._start = end
+        return None if is_long or len(line) - line[-1:].tobytes().count(b"\n") > self._limit else line
 
-    def _keep(self, piece: memoryview, start: int) -> None:
-        """Hold the next piece of a line, as long as the line may be given."""
-        length = start + len(piece)
-        if length > self._limit + 1:
-            return
-        if length > len(self._long):
-            longer = bytearray(max(length, len(self._long) * 3 // 2))
-            longer[:start] = memoryview(self._long)[:start]
-            self._long = longer
-        self._long[start:length] = piece
+    def _fill(self) -> bool:
+        """Read more behind the unread bytes, which are moved to where there is room; False at the end of the stream."""
+        unread = self._end - self._start
+        if self._end == len(self._buffer):
+            old = memoryview(self._buffer)[self._start : self._end]
+            if unread > len(self._buffer) // 2:
+                self._buffer = bytearray(2 * len(self._buffer))
+            memoryview(self._buffer)[:unread] = old
+            self._start, self._end = 0, unread
+        count = self._stream.readinto1(memoryview(self._buffer)[self._end :])
+        self._end += count
+        return count > 0
