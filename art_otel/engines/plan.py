@@ -51,7 +51,7 @@ def total_sizes(shuffled: Iterable[Shuffled]) -> dict[int, SlotSize]:
 def files_with(shuffled: Iterable[Shuffled], regions: Iterable[int]) -> tuple[ShuffleFile, ...]:
     """The files that have something in one of these regions."""
     wanted = frozenset(regions)
-    return tuple(one.file for one in shuffled if one.file is not None and not wanted.isdisjoint(one.regions))
+    return tuple(one.file for one in shuffled if one.file is not None and not one.regions.keys().isdisjoint(wanted))
 
 
 def link_batches(shuffled: Sequence[Shuffled], most: Sizes) -> list[tuple[int, ...]]:

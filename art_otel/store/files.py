@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
-from art_otel.store.manifest import Manifest, is_part_name, read_manifest
+from art_otel.store.manifest import REPORT_NAME, Manifest, is_part_name, read_manifest
 
 SUFFIX: Final = ".parquet"
 
@@ -65,10 +65,15 @@ def find_all_files(paths: object) -> list[DataFile]:
 
 
 def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
+    manifest = read_manifest(folder)  # first: a store keeps the parts that are replaced meanwhile
     sizes = storage.list_folder(folder)
-    manifest = read_manifest(folder)
     if manifest is not None:
         names = list(_checked_names(folder, manifest, sizes))
+    elif REPORT_NAME in sizes and any(map(is_part_name, sizes)):
+        report = storage.shown(storage.join(folder, REPORT_NAME))
+        raise StoreError(
+            f"{report}: is broken, so nobody knows which parts count; remove the folder and write the dataset again"
+        )
     else:
         names = [name for name in sizes if name.endswith(SUFFIX)]
         if not names and not may_be_empty:

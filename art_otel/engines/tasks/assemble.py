@@ -1,7 +1,7 @@
 """Assemble: the last task. The records of some partitions become trajectories in one part file.
 
-Invariant: partitions are assembled one after the other, so memory holds one of them; the rows of each are in the order
-of their rollout ids.
+Invariant: partitions are assembled one after the other, so memory holds the trajectories of one of them; the rows of
+each are in the order of their rollout ids.
 """
 
 import hashlib
