@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from art_otel.batches.messages import message_batches
-    from art_otel.batches.options import batches
-    from art_otel.batches.preferences import preference_batches
+    from art_otel.data.preferences import preference_batches
+    from art_otel.data.sft import message_batches
+    from art_otel.data.token_batches import batches
     from art_otel.runlog import RunLog
     from art_otel.store import read_trajectories, write_trajectories
     from art_otel.tracing.enabling.setup import configure
     from art_otel.tracing.rollouts.context import in_context
     from art_otel.tracing.rollouts.gather import gather_trajectory
     from art_otel.tracing.rollouts.gather_many import gather_trajectories, gather_trajectory_groups
-    from art_otel.tracing.rollouts.group_rewards import prefer, preferences, reward_group
+    from art_otel.tracing.rollouts.group_rewards import rank_group, score_group
     from art_otel.tracing.rollouts.rewards import reward
     from art_otel.tracing.rollouts.rollout import rollout
     from art_otel.tracing.rollouts.running import get_current_trajectory
@@ -58,14 +58,13 @@ __all__ = [
     "histories",
     "in_context",
     "message_batches",
-    "prefer",
     "preference_batches",
-    "preferences",
+    "rank_group",
     "read_trajectories",
     "reward",
-    "reward_group",
     "rollout",
     "rollout_traces",
+    "score_group",
     "step",
     "token_histories",
     "write_trajectories",
@@ -74,15 +73,15 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "batches.messages": ("message_batches",),
-        "batches.options": ("batches",),
-        "batches.preferences": ("preference_batches",),
+        "data.sft": ("message_batches",),
+        "data.token_batches": ("batches",),
+        "data.preferences": ("preference_batches",),
         "runlog": ("RunLog",),
         "store": ("read_trajectories", "write_trajectories"),
         "tracing.rollouts.context": ("in_context",),
         "tracing.rollouts.gather": ("gather_trajectory",),
         "tracing.rollouts.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
-        "tracing.rollouts.group_rewards": ("prefer", "preferences", "reward_group"),
+        "tracing.rollouts.group_rewards": ("rank_group", "score_group"),
         "tracing.rollouts.rewards": ("reward",),
         "tracing.rollouts.rollout": ("rollout",),
         "tracing.rollouts.running": ("get_current_trajectory",),

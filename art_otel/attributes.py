@@ -18,7 +18,6 @@ TRAINING_STEP: Final = "art.training.step"
 POLICY_VERSION: Final = "art.policy.version"
 REWARD: Final = "art.reward"
 REWARD_CHOICE: Final = "art.reward.choice"
-REWARD_COMPARISON: Final = "art.reward.comparison"
 REWARD_TOKEN_START: Final = "art.reward.token_start"  # noqa: S105 # of tokens that a model sampled
 REWARD_TOKEN_END: Final = "art.reward.token_end"  # noqa: S105 # as above
 STEP_INDEX: Final = "art.step.index"

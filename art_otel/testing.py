@@ -269,7 +269,6 @@ def rewards() -> SearchStrategy[Reward]:
         token_start=_NUMBER,
         token_end=_NUMBER,
         target_kind=st.sampled_from([None, "agent", "tool"]),
-        comparison=_LABEL,
     )
 
 

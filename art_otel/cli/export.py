@@ -13,8 +13,8 @@ from art_otel.cli.printable import printable, printable_json
 if TYPE_CHECKING:
     from art_otel.exporting import ExportReport
 
-_ADVANTAGES: Final = ("grpo", "grpo_sample", "dr_grpo", "rloo", "centred", "none")
-_CREDITS: Final = ("final", "step_wise", "per_call")
+_ADVANTAGES: Final = ("grpo", "grpo_sample", "dr_grpo", "rloo", "centered", "none")
+_CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
 _STATUSES: Final = ("ok", "error", "cancelled", "unfinished")
 
 
@@ -37,7 +37,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=_ADVANTAGES,
         help="how rewards of a group become advantages (default: as the trainer has them, if at all)",
     )
-    parser.add_argument("--credit", choices=_CREDITS, help="which reward a completion is trained with (default: final)")
+    parser.add_argument(
+        "--credit",
+        choices=_CREDITS,
+        default=_CREDITS[0],
+        help="which reward a completion is trained with (default: outcome_reward, the final one)",
+    )
     parser.add_argument("--split", action="append", metavar="NAME", help="this split only; may be repeated")
     parser.add_argument(
         "--status", action="append", choices=_STATUSES, help="this status only; may be repeated (default: ok)"
@@ -53,20 +58,22 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Export and tell what came out."""
-    from art_otel.batches import per_call, step_wise  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
-    from art_otel.exporting import DEFAULT, Choice, export  # noqa: PLC0415 # as above
+    from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
 
     advantage = arguments.advantage or DEFAULT
-    choice = Choice(
+    report = export(
+        arguments.paths,
+        arguments.to,
+        arguments.out,
+        kind=arguments.kind,
+        config=dict(arguments.set),
         advantage=None if advantage == "none" else advantage,
-        credit={"step_wise": step_wise(), "per_call": per_call()}.get(arguments.credit),
-        complete_only=not arguments.allow_incomplete,
-        splits=arguments.split,
-        statuses=arguments.status or ("ok",),
+        credit=arguments.credit,
+        allow_incomplete=arguments.allow_incomplete,
+        split=arguments.split,
+        status=arguments.status or ("ok",),
         max_tokens=arguments.max_tokens,
     )
-    options = dict(arguments.set)
-    report = export(arguments.paths, arguments.to, arguments.out, kind=arguments.kind, config=options, choice=choice)
     if arguments.json:
         sys.stdout.write(printable_json(msgspec.to_builtins(report)) + "\n")
     else:
@@ -78,10 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _lines(report: "ExportReport") -> Iterator[str]:
     trajectories = _counted(report.trajectories, "trajectory", "trajectories")
-    yield f"         in  {trajectories}: {report.trajectories_used:,} used, {_by_reason(report.trajectories_left_out)}"
+    yield f"         in  {trajectories}: {report.trajectories_used:,} used, {_by_reason(report.trajectories_skipped)}"
     records = _counted(report.records, "record", "records")
     yield f"        out  {records} of {report.exporter} {report.kind} in {_named(report.files)}"
-    for reason, count in report.left_out.items():
+    for reason, count in report.skipped.items():
         yield f"   left out  {reason}: {count:,}"
     for what, count in report.changed.items():
         yield f"    changed  {what}: {count:,}"

@@ -44,9 +44,8 @@ _BEHIND_EVENTS: Final = 1 << 20
 class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reward as it was recorded. `response_id` names the response it judges, if one was named.
 
-    `choice`, `token_start` and `token_end` say which part of a call it judges, `comparison` that it was judged beside
-    another, as in `Reward`. `position` orders the rewards of one span and tells them apart: its events in their order,
-    then its attributes, then its log records.
+    `choice`, `token_start` and `token_end` say which part of a call it judges. `position` orders the rewards of one
+    span and tells them apart: its events in their order, then its attributes, then its log records.
     """
 
     name: str
@@ -59,7 +58,6 @@ class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     choice: int | None = None
     token_start: int | None = None
     token_end: int | None = None
-    comparison: str | None = None
     position: int = 0
 
 
@@ -115,7 +113,6 @@ def evaluation_attributes(
     label: str | None = None,
     explanation: str | None = None,
     response_id: str | None = None,
-    comparison: str | None = None,
 ) -> dict[str, str | float]:
     """A reward as the attributes of the event `gen_ai.evaluation.result`, from which it is read again."""
     fields = {
@@ -124,7 +121,6 @@ def evaluation_attributes(
         _LABEL: label,
         _EXPLANATION: explanation,
         RESPONSE_ID: response_id,
-        names.REWARD_COMPARISON: comparison,
     }
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -157,7 +153,6 @@ def _evaluation(attributes: Attributes, time_ns: int) -> RecordedReward | BadRew
         label=reader.text(_LABEL),
         explanation=reader.text(_EXPLANATION),
         response_id=reader.text(RESPONSE_ID),
-        comparison=reader.text(names.REWARD_COMPARISON),
     )
     return _of_part(attributes, reward)
 
@@ -195,7 +190,6 @@ def _reward(
     label: str | None = None,
     explanation: str | None = None,
     response_id: str | None = None,
-    comparison: str | None = None,
 ) -> RecordedReward | BadReward:
     boolean = values.flag(recorded)
     value = values.number(recorded) if boolean is None else float(boolean)
@@ -212,7 +206,6 @@ def _reward(
         label=label,
         explanation=explanation,
         response_id=response_id,
-        comparison=comparison,
     )
 
 

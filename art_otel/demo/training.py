@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import art_otel
-from art_otel.batches import Batch, BatchReport, batches
-from art_otel.batches.options import AdvantageName
-from art_otel.batches.plan import Advantage
+from art_otel.data import Batch, BatchReport
+from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.demo.agent_process import AgentProcess
 from art_otel.demo.loopback import post
 from art_otel.demo.new_spans import NewSpans
@@ -108,7 +107,7 @@ def convert_new(spans: NewSpans, folder: Path) -> Path:
 
 def learn(policy: Policy, dataset: Path, advantage: AdvantageName | Advantage) -> tuple[Policy, BatchReport]:
     """The policy after a step along the gradient, and what that was made of."""
-    gradient, given = np.zeros_like(policy.weights), batches(dataset, advantage=advantage)
+    gradient, given = np.zeros_like(policy.weights), art_otel.batches(dataset, advantage=advantage)
     for batch in given:
         gradient += policy.gradient(examples(batch))
     return Policy(weights=policy.weights + LEARNING_RATE * gradient / (TASKS * ATTEMPTS)), given.report
@@ -149,7 +148,7 @@ def _check(training: Training) -> None:
 def _check_trained(step: int, sampled: int, report: BatchReport) -> None:
     if report.trained_tokens == sampled:
         return
-    left_out = report.trajectories_left_out + report.completions_left_out + report.sequences_left_out
+    left_out = report.trajectories_skipped + report.completions_skipped + report.sequences_skipped
     why = ", ".join(f"{reason}: {count}" for reason, count in sorted(left_out.items())) or "nothing"
     raise ArtOtelError(
         f"step {step}: {sampled} tokens were sampled, {report.trained_tokens} of them could be trained"

@@ -1,27 +1,27 @@
 """Exporting: trajectories to the files that a trainer reads. docs/exporters.md tells how to write an exporter."""
 
+from art_otel.data.rewards import unrewarded
+from art_otel.exporting.chat_rows import FormatError, answers, encode_each, text_message
 from art_otel.exporting.export import export
-from art_otel.exporting.exporter import Credited, Encode, Exporter, Kind, Notes, Sink, Takes
-from art_otel.exporting.final_reward import NULL_REWARD, unrewarded
+from art_otel.exporting.exporter import Encode, Exporter, Kind, Notes, ScoredTrajectory, Sink, Takes
 from art_otel.exporting.places import check_place
 from art_otel.exporting.policy_number import policy_number
 from art_otel.exporting.registry import GROUP, Installed, find_exporter, find_kind, installed_exporters
 from art_otel.exporting.report import ExportReport, NotCarried
 from art_otel.exporting.settings import Option, options_of
 from art_otel.exporting.sinks import Folder, JsonLines, ParquetFile
-from art_otel.exporting.streams import DEFAULT, Choice
+from art_otel.exporting.streams import DEFAULT, NULL_REWARD
 from art_otel.exporting.whole_file import whole_file
 
 __all__ = [
     "DEFAULT",
     "GROUP",
     "NULL_REWARD",
-    "Choice",
-    "Credited",
     "Encode",
     "ExportReport",
     "Exporter",
     "Folder",
+    "FormatError",
     "Installed",
     "JsonLines",
     "Kind",
@@ -29,15 +29,19 @@ __all__ = [
     "Notes",
     "Option",
     "ParquetFile",
+    "ScoredTrajectory",
     "Sink",
     "Takes",
+    "answers",
     "check_place",
+    "encode_each",
     "export",
     "find_exporter",
     "find_kind",
     "installed_exporters",
     "options_of",
     "policy_number",
+    "text_message",
     "unrewarded",
     "whole_file",
 ]

@@ -4,38 +4,47 @@ Invariant: every trajectory is in the files or in the report with the reason why
 the format has no place for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from art_otel.batches.chunks import Sources
+from art_otel.data.advantages import Advantage, AdvantageName
+from art_otel.data.credit import Credit, CreditName
+from art_otel.data.options import as_names
+from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, Notes
 from art_otel.exporting.places import check_place, reading
 from art_otel.exporting.registry import find_exporter, find_kind
 from art_otel.exporting.report import ExportReport, write_report
 from art_otel.exporting.settings import make_settings
-from art_otel.exporting.streams import Choice, open_stream
+from art_otel.exporting.streams import DEFAULT, open_stream
+from art_otel.trajectories import Status
 
-_EVERYTHING: Final = Choice()
 _FILES: Final = frozenset({".arrow", ".csv", ".db", ".gz", ".json", ".jsonl", ".parquet", ".txt", ".zip", ".zst"})
 """Suffixes of what is meant to be a file. Others may be parts of a folder's name, as in qwen2.5."""
 
 
-def export(
+def export(  # noqa: PLR0913 # every one is an option that users know by its name
     sources: Sources,
     to: str | Exporter,
     out: str | Path,
     *,
     kind: str | None = None,
     config: Mapping[str, Any] | None = None,
-    choice: Choice = _EVERYTHING,
+    advantage: AdvantageName | Advantage | Literal["default"] | None = DEFAULT,
+    credit: CreditName | Credit = "outcome_reward",
+    allow_incomplete: bool | Iterable[str] = False,
+    split: str | Iterable[str | None] | None = None,
+    status: Status | Iterable[Status] | None = ("ok",),
+    max_tokens: int | None = None,
 ) -> ExportReport:
     """Write trajectories as a trainer reads them, and the report beside them.
 
     `sources` are as for `art_otel.batches`, `to` the name of an installed exporter. `out` is a folder, or a file with
     the suffix that the kind writes; what is there under the same names is replaced. `config` holds options of the kind
-    by name, as values or as text. Raises UsageError for an exporter, kind or option that does not exist, for what the
+    by name, as values or as text. `advantage` "default" is the trainer's own, if it has one; the other options are as
+    for `art_otel.batches`. Raises UsageError for an exporter, kind or option that does not exist, for what the
     kind cannot do and for a place where the dataset itself lies; StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
@@ -52,18 +61,27 @@ def export(
     with reading(listed):
         if sink.suffix:
             check_place(path)
-        stream = open_stream(listed, chosen, choice)
+        stream = open_stream(
+            listed,
+            chosen,
+            advantage=advantage,
+            credit=credit,
+            max_tokens=max_tokens,
+            allow_incomplete=as_names(allow_incomplete),
+            split=as_names(split),
+            status=as_names(status),
+        )
         records, files = sink.write(chosen.encode(stream.items(), settings, notes), path)
-    left_out = stream.left_out()
+    skipped = stream.skipped()
     report = ExportReport(
         exporter=exporter.name,
         kind=chosen.name,
         records=records,
         files=tuple(map(str, files)),
         trajectories=stream.trajectories(),
-        trajectories_used=stream.used() - notes.trajectories_left_out.total(),
-        trajectories_left_out=left_out.trajectories + notes.trajectories_left_out,
-        left_out=left_out.parts + notes.left_out,
+        trajectories_used=stream.used() - notes.trajectories_skipped.total(),
+        trajectories_skipped=skipped.trajectories + notes.trajectories_skipped,
+        skipped=skipped.parts + notes.skipped,
         changed=notes.changed + stream.changed(),
         not_carried=stream.not_carried(),
     )

@@ -10,39 +10,46 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
-from art_otel.batches.options import AdvantageName
-from art_otel.batches.plan import Worth
+from art_otel.data.advantages import AdvantageName
+from art_otel.data.builder import Verdict
+from art_otel.data.plan import TurnReward
 from art_otel.trajectories import Trajectory
 
 Takes: TypeAlias = Literal["trajectories", "sequences", "conversations", "preferences"]
 """What an encoder is given, one by one:
 
-- `trajectories`: Credited, a whole trajectory and what its turns are worth;
-- `sequences`: `art_otel.batches.sequences.Sequence`, a token history with loss mask, logprobs and advantages;
-- `conversations`: `art_otel.batches.messages.MessageExample`, a history as chat messages with train flags;
-- `preferences`: `art_otel.batches.preferences.PreferencePair`, two conversations of a group.
+- `trajectories`: ScoredTrajectory, a whole trajectory and the rewards of its turns;
+- `sequences`: `art_otel.data.sequences.TokenSequence`, a token history with loss mask, logprobs and advantages;
+- `conversations`: `art_otel.data.sft.MessageExample`, a history as chat messages with train flags;
+- `preferences`: `art_otel.data.preferences.PreferencePair`, two conversations of a group.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Credited:
-    """A trajectory and what each of its turns is worth. `worth` has shape (turns,)."""
+class ScoredTrajectory:
+    """A trajectory and what each of its turns is trained with. `turn_rewards` has shape (turns,)."""
 
     trajectory: Trajectory
-    worth: tuple[Worth, ...]
+    turn_rewards: tuple[TurnReward, ...]
 
 
 @dataclass(kw_only=True, slots=True)
 class Notes:
     """What an encoder says of its work, as counts.
 
-    `left_out` are records, or what is smaller than a trajectory, by reason; `changed` is what the format forced on
-    records. `trajectories_left_out` are items of a kind that takes whole trajectories which give no record at all.
+    `skipped` are records, or what is smaller than a trajectory, by reason; `changed` is what the format forced on
+    records. `trajectories_skipped` are items of a kind that takes whole trajectories which give no record at all.
     """
 
-    left_out: Counter[str] = field(default_factory=Counter[str])
-    trajectories_left_out: Counter[str] = field(default_factory=Counter[str])
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    trajectories_skipped: Counter[str] = field(default_factory=Counter[str])
     changed: Counter[str] = field(default_factory=Counter[str])
+
+    def count(self, verdict: Verdict) -> None:
+        """Count what is skipped of a trajectory that `SequenceBuilder` made sequences of."""
+        self.skipped.update(reason for reason in verdict.completions if reason is not None)
+        if verdict.skipped is not None:
+            self.trajectories_skipped[verdict.skipped] += 1
 
 
 class Sink(Protocol):

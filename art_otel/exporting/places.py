@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from art_otel.batches.chunks import Sources, one_by_one
+from art_otel.data.sources import Sources, list_sources
 from art_otel.errors import UsageError
 from art_otel.store import SUFFIX, row_groups
 
@@ -34,7 +34,7 @@ def reading(sources: Sources) -> Generator[None]:
     """Within it `check_place` keeps the sources safe. Raises StoreError for a path without trajectory files."""
     read: set[Path] = set()
     globs: list[Path] = []
-    for source in one_by_one(sources):
+    for source in list_sources(sources):
         if isinstance(source, str | Path):
             read.add(Path(source).resolve())
             found = {Path(group.file).resolve() for group in row_groups(source)}

@@ -27,7 +27,7 @@ class NotCarried:
 class ExportReport:
     """Counts of an export.
 
-    `left_out` counts what is smaller than a trajectory by reason (histories, sequences, completions, pairs, records),
+    `skipped` counts what is smaller than a trajectory by reason (histories, sequences, completions, pairs, records),
     `changed` what the format forced on records, `not_carried` fields by name.
     """
 
@@ -37,8 +37,8 @@ class ExportReport:
     files: tuple[str, ...]
     trajectories: int
     trajectories_used: int
-    trajectories_left_out: Mapping[str, int]
-    left_out: Mapping[str, int]
+    trajectories_skipped: Mapping[str, int]
+    skipped: Mapping[str, int]
     changed: Mapping[str, int]
     not_carried: Mapping[str, NotCarried]
 

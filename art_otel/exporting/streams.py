@@ -1,51 +1,36 @@
-"""Streams: what an encoder is given, from the batches package.
+"""Streams: what an encoder is given, from the data package.
 
-Invariant: the same choice of trajectories stands behind every stream, and what it leaves out is counted.
+Invariant: the same choice of trajectories stands behind every stream, and what it skips is counted.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final, NamedTuple
 
-from art_otel.batches import Credit
-from art_otel.batches.chunks import Sources
-from art_otel.batches.messages import MessageBatches, message_batches
-from art_otel.batches.options import AdvantageName, batches
-from art_otel.batches.plan import OUTLINE, Advantage
-from art_otel.batches.preferences import PreferenceBatches, preference_batches
-from art_otel.batches.reading import Batches
 from art_otel.calls import InferenceCall
+from art_otel.data.credit import Credit, find_credit
+from art_otel.data.loader import Batches
+from art_otel.data.plan import OUTLINE
+from art_otel.data.preferences import PreferenceBatches, preference_batches
+from art_otel.data.sft import MessageBatches, message_batches
+from art_otel.data.sources import Sources
+from art_otel.data.token_batches import batches
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Credited, Kind
-from art_otel.exporting.final_reward import NULL_REWARD
+from art_otel.exporting.exporter import Kind, ScoredTrajectory
 from art_otel.exporting.report import NotCarried
-from art_otel.trajectories import Status, Trajectory
-
-_NameT = TypeVar("_NameT", bound=str | None)
+from art_otel.trajectories import Trajectory
 
 DEFAULT: Final = "default"
+NULL_REWARD: Final = "unusable rewards written as null"
+"""What JSON and readers of float32 do not have: NaN, infinities, and what is not below 1e37."""
+
 _NO_ADVANTAGES: Final = {
     "advantages": NotCarried(trajectories=None, why="asked for, but the format has no place for them")
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
-    """Which trajectories, and what they are worth: options of `art_otel.batches` by the same names.
-
-    `advantage` "default" is the trainer's own (`Kind.advantage`).
-    """
-
-    advantage: AdvantageName | Advantage | str | None = DEFAULT
-    credit: Credit | None = None
-    complete_only: bool = True
-    splits: str | Iterable[str | None] | None = None
-    statuses: Status | Iterable[Status] | None = ("ok",)
-    max_tokens: int | None = None
-
-
-class LeftOut(NamedTuple):
+class Skipped(NamedTuple):
     """Counts by reason."""
 
     trajectories: Counter[str]
@@ -56,10 +41,10 @@ class Stream:
     """Items for an encoder; counts are whole when the items are."""
 
     def __init__(
-        self, kind: Kind, choice: Choice, outlines: Batches, source: Batches | MessageBatches | PreferenceBatches
+        self, kind: Kind, advantage: object, outlines: Batches, source: Batches | MessageBatches | PreferenceBatches
     ) -> None:
         self._kind = kind
-        self._choice = choice
+        self._advantage = advantage
         self._outlines = outlines
         self._source = source
 
@@ -72,7 +57,10 @@ class Stream:
             return source.pairs()
         if self._kind.takes == "sequences":
             return source.sequences()
-        return (Credited(trajectory=trajectory, worth=worth) for trajectory, worth in source.trajectories())
+        return (
+            ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards)
+            for trajectory, rewards in source.trajectories()
+        )
 
     def trajectories(self) -> int:
         """How many were read."""
@@ -82,18 +70,18 @@ class Stream:
         """How many are in the export."""
         return self._source.report.trajectories_used
 
-    def left_out(self) -> LeftOut:
+    def skipped(self) -> Skipped:
         """What is not in the export, by reason."""
         source = self._source
         if isinstance(source, MessageBatches):
-            parts = _named("histories", source.report.histories_left_out)
+            parts = _named("histories", source.report.histories_skipped)
         elif isinstance(source, PreferenceBatches):
-            parts = _named("pairs", source.report.pairs_left_out)
+            parts = _named("pairs", source.report.pairs_skipped)
             parts["histories: not the main one of their trajectory"] = source.report.other_histories
         else:
-            parts = _named("sequences", source.report.sequences_left_out)
-            parts += _named("completions", source.report.completions_left_out)
-        return LeftOut(source.report.trajectories_left_out, parts)
+            parts = _named("sequences", source.report.sequences_skipped)
+            parts += _named("completions", source.report.completions_skipped)
+        return Skipped(source.report.trajectories_skipped, parts)
 
     def changed(self) -> Counter[str]:
         """What became of rewards on the way: a sequence, unlike a trajectory, does not tell which it had."""
@@ -110,45 +98,38 @@ class Stream:
                 for name in counts:
                     counts[name] += _has(trajectory, name)
         found = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
-        return found | ({} if self._kind.advantage or self._choice.advantage in (DEFAULT, None) else _NO_ADVANTAGES)
+        return found | ({} if self._kind.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
 
 
-def open_stream(sources: Sources, kind: Kind, choice: Choice) -> Stream:
-    """The stream of the kind from sources that can be iterated over again. Raises StoreError, UsageError."""
-    _check(kind, choice)
-    choice = replace(choice, splits=_kept(choice.splits), statuses=_kept(choice.statuses))  # each is asked twice
-    outlines = _batches(sources, choice, advantage=None)
+def open_stream(
+    sources: Sources,
+    kind: Kind,
+    *,
+    advantage: Any,  # noqa: ANN401 # checked by batches()
+    credit: Any = "outcome_reward",  # noqa: ANN401 # as above
+    max_tokens: int | None = None,
+    **selection: Any,  # noqa: ANN401 # as above
+) -> Stream:
+    """Open the stream of the kind, from sources and options that can be gone through again.
+
+    `selection` are options of `art_otel.batches` that say which trajectories. Raises StoreError, UsageError.
+    """
+    _check(kind, find_credit(credit), max_tokens)
+    rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
+    outlines = batches(sources, advantage=None, **rest)
     if kind.takes in ("trajectories", "sequences"):
-        wanted = kind.advantage if kind.advantage is None or choice.advantage == DEFAULT else choice.advantage
-        return Stream(kind, choice, outlines, _batches(sources, choice, advantage=wanted))
-    opened: Callable[..., MessageBatches | PreferenceBatches]
-    opened = message_batches if kind.takes == "conversations" else preference_batches
-    source = opened(sources, complete_only=choice.complete_only, splits=choice.splits, statuses=choice.statuses)
-    return Stream(kind, choice, outlines, source)
+        formula = kind.advantage if kind.advantage is None or advantage == DEFAULT else advantage
+        return Stream(kind, advantage, outlines, batches(sources, advantage=formula, **rest))
+    source = (message_batches if kind.takes == "conversations" else preference_batches)(sources, **selection)
+    return Stream(kind, advantage, outlines, source)
 
 
-def _kept(names: Iterable[_NameT] | str | None) -> Iterable[_NameT] | str | None:
-    return tuple(names) if isinstance(names, Iterator) else names
-
-
-def _check(kind: Kind, choice: Choice) -> None:
-    """Raise UsageError for what the choice asks of a kind that has nothing of it."""
-    if choice.max_tokens is not None and kind.takes != "sequences":
-        raise UsageError(f"max_tokens={choice.max_tokens}: {kind.name} holds {kind.takes}, which are not cut by tokens")
-    if choice.credit is not None and kind.takes not in ("trajectories", "sequences"):
+def _check(kind: Kind, credit: Credit, max_tokens: int | None) -> None:
+    """Raise UsageError for what is asked of a kind that has nothing of it."""
+    if max_tokens is not None and kind.takes != "sequences":
+        raise UsageError(f"max_tokens={max_tokens}: {kind.name} holds {kind.takes}, which are not cut by tokens")
+    if credit.name != "outcome_reward" and kind.takes not in ("trajectories", "sequences"):
         raise UsageError(f"credit: {kind.name} holds {kind.takes}, which are trained with no reward")
-
-
-def _batches(sources: Sources, choice: Choice, *, advantage: Any) -> Batches:  # noqa: ANN401 # checked by batches()
-    return batches(
-        sources,
-        advantage=advantage,
-        credit=choice.credit,
-        complete_only=choice.complete_only,
-        splits=choice.splits,
-        statuses=choice.statuses,
-        max_tokens=choice.max_tokens,
-    )
 
 
 def _named(what: str, counts: Mapping[str, int]) -> Counter[str]:

@@ -78,9 +78,15 @@ def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
         names = [name for name in sizes if name.endswith(SUFFIX)]
         if not names and not may_be_empty:
             raise StoreError(
-                f"{storage.shown(folder)}: no *{SUFFIX} in this folder; give the folder that was written to"
+                f"{storage.shown(folder)}: no *{SUFFIX} in this folder; {_advice(folder, has_files=bool(sizes))}"
             )
     return [_data_file(storage.join(folder, name)) for name in names]
+
+
+def _advice(folder: str, *, has_files: bool) -> str:
+    if not has_files:
+        return "give the folder that was written to"
+    return f"if its files are span dumps, convert them first: art-otel convert {storage.shown(folder)} --out DATASET"
 
 
 def _checked_names(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:

@@ -27,6 +27,11 @@ def open_parquet(location: str) -> Generator[pq.ParquetFile]:
         with storage.open_file(location) as file, pq.ParquetFile(file) as parquet:
             _check(storage.shown(location), parquet.schema_arrow)
             yield parquet
+    except pa.ArrowInvalid as error:
+        raise StoreError(
+            f"{storage.shown(location)}: cannot be read as Parquet: {error}; if it is a span dump, convert it first:"
+            " art-otel convert DUMP --out DATASET"
+        ) from error
     except (OSError, UnicodeDecodeError, pa.ArrowException, StorageError) as error:
         raise StoreError(f"{storage.shown(location)}: cannot be read as Parquet: {error}") from error
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -52,32 +52,19 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ALL: Final = Wanted()
-_KEY: Final = ("rollout_id", "attempt", "trace_id", "complete")
-
-_ANY_ID: Final = (b"", b"\xff")
-"""Bounds of every id: no text's UTF-8 is behind b"\\xff"."""
+_KEY: Final = ("rollout_id", "attempt", "trace_id")
 
 
 class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a file that is read at once: `rows` trajectories.
 
-    `file` is a path or URL, `dataset` names what it is a part of: the files of one dataset share it. `id_bounds` are
-    the least and the greatest that a rollout id can be, in UTF-8 (bytes are in the order of the texts). They follow
-    from the file's statistics, which may be missing or, where ids are long, wider than the ids.
+    `file` is a path or URL, `dataset` names what it is a part of: the files of one dataset share it.
     """
 
     file: str
     dataset: str
     index: int
     rows: int
-    id_bounds: tuple[bytes, bytes] = _ANY_ID
-
-
-class Key(NamedTuple):
-    """What tells recordings of rollouts apart, `Trajectory.order`, and whether this one is complete."""
-
-    order: tuple[str, int, str]
-    complete: bool
 
 
 def read_trajectories(
@@ -113,8 +100,8 @@ def read_row_group(group: RowGroup, wanted: Wanted = _ALL, rows: Sequence[int] |
         yield from _read_group(group.file, parquet, group.index, wanted, rows)
 
 
-def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[Key]]:
-    """Read the keys of each row group's trajectories, which is little of a file. Raises StoreError."""
+def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]]:
+    """Read `Trajectory.order` of each row group's trajectories, which is little of a file. Raises StoreError."""
     for file, of_file in groupby(groups, key=attrgetter("file")):
         with open_parquet(file) as parquet:
             for group in of_file:
@@ -122,31 +109,15 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[Key]]:
                 if table.num_rows != group.rows:
                     raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
                 rows = zip(*(table.column(name).to_pylist() for name in _KEY), strict=True)
-                yield [Key((one, attempt or 0, trace), bool(complete)) for one, attempt, trace, complete in rows]
+                yield [(rollout_id, attempt or 0, trace_id) for rollout_id, attempt, trace_id in rows]
 
 
 def _groups_of(file: DataFile) -> list[RowGroup]:
     with open_parquet(file.location) as parquet:
-        paths = (parquet.schema.column(number).path for number in range(len(parquet.schema)))
-        column = next(number for number, path in enumerate(paths) if path == "rollout_id")
-        groups = [parquet.metadata.row_group(index) for index in range(parquet.num_row_groups)]
-        return [
-            RowGroup(
-                file=file.location,
-                dataset=file.dataset,
-                index=index,
-                rows=group.num_rows,
-                id_bounds=_bounds(group.column(column).statistics),
-            )
-            for index, group in enumerate(groups)
-        ]
-
-
-def _bounds(statistics: pq.Statistics | None) -> tuple[bytes, bytes]:
-    """The least and the greatest value of a text column, as far as its statistics tell."""
-    if statistics is None or not statistics.has_min_max:
-        return _ANY_ID
-    return statistics.min_raw, statistics.max_raw
+        sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
+    return [
+        RowGroup(file=file.location, dataset=file.dataset, index=index, rows=rows) for index, rows in enumerate(sizes)
+    ]
 
 
 def _read_file(location: str, wanted: Wanted) -> Iterator[Trajectory]:

@@ -66,7 +66,7 @@ _REWARD = Record(
         Column("time_ns", _INT),
         *_columns(_TEXT, "label explanation"),
         *_columns(_INT, "choice token_start token_end"),
-        *_columns(_TEXT, "target_kind comparison"),
+        Column("target_kind", _TEXT),
     ),
 )
 

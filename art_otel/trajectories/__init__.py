@@ -24,7 +24,12 @@ if TYPE_CHECKING:
         Turn,
         Untrained,
     )
-    from art_otel.trajectories.rewards.effective import aggregate, effective_rewards, final_reward, primary_rewards
+    from art_otel.trajectories.rewards.effective import (
+        REWARD_NAME,
+        aggregate,
+        final_reward,
+        primary_rewards,
+    )
     from art_otel.trajectories.rewards.external import ExternalReward, distinct, external_rewards
     from art_otel.trajectories.rewards.undeliverable import ADVICE, NO_RESPONSE, NO_ROLLOUT, OVER_A_LIMIT, SEVERAL_CALLS
     from art_otel.trajectories.rollouts.marks import declared_id
@@ -57,7 +62,7 @@ _MODULES = {
         "Turn",
         "Untrained",
     ),
-    "rewards.effective": ("aggregate", "effective_rewards", "final_reward", "primary_rewards"),
+    "rewards.effective": ("REWARD_NAME", "aggregate", "final_reward", "primary_rewards"),
     "rewards.external": ("ExternalReward", "distinct", "external_rewards"),
     "rewards.undeliverable": ("ADVICE", "NO_RESPONSE", "NO_ROLLOUT", "OVER_A_LIMIT", "SEVERAL_CALLS"),
     "rollouts.marks": ("declared_id",),
@@ -74,6 +79,7 @@ __all__ = [
     "NO_RESPONSE",
     "NO_ROLLOUT",
     "OVER_A_LIMIT",
+    "REWARD_NAME",
     "SEVERAL_CALLS",
     "Assembly",
     "AssemblyStats",
@@ -99,7 +105,6 @@ __all__ = [
     "build_trajectories",
     "declared_id",
     "distinct",
-    "effective_rewards",
     "explain",
     "external_rewards",
     "final_reward",

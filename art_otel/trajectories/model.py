@@ -27,7 +27,7 @@ Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -131,8 +131,6 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     - Of an agent or tool: `target` is its span id and `target_kind` says which; it judges no call and no step.
     - Of a part of a call, also: `choice` is a position in the call's choices, `token_start` and `token_end` (exclusive)
       are positions in that completion's token ids (of choice 0 where `choice` is None).
-
-    `comparison` is the id of the comparison that gave it; all rewards of one comparison have the same.
     """
 
     name: str
@@ -147,7 +145,6 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_start: int | None = None
     token_end: int | None = None
     target_kind: Literal["agent", "tool"] | None = None
-    comparison: str | None = None
 
 
 class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -243,3 +240,10 @@ class TrajectoryGroup:
     group_id: str
     trajectories: Sequence[Trajectory]
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        """Give the trajectories in their order."""
+        return iter(self.trajectories)

@@ -72,9 +72,9 @@ def test_every_way_to_choose(tmp_path, capsys):
 
 def test_advantage_and_credit_reach_the_trainers_files(dataset, tmp_path, capsys):
     art = ("export", dataset, "--to", "art", "-o", tmp_path / "out", "--json")
-    assert run(*art, "--credit", "step_wise", "--advantage", "none") == 0
-    left_out = json.loads(capsys.readouterr().out)["trajectories_left_out"]
-    assert left_out["turns of different rewards, where ART has one a trajectory"] == 1
+    assert run(*art, "--credit", "step_reward", "--advantage", "none") == 0
+    skipped = json.loads(capsys.readouterr().out)["trajectories_skipped"]
+    assert skipped["turns of different rewards, where ART has one a trajectory"] == 1
     assert run(*art, "--advantage", "rloo") == 0
     assert "advantages" in json.loads(capsys.readouterr().out)["not_carried"]
 
@@ -93,7 +93,7 @@ def test_no_record_is_a_warning_and_no_error(dataset, tmp_path, capsys):
         (("--to", "openai", "--kind", "x"), 2, "has no kind 'x'"),
         (("--to", "openai", "--set", "x=1"), 2, "has no option 'x'"),
         (("--to", "openai", "--max-tokens", "9"), 2, "max_tokens=9"),
-        (("--to", "openai", "--credit", "per_call"), 2, "credit"),
+        (("--to", "openai", "--credit", "call_reward"), 2, "credit"),
     ],
 )
 def test_what_makes_no_sense_is_usage(dataset, tmp_path, capsys, options, code, problem):
@@ -136,7 +136,7 @@ def test_exporters_are_listed_and_broken_ones_named(capsys):
     assert "openai (art-otel-openai 0.1.0): " in out
     assert "  preference: direct preference" in out
     assert "    needs recorded messages, group ids" in out
-    assert "    --set later_messages=cut: " in out
+    assert "    --set later_messages=truncate: " in out
 
 
 @pytest.mark.usefixtures("broken")

@@ -22,8 +22,8 @@ from art_otel.cli.printable import printable
 from art_otel.cli.table import table_lines
 from art_otel.store import write_trajectories
 from art_otel.testing import trajectories as any_trajectories
-from tests.batches.rollouts import assistant, call, rollout, user
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
+from tests.data.rollouts import assistant, call, rollout, user
 from tests.dumps import attribute, chat_span, make_span
 
 

@@ -73,12 +73,12 @@ def dataset(tmp_path_factory) -> Path:
 def test_the_examples_of_a_page_run(page, dataset, tmp_path):
     shutil.copytree(RECORDINGS, tmp_path / "dumps")
     shutil.copytree(dataset, tmp_path / "out")
-    left_out = [example for example in examples(page) if not example.can_run]
+    skipped = [example for example in examples(page) if not example.can_run]
     for example in examples(page):
         if example.can_run:
             check(example, f"{inside(page)}:{example.line}", tmp_path)
-    if left_out:
-        pytest.skip("; ".join(f"line {example.line} needs {example.needs}" for example in left_out))
+    if skipped:
+        pytest.skip("; ".join(f"line {example.line} needs {example.needs}" for example in skipped))
 
 
 def check(example: Example, place: str, folder: Path) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from art_otel.exporting import Choice, export
+from art_otel.exporting import export
 
-EVERYTHING = Choice(complete_only=False, statuses=("ok", "error", "cancelled", "unfinished"))
+EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
 def check_golden(golden: Path, rollouts, exporter: str, kind: str, tmp_path: Path, **config) -> None:
     """The single file that the kind writes is the golden one: byte for byte, of Parquet by its schema and its rows."""
     out = tmp_path / golden.name
-    export(rollouts, exporter, out, kind=kind, config=config, choice=EVERYTHING)
+    export(rollouts, exporter, out, kind=kind, config=config, **EVERYTHING)
     if os.environ.get("ART_OTEL_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_bytes(out.read_bytes())

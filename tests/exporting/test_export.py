@@ -34,11 +34,11 @@ class Options:
 def encode(items, config, notes):
     for item in items:
         if item.trajectory.rollout_id == "r-bad":
-            notes.trajectories_left_out["bad"] += 1
+            notes.trajectories_skipped["bad"] += 1
             continue
         notes.changed["nothing"] += 0
         notes.changed["copied"] += config.times
-        notes.left_out["a part"] += 1
+        notes.skipped["a part"] += 1
         yield from [
             {"id": item.trajectory.rollout_id.upper() if config.upper else item.trajectory.rollout_id}
         ] * config.times
@@ -106,8 +106,8 @@ def test_options_tell_their_defaults_and_what_they_do():
 def test_the_report_accounts_for_every_trajectory(tmp_path):
     report = export(group(), exporter(), tmp_path)
     assert (report.trajectories, report.trajectories_used, report.records) == (3, 2, 2)
-    assert report.trajectories_left_out == Counter(bad=1)
-    assert dict(report.left_out) == {"a part": 2}
+    assert report.trajectories_skipped == Counter(bad=1)
+    assert dict(report.skipped) == {"a part": 2}
     assert dict(report.changed) == {"copied": 2}
     assert json.loads((tmp_path / "_export.json").read_text()) == {
         "exporter": "mine",
@@ -116,8 +116,8 @@ def test_the_report_accounts_for_every_trajectory(tmp_path):
         "files": [str(tmp_path / "mine-ids.jsonl")],
         "trajectories": 3,
         "trajectories_used": 2,
-        "trajectories_left_out": {"bad": 1},
-        "left_out": {"a part": 2},
+        "trajectories_skipped": {"bad": 1},
+        "skipped": {"a part": 2},
         "changed": {"copied": 2},
         "not_carried": {"metrics": {"trajectories": 1, "why": "no place"}},
     }

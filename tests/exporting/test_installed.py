@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from art_otel.exporting import Choice, Exporter, Kind, export, installed_exporters
+from art_otel.exporting import Exporter, Kind, export, installed_exporters
 from art_otel.exporting.settings import make_settings, options_of
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.testing import trajectories
-from tests.batches.rollouts import agent_rollouts
+from tests.data.rollouts import agent_rollouts
 from tests.examples import examples
 from tests.exporting.samples import samples
 
 ROOT = Path(__file__).parent.parent.parent
-EVERYTHING = Choice(complete_only=False, statuses=("ok", "error", "cancelled", "unfinished"))
+EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 INSTALLED = installed_exporters()
 KINDS = [(found.exporter, kind) for found in INSTALLED if found.exporter for kind in found.exporter.kinds]
 each_kind = pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_the_readme_names_the_kind_and_what_is_not_carried(exporter: Exporter, k
 
 
 def check(sources, exporter: Exporter, kind: Kind, out: Path) -> None:
-    report = export(sources, exporter, out, kind=kind.name, choice=EVERYTHING)
-    assert report.trajectories == report.trajectories_used + sum(report.trajectories_left_out.values())
-    assert min(report.trajectories_used, report.records, *report.trajectories_left_out.values(), 0) == 0
-    assert all(count > 0 for count in (*report.left_out.values(), *report.changed.values()))
+    report = export(sources, exporter, out, kind=kind.name, **EVERYTHING)
+    assert report.trajectories == report.trajectories_used + sum(report.trajectories_skipped.values())
+    assert min(report.trajectories_used, report.records, *report.trajectories_skipped.values(), 0) == 0
+    assert all(count > 0 for count in (*report.skipped.values(), *report.changed.values()))
     assert all(Path(file).is_file() for file in report.files)
     assert set(kind.not_carried) <= set(report.not_carried)
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import art_otel
-from art_otel.batches.torch_dataset import TorchBatches
+from art_otel.data.torch import TorchBatches
 from art_otel.errors import UsageError
 
 TYPES = {
@@ -21,7 +21,7 @@ TYPES = {
     "logprobs": torch.float32,
     "advantages": torch.float32,
     "rewards": torch.float64,
-    "retokenised": torch.bool,
+    "retokenized": torch.bool,
 }
 
 
@@ -105,7 +105,7 @@ def later_epoch(path: str) -> int:
 
 def main(path: str) -> None:
     """Every case by its name."""
-    multiprocessing.set_forkserver_preload(["torch", "art_otel.batches.torch_dataset"])
+    multiprocessing.set_forkserver_preload(["torch", "art_otel.data.torch"])
     answer = {f"{workers} workers": epochs(path, workers, window=1) for workers in (0, 2)}
     answer["stopped, 0 workers"] = stopped(path, 0, 3)
     answer["stopped, 2 workers"] = stopped(path, 2, 5)

@@ -11,7 +11,7 @@ import pytest
 from art_otel.calls import Message, ToolCall
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import Trajectory
-from tests.batches.rollouts import assistant, call, chat, rollout, user
+from tests.data.rollouts import assistant, call, chat, rollout, user
 from tests.exporting.samples import samples
 from tests.trainers.environment import trainer_python
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.batches.credit import final, step_wise
+from art_otel.data.credit import outcome_reward, step_reward
 from tests.conversions import convert_files
 from tests.tracing.server import ModelServer
 from tests.trainers.environment import trainer_python
@@ -73,7 +73,7 @@ def ours(server, folder):
 def test_every_call_has_the_reward_that_trinity_gives_it(theirs, ours, name, number):
     experiences, trajectory = theirs[name][number], ours[name][number]
     assert trajectory.complete
-    credit = step_wise() if "StepWise" in name else final()
+    credit = step_reward() if "StepWise" in name else outcome_reward()
     given = credit.rewards(trajectory)
     found = [
         {

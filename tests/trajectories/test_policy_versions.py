@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import art_otel
-from art_otel.batches.freshness import Freshness
 from art_otel.calls import Message, TokenIds
+from art_otel.data.select import Selection
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import PolicyVersions, SpanGroup, Trajectory, build_trajectories
 from art_otel.trajectories.calls.policy_versions import first_and_last_known, version_of
@@ -47,10 +47,10 @@ def test_what_nobody_says_is_never_fresh_and_what_the_rollout_says_is_its_calls(
     known = [version for version in versions if version is not None]
     assert found.policy_version == (PolicyVersions(first=known[0], last=known[-1]) if known else None)
     assert first_and_last_known(found) == (None if None in versions else found.policy_version)
-    reason = Freshness(policy_version="12").reason_against(found)
+    reason = Selection(policy_version="12").skip_reason(found)
     expected = "no policy version" if None in versions else "another policy version" if "11" in versions else None
     assert reason == expected
-    assert Freshness(policy_version="12", max_staleness=1).reason_against(found) == (
+    assert Selection(policy_version="12", max_staleness=1).skip_reason(found) == (
         "no policy version" if None in versions else None
     )
     (batch,) = art_otel.batches([found], advantage=None)
@@ -74,12 +74,12 @@ def test_a_rollout_s_version_is_stored_with_its_calls(tmp_path):
 def test_a_call_that_failed_before_it_sampled_needs_no_version():
     found = recorded(None, ["12", "12"])
     refused = structs.replace(found.calls[0], policy_version=None, error="429", choices=None)
-    fresh = Freshness(policy_version="12")
+    fresh = Selection(policy_version="12")
     with_failed = replace(found, calls=(refused, found.calls[1]), turns=(found.turns[1],))
-    assert fresh.reason_against(with_failed) is None
+    assert fresh.skip_reason(with_failed) is None
     broke_off = structs.replace(refused, choices=found.calls[0].choices)
     with_broken = replace(found, calls=(broke_off, found.calls[1]), turns=found.turns)
-    assert fresh.reason_against(with_broken) == "no policy version"
+    assert fresh.skip_reason(with_broken) == "no policy version"
 
 
 @pytest.mark.parametrize("of_calls", [[None, None], []])
@@ -91,4 +91,4 @@ def test_where_no_call_says_one_the_rollout_s_are_meant(of_calls):
         told = replace(told, calls=(), turns=())
     assert [version_of(told, call) for call in told.calls] == ["11"] * len(of_calls)
     assert first_and_last_known(told) == PolicyVersions(first="11", last="12")
-    assert Freshness(policy_version="12").reason_against(told) == "another policy version"
+    assert Selection(policy_version="12").skip_reason(told) == "another policy version"

@@ -1,4 +1,4 @@
-"""GroupRewards: what trajectories of one task are worth beside each other.
+"""GroupRewards: rewards that trajectories of one task get by being looked at together.
 
 Invariant: what is given to a trajectory is recorded under that trajectory's own rollout id, attempt and trace, whatever
 the order in which judges answer; all rewards of a group are known before the first is given, so a judge that raises
@@ -10,7 +10,6 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from hashlib import blake2b
 from itertools import combinations, permutations
 from typing import TypeAlias, cast, overload
 
@@ -19,7 +18,7 @@ from art_otel.conventions.rewards import REWARD
 from art_otel.errors import UsageError
 from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.rollouts import scalars
-from art_otel.tracing.rollouts.place import Place, Target, place_of
+from art_otel.tracing.rollouts.place import place_of
 from art_otel.tracing.rollouts.rewards import give
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
 from art_otel.trajectories.rewards.attribution import with_rewards
@@ -35,10 +34,10 @@ AsyncCompare: TypeAlias = Callable[[Trajectory, Trajectory], Awaitable[float | N
 
 
 @overload
-def reward_group(group: Group, judge: AsyncJudge, name: str = REWARD) -> Awaitable[list[Trajectory]]: ...
+def score_group(group: Group, judge: AsyncJudge, name: str = REWARD) -> Awaitable[list[Trajectory]]: ...
 @overload
-def reward_group(group: Group, judge: Judge, name: str = REWARD) -> list[Trajectory]: ...
-def reward_group(
+def score_group(group: Group, judge: Judge, name: str = REWARD) -> list[Trajectory]: ...
+def score_group(
     group: Group, judge: Judge | AsyncJudge, name: str = REWARD
 ) -> list[Trajectory] | Awaitable[list[Trajectory]]:
     """Have a judge look at all trajectories of a group and give each its own reward, also long after they ended.
@@ -56,15 +55,15 @@ def reward_group(
 
 
 @overload
-def preferences(
+def rank_group(
     group: Group, compare: AsyncCompare, name: str = REWARD, *, both_ways: bool = True
 ) -> Awaitable[list[Trajectory]]: ...
 @overload
-def preferences(group: Group, compare: Compare, name: str = REWARD, *, both_ways: bool = True) -> list[Trajectory]: ...
-def preferences(
+def rank_group(group: Group, compare: Compare, name: str = REWARD, *, both_ways: bool = True) -> list[Trajectory]: ...
+def rank_group(
     group: Group, compare: Compare | AsyncCompare, name: str = REWARD, *, both_ways: bool = True
 ) -> list[Trajectory] | Awaitable[list[Trajectory]]:
-    """Compare all pairs of a group and give each trajectory how it did: its wins minus its losses a comparison.
+    """Compare all pairs of a group and score each trajectory: its wins minus its losses, a comparison.
 
     `compare(a, b)` is 1 where a is better, -1 where b is, anything between, and None where nobody can tell, which is
     left out; where it is async all comparisons run at once, and what this gives is to be awaited. `both_ways` asks for
@@ -80,38 +79,7 @@ def preferences(
             return _compared_later(pairs, cast(list[Awaitable[float | None]], outcomes), len(trajectories))
         return _win_rates(pairs, cast(list[float | None], outcomes), len(trajectories))
 
-    return reward_group(group, cast(Judge, judge), name)
-
-
-def prefer(chosen: Target, rejected: Target, name: str = "preference", *, explanation: str | None = None) -> None:
-    """Say which of two is better, afterwards too: 1 with the label `chosen` for one, -1 and `rejected` for the other.
-
-    Both are what `reward` takes as a target: recorded trajectories or calls, response ids, spans. Both rewards say of
-    which comparison they are: of several, each counts, and the same two named in the same way again are judged anew.
-    Raises UsageError where both are the same.
-    """
-    if chosen is None or rejected is None:  # pyright: ignore[reportUnnecessaryComparison] # not every app is typed
-        raise UsageError("prefer(): say what is chosen and what is rejected; None is neither")
-    better, worse = place_of(chosen), place_of(rejected)
-    if chosen == rejected or better.is_same(worse):
-        raise UsageError("prefer(): chosen and rejected are the same; a preference is between two")
-    with AS_GUEST:
-        now, comparison = time.time_ns(), _comparison(better, worse)
-        for value, label, place in ((1.0, "chosen", better), (-1.0, "rejected", worse)):
-            said = evaluation_attributes(
-                name,
-                value,
-                label=label,
-                explanation=explanation,
-                response_id=place.response_id,
-                comparison=comparison,
-            )
-            give(name, value, place, said, now)
-
-
-def _comparison(one: Place, other: Place) -> str:
-    """The same for the same two, whichever is better."""
-    return blake2b("\0".join(sorted((one.key, other.key))).encode(), digest_size=16).hexdigest()
+    return score_group(group, cast(Judge, judge), name)
 
 
 async def _given_later(trajectories: list[Trajectory], judged: Awaitable[Values], name: str) -> list[Trajectory]:

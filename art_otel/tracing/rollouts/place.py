@@ -5,7 +5,7 @@ that the same is judged whenever and wherever the reward is given. A forked chil
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from opentelemetry.trace import Span, SpanContext, TraceFlags
 
@@ -17,8 +17,6 @@ from art_otel.tracing.rollouts.rewarded import Rewarded
 from art_otel.tracing.rollouts.running import RunningTrajectory
 from art_otel.tracing.rollouts.step import Step, current_step
 from art_otel.trajectories import Trajectory
-
-_SPAN: Final = "span"
 
 Target: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | InferenceCall | Trajectory
 
@@ -39,22 +37,6 @@ class Place:
     response_id: str | None = None
     step: int | None = None
     is_ours: bool = False
-
-    @property
-    def key(self) -> str:
-        """Equal wherever and whenever the same is named in the same way."""
-        if self.response_id is not None:
-            return f"response {self.response_id}"
-        if self.rollout_id is not None and self.step is None:
-            return f"rollout {self.rollout_id} {self.attempt} {self.trace_id}"
-        return _SPAN if self.context is None else f"{_SPAN} {self.context.trace_id:032x} {self.context.span_id:016x}"
-
-    def is_same(self, other: "Place") -> bool:
-        """Whether both are one thing, as far as can be told: without a set-up a span is no different from others."""
-        mine, theirs = self.context, other.context
-        if mine is not None and mine.is_valid and theirs is not None and theirs.is_valid:
-            return mine == theirs
-        return self.key == other.key and not self.key.startswith(_SPAN)
 
     @property
     def is_running(self) -> bool:

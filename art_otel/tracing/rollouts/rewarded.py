@@ -9,7 +9,6 @@ from art_otel import attributes
 from art_otel.tracing.guest import say_once
 from art_otel.tracing.rollouts import scalars
 from art_otel.tracing.rollouts.forks import is_inherited
-from art_otel.trajectories import Reward, aggregate, effective_rewards
 
 
 class Rewarded:
@@ -18,13 +17,13 @@ class Rewarded:
     def __init__(self, span: Span) -> None:
         self.span = span
         self.ended = False
-        self._given: tuple[Reward, ...] = ()
+        self._reward: float | None = None
         self._assigned = False
 
     @property
     def reward(self) -> float | None:
         """What it is worth so far; None while nobody said. What is no finite number is refused, with a warning."""
-        return aggregate(self._given)
+        return self._reward
 
     @reward.setter
     def reward(self, value: float) -> None:
@@ -37,10 +36,9 @@ class Rewarded:
             self.note_given(number)
             self._assigned = True
 
-    def note_given(self, value: float, comparison: str | None = None) -> None:
+    def note_given(self, value: float) -> None:
         """An event on its span gave it this reward, which goes before an earlier assigned one."""
-        now = Reward(name=attributes.REWARD, value=value, comparison=comparison, source="evaluation", time_ns=0)
-        self._given, self._assigned = effective_rewards((*self._given, now)), False
+        self._reward, self._assigned = value, False
 
     def settle(self) -> None:
         """It ends: write what is known only now."""

@@ -72,8 +72,7 @@ def give(name: str, value: float | None, place: Place, said: Mapping[str, str | 
     if place.span is not None and place.is_running:
         place.span.add_event(EVALUATION, said, now)
         if place.whole is not None and name == REWARD and value is not None:
-            comparison = said.get(attributes.REWARD_COMPARISON)
-            place.whole.note_given(value, None if comparison is None else str(comparison))
+            place.whole.note_given(value)
         return
     about: dict[str, str | int] = {}
     if place.rollout_id is not None:

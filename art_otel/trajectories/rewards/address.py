@@ -117,5 +117,5 @@ def _rollout(named: Attributes) -> RewardAddress:
 def _size(reward: RecordedReward | BadReward) -> int:
     if isinstance(reward, BadReward):
         return _REWARD_OVERHEAD_BYTES
-    texts = (reward.name, reward.label, reward.explanation, reward.comparison)
+    texts = (reward.name, reward.label, reward.explanation)
     return _REWARD_OVERHEAD_BYTES + sum(len(text) for text in texts if text is not None)

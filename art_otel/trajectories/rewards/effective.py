@@ -1,8 +1,6 @@
-"""Effective rewards: which rewards of one name and target count, and their aggregate.
+"""Effective rewards: which rewards of one name and target count.
 
-Invariant: the last one counts. A reward of a comparison replaces only the earlier one of the same comparison: when the
-last reward is of a comparison, the last of each comparison since the last other reward counts. The aggregate is their
-mean.
+Invariant: of several rewards of one thing the last that has a value counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,24 +12,12 @@ REWARD_NAME: Final = "reward"
 """The name of a reward that was given without one."""
 
 
-def effective_rewards(rewards: Iterable[Reward]) -> tuple[Reward, ...]:
-    """The rewards that count, given all rewards of one name and target in time order."""
-    latest: dict[str | None, Reward] = {}
-    for reward in rewards:
-        if reward.value is None:
-            continue
-        if reward.comparison is None:
-            latest.clear()
-        else:
-            latest.pop(None, None)
-        latest[reward.comparison] = reward
-    return tuple(latest.values())
-
-
 def aggregate(rewards: Iterable[Reward]) -> float | None:
-    """What rewards of one name and target aggregate to; of comparisons of two: (wins - losses) / comparisons."""
-    values = [reward.value for reward in effective_rewards(rewards) if reward.value is not None]
-    return sum(values) / len(values) if values else None
+    """What rewards of one name and target, in time order, come to; None where none has a value."""
+    latest = None
+    for reward in rewards:
+        latest = latest if reward.value is None else reward.value
+    return latest
 
 
 def primary_rewards(rewards: Iterable[Reward]) -> Sequence[Reward]:

@@ -35,7 +35,6 @@ def make_reward(recorded: RecordedReward, target: Target, context: AttributionCo
         choice=recorded.choice,
         token_start=recorded.token_start,
         token_end=recorded.token_end,
-        comparison=recorded.comparison,
     )
     return fit_part(reward, context.calls.get((target.rollout, span_id)))
 

@@ -34,7 +34,6 @@ _NOT_METADATA: Final = frozenset(
         attributes.RESPONSE_CHOICES,
         attributes.RESPONSE_END,
         attributes.REWARD_CHOICE,
-        attributes.REWARD_COMPARISON,
         attributes.REWARD_TOKEN_START,
         attributes.REWARD_TOKEN_END,
     }

@@ -9,7 +9,7 @@ to another call, an agent or a tool. Its key says which:
     step/progress                  of its step
     rollout/correct                of the rollout
 
-Of corrections the last counts, of comparisons their mean. A reward of a label only is no number and no component.
+Of corrections the last counts. A reward of a label only is no number and no component.
 """
 
 from typing import TypeAlias

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from art_otel import attributes as names
-from art_otel.batches.gathering import Gatherer, Lengths
-from art_otel.batches.report import BatchReport
-from art_otel.exporting import Credited, Notes, unrewarded
+from art_otel.data.builder import SequenceBuilder
+from art_otel.exporting import Notes, ScoredTrajectory, unrewarded
 from art_otel.trajectories import CompletionSpan, Trajectory
 from art_otel_agentlightning.config import TripletsConfig
 from art_otel_agentlightning.triplet import Sampled, triplet
@@ -23,7 +22,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 NULL: Final = "final rewards that are null, for which Agent Lightning's trainer takes 0: {}"
 EARLIER: Final = "rollouts whose calls have different rewards, written with the last (reward=each keeps them)"
-_ANY_LENGTH: Final = Lengths(max_tokens=None, too_long="leave_out")
+_BUILDER: Final = SequenceBuilder(advantages=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class _Rewarded:
     reward: float | None
 
 
-def encode_triplets(items: Iterator[Credited], config: TripletsConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_triplets(items: Iterator[ScoredTrajectory], config: TripletsConfig, notes: Notes) -> Iterator[JsonObject]:
     """A rollout a record, as `RolloutLegacy.model_validate_json` reads it."""
     for item in items:
         found = _found(item, notes)
@@ -40,14 +39,12 @@ def encode_triplets(items: Iterator[Credited], config: TripletsConfig, notes: No
             yield _rollout(item.trajectory, found, config, notes)
 
 
-def _found(item: Credited, notes: Notes) -> list[_Rewarded]:
+def _found(item: ScoredTrajectory, notes: Notes) -> list[_Rewarded]:
     """The completions by their turns, which are in the order of calls."""
-    report = BatchReport()
-    sequences = Gatherer(report=report, advantages=False, lengths=_ANY_LENGTH).sequences(item.trajectory, item.worth)
-    notes.left_out.update(report.completions_left_out)
-    notes.trajectories_left_out.update(report.trajectories_left_out)
+    built = _BUILDER.build(item.trajectory, item.turn_rewards)
+    notes.count(built.verdict)
     found: dict[int, _Rewarded] = {}
-    for sequence in sequences:
+    for sequence in built.sequences:
         for span, reward in zip(sequence.completions, sequence.rewards, strict=True):
             ids = sequence.input_ids[: span.end].tolist()
             logprobs = _known(sequence.logprobs[span.start : span.end].tolist())

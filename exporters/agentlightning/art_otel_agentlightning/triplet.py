@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from art_otel.batches.chat_message import ChatMessage, chat_message
 from art_otel.calls import InferenceCall
+from art_otel.data.chat import ChatMessage, chat_message
 from art_otel.exporting import Notes
 from art_otel.trajectories import Turn
 

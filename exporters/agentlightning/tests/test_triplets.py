@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from art_otel.batches import batches
-from art_otel.batches.credit import step_wise
+from art_otel import batches
 from art_otel.calls import Logprobs, Usage
-from art_otel.exporting import Credited, Notes
+from art_otel.data.credit import step_reward
+from art_otel.exporting import Notes, ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward, token_histories
 from art_otel_agentlightning import EXPORTER
@@ -45,15 +45,15 @@ TESTDATA = Path(__file__).parent.parent / "testdata"
 EACH = TripletsConfig(reward="each")
 
 
-def records(rollouts, config=TripletsConfig(), notes=None, credit=None):  # noqa: B008 # frozen
+def records(rollouts, config=TripletsConfig(), notes=None, credit="outcome_reward"):  # noqa: B008 # frozen
     stream = batches(
         rollouts,
         advantage=None,
         credit=credit,
-        complete_only=False,
-        statuses=("ok", "error", "cancelled", "unfinished"),
+        allow_incomplete=True,
+        status=("ok", "error", "cancelled", "unfinished"),
     )
-    items = (Credited(trajectory=trajectory, worth=worth) for trajectory, worth in stream.trajectories())
+    items = (ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories())
     return list(encode_triplets(items, config, notes or Notes()))
 
 
@@ -133,8 +133,8 @@ def test_every_choice_is_a_triplet_and_failed_calls_are_not():
 def test_what_has_no_ids_is_left_out_and_counted():
     notes = Notes()
     assert records([without_ids()], notes=notes) == []
-    assert notes.trajectories_left_out == {"no token ids": 1}
-    assert +notes.left_out == {"no token ids": 1}
+    assert notes.trajectories_skipped == {"no token ids": 1}
+    assert +notes.skipped == {"no token ids": 1}
 
 
 @pytest.mark.parametrize("value", [None, float("-inf"), float("nan")])
@@ -156,11 +156,11 @@ def test_rewards_of_steps():
         for step, value in enumerate((0.25, 0.75))
     ]
     trajectory = replace(group()[0], rewards=tuple(given))
-    (record,) = records([trajectory], EACH, credit=step_wise())
+    (record,) = records([trajectory], EACH, credit=step_reward())
     assert [one["reward"] for one in record["triplets"]] == [0.25, 0.75]
     assert record["final_reward"] == 0.75
     notes = Notes()
-    (record,) = records([trajectory], notes=notes, credit=step_wise())
+    (record,) = records([trajectory], notes=notes, credit=step_reward())
     assert [one["reward"] for one in record["triplets"]] == [None, 0.75]
     assert +notes.changed == {EARLIER: 1}
 
@@ -168,7 +168,7 @@ def test_rewards_of_steps():
 def test_a_last_step_without_a_reward_takes_none_away():
     given = Reward(name="reward", value=0.25, step=0, source="evaluation", time_ns=1)
     trajectory = replace(group()[0], rewards=(given,))
-    (record,) = records([trajectory], EACH, credit=step_wise())
+    (record,) = records([trajectory], EACH, credit=step_reward())
     assert [one["reward"] for one in record["triplets"]] == [0.25, None]
     assert record["final_reward"] == 0.25
 
@@ -231,6 +231,6 @@ def test_every_trained_completion_is_one_response(trajectory):
     given = [(one["prompt"]["token_ids"], one["response"]["token_ids"]) for one in told]
     assert Counter(map(str, given)) == Counter(map(str, expected))
     completions = len(trajectory.turns)
-    assert completions == len(told) + sum(notes.left_out.values())
+    assert completions == len(told) + sum(notes.skipped.values())
     for one in told:
         assert len(one["response"].get("logprobs", one["response"]["token_ids"])) == len(one["response"]["token_ids"])

@@ -11,9 +11,9 @@ class TrajectoriesConfig:
     """Options of `trajectories`."""
 
     tool_calls: Annotated[
-        Literal["keep", "leave_out"],
+        Literal["keep", "drop"],
         Meta(
-            description="leave_out writes no tool calls beside sampled tokens, which hold them: ART 0.5.18 renders them"
+            description="drop writes no tool calls beside sampled tokens, which hold them: ART 0.5.18 renders them"
             " a second time behind the tokens of every choice but a history's last"
         ),
     ] = "keep"

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.batches.shelf import Shelf
-from art_otel.exporting import Credited, Notes
+from art_otel.data.spill_file import SpillFile
+from art_otel.exporting import Notes, ScoredTrajectory
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.trajectory import RefusedError, art_trajectory
@@ -21,30 +21,32 @@ JsonObject: TypeAlias = dict[str, Any]
 FAILED: Final = "trajectories that did not end well, written as exceptions of their groups"
 
 
-def encode_trajectories(items: Iterator[Credited], config: TrajectoriesConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_trajectories(
+    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, notes: Notes
+) -> Iterator[JsonObject]:
     """A group a record. Trajectories wait on disk for the others of their group; memory has one group."""
     members: dict[tuple[str | None, int | None], list[int]] = {}
-    with Shelf[tuple[str, bytes]]() as shelf:
+    with SpillFile[tuple[str, bytes]]() as spilled:
         for number, item in enumerate(items):
             try:
                 field, member = _member(item, config, notes)
             except RefusedError as error:
-                notes.trajectories_left_out[str(error)] += 1
+                notes.trajectories_skipped[str(error)] += 1
                 continue
             # A group without an id has a number of its own.
             group, step = item.trajectory.group_id, item.trajectory.training_step
             members.setdefault((group, number if group is None else step), []).append(number)
-            shelf[number] = (field, msgspec.json.encode(member))
+            spilled[number] = (field, msgspec.json.encode(member))
         for (group_id, _), numbers in members.items():
-            yield _group(group_id, [shelf[number] for number in numbers])
+            yield _group(group_id, [spilled[number] for number in numbers])
 
 
-def _member(item: Credited, config: TrajectoriesConfig, notes: Notes) -> tuple[str, JsonObject]:
+def _member(item: ScoredTrajectory, config: TrajectoriesConfig, notes: Notes) -> tuple[str, JsonObject]:
     """The field of the group that holds the member, and the member."""
     if item.trajectory.status != "ok":
         notes.changed[FAILED] += 1
         return "exceptions", _exception(item.trajectory)
-    return "trajectories", art_trajectory(item.trajectory, item.worth, config, notes)
+    return "trajectories", art_trajectory(item.trajectory, item.turn_rewards, config, notes)
 
 
 def _exception(trajectory: Trajectory) -> JsonObject:

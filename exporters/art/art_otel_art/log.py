@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from art_otel.batches.shelf import Shelf
+from art_otel.data.spill_file import SpillFile
 from art_otel.errors import UsageError
-from art_otel.exporting import Credited, Notes, check_place, unrewarded
+from art_otel.exporting import Notes, ScoredTrajectory, check_place, unrewarded
 from art_otel.runlog.folder import checked_name
 from art_otel.store import check_replaceable, write_trajectories
 from art_otel.trajectories import Trajectory
@@ -28,14 +28,14 @@ class Logged(NamedTuple):
     trajectory: Trajectory
 
 
-def encode_log(items: Iterator[Credited], config: LogConfig, notes: Notes) -> Iterator[Logged]:
+def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, notes: Notes) -> Iterator[Logged]:
     """Every trajectory that has a usable reward, and whose split can be a folder."""
     for item in items:
         trajectory = item.trajectory
         split, step = trajectory.split, trajectory.training_step
         reason = _reason_against(trajectory)
         if reason is not None:
-            notes.trajectories_left_out[reason] += 1
+            notes.trajectories_skipped[reason] += 1
             continue
         notes.changed[NO_SPLIT] += split is None
         notes.changed[NO_STEP] += step is None
@@ -67,9 +67,9 @@ class LogFolder:
         """Write the files, replacing those of the same split and step. Raises UsageError before it replaces any."""
         files: dict[Path, list[tuple[tuple[str, int, str], int]]] = {}
         count = 0
-        with Shelf[Trajectory]() as shelf:
+        with SpillFile[Trajectory]() as spilled:
             for record in records:
-                shelf[count] = record.trajectory
+                spilled[count] = record.trajectory
                 path = out / "trajectories" / checked_name("split", record.split) / f"{record.step:04d}.parquet"
                 files.setdefault(path, []).append((record.trajectory.order, count))
                 count += 1
@@ -77,5 +77,5 @@ class LogFolder:
                 check_place(path)
             check_replaceable(files)
             for path, members in files.items():
-                write_trajectories((shelf[number] for _, number in sorted(members)), path)
+                write_trajectories((spilled[number] for _, number in sorted(members)), path)
         return count, tuple(files)

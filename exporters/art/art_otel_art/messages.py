@@ -9,7 +9,7 @@ Source: `art.trajectories` and `art.preprocessing.tokenize` of openpipe-art 0.5.
 import math
 from typing import Any, Final, TypeAlias
 
-from art_otel.batches.chat_message import ChatMessage, chat_message, is_text
+from art_otel.data.chat import ChatMessage, chat_message, is_text
 from art_otel.exporting import Notes
 from art_otel.trajectories import Turn
 from art_otel_art.config import TrajectoriesConfig
@@ -40,7 +40,7 @@ def art_choice(turn: Turn, config: TrajectoriesConfig, notes: Notes) -> JsonObje
     logprobs = _logprobs(turn)
     if logprobs is None:
         notes.changed[NOT_TRAINED] += 1
-    elif "tool_calls" in said and config.tool_calls == "leave_out":
+    elif "tool_calls" in said and config.tool_calls == "drop":
         notes.changed[NO_TOOL_CALLS] += 1
         del said["tool_calls"]
     reason = turn.finish_reason

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel import attributes as names
-from art_otel.batches.chat_message import chat_message
-from art_otel.batches.plan import Worth
+from art_otel.data.chat import chat_message
+from art_otel.data.plan import TurnReward
 from art_otel.exporting import Notes, policy_number, unrewarded
 from art_otel.spans import Value
 from art_otel.store.art import art_metadata
@@ -34,16 +34,16 @@ class RefusedError(Exception):
 
 
 def art_trajectory(
-    trajectory: Trajectory, worth: Sequence[Worth], config: TrajectoriesConfig, notes: Notes
+    trajectory: Trajectory, turn_rewards: Sequence[TurnReward], config: TrajectoriesConfig, notes: Notes
 ) -> JsonObject:
     """The trajectory, its longest history first. Raises RefusedError."""
     main = main_history(trajectory)
     if main is None:
         raise RefusedError("nothing sampled")
-    reward = _reward(trajectory, worth)
+    reward = _reward(trajectory, turn_rewards)
     others = [path for path in histories(trajectory) if path.turns != main.turns]
     known = [path for path in others if path.messages is not None]
-    notes.left_out[UNKNOWN] += len(others) - len(known) + (main.messages is None)
+    notes.skipped[UNKNOWN] += len(others) - len(known) + (main.messages is None)
     if main.messages is None:
         raise RefusedError("messages unknown")
     return {
@@ -57,9 +57,9 @@ def art_trajectory(
     }
 
 
-def _reward(trajectory: Trajectory, worth: Sequence[Worth]) -> float:
+def _reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float:
     """The one reward that all turns have."""
-    rewards = {one.reward for one in worth}
+    rewards = {one.reward for one in turn_rewards}
     if len(rewards) > 1:
         raise RefusedError("turns of different rewards, where ART has one a trajectory")
     reward = next(iter(rewards), None)
@@ -74,7 +74,7 @@ def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, 
         choice = None
         if entry.trained and entry.turn is not None:
             choice = art_choice(trajectory.turns[entry.turn], config, notes)
-            notes.left_out[NO_ROLE] += choice is None
+            notes.skipped[NO_ROLE] += choice is None
         messages.append(chat_message(entry.message) if choice is None else choice)
     return {"messages_and_choices": messages, "tools": _tools(trajectory, path, notes)}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from art_otel.exporting import Choice, export
+from art_otel.exporting import export
 from art_otel.trajectories import Trajectory, token_histories
 from tests.exporting import samples
 from tests.exporting.tokenizer import saved_tokenizer
@@ -24,7 +24,7 @@ WANTED = (
     "pillow>=10",
     "duckdb>=1.0,<2",
 )
-EVERYTHING = Choice(statuses=("ok", "error"))
+EVERYTHING = {"status": ("ok", "error")}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def rollouts() -> list[Trajectory]:
 def read(rollouts, tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("art")
     python = trainer_python("art-tokenize", *WANTED)
-    export(rollouts, "art", folder / "keep.jsonl", choice=EVERYTHING)
-    export(rollouts, "art", folder / "exact.jsonl", choice=EVERYTHING, config={"tool_calls": "leave_out"})
+    export(rollouts, "art", folder / "keep.jsonl", **EVERYTHING)
+    export(rollouts, "art", folder / "exact.jsonl", **EVERYTHING, config={"tool_calls": "drop"})
     export(rollouts, "art", folder / "log", kind="log")
     tokenizer = saved_tokenizer(folder / "tokenizer")
     script = Path(__file__).with_name("tokenize_with_art.py")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.errors import UsageError
-from art_otel.exporting import Choice, export
+from art_otel.exporting import export
 from art_otel.runlog import RunLog
 from art_otel.store import read_trajectories
 from art_otel_art import EXPORTER
@@ -13,7 +13,7 @@ from tests.exporting.samples import conversation, samples
 
 
 def logged(rollouts, out: Path, **options):
-    return export(rollouts, EXPORTER, out, kind="log", choice=Choice(statuses=("ok", "error")), **options)
+    return export(rollouts, EXPORTER, out, kind="log", status=("ok", "error"), **options)
 
 
 def test_every_split_and_step_has_its_file(tmp_path):
@@ -62,7 +62,7 @@ def test_what_has_no_place_is_left_out_with_the_reason(tmp_path, fields, reason)
     report = logged(
         [conversation("a", "1", **({"reward": 1.0} | fields)), conversation("b", "2", None)], tmp_path / "out"
     )
-    assert report.trajectories_left_out == {reason: 1, "no reward": 1}
+    assert report.trajectories_skipped == {reason: 1, "no reward": 1}
     assert (report.records, report.files) == (0, ())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

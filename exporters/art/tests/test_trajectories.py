@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from art_otel.batches.plan import Worth
 from art_otel.calls import Logprobs, TokenIds, ToolCall
-from art_otel.exporting import Choice, Notes, export
-from art_otel.exporting.exporter import Credited
+from art_otel.data.plan import TurnReward
+from art_otel.exporting import Notes, export
+from art_otel.exporting.exporter import ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, histories
 from art_otel_art import EXPORTER
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.encode import encode_trajectories
-from tests.batches.rollouts import agent_rollouts, assistant, call, rollout, user
+from tests.data.rollouts import agent_rollouts, assistant, call, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import LOOK_UP, conversation, failed, samples, without_ids
 
@@ -28,9 +28,9 @@ def encoded(*rollouts, rewards=None, **config) -> tuple[list[dict], Notes]:
     """The groups; each turn is worth what `rewards` says, or the final reward."""
     notes = Notes()
     items = (
-        Credited(
+        ScoredTrajectory(
             trajectory=one,
-            worth=tuple(map(Worth, rewards)) if rewards else (Worth(one.reward),) * len(one.turns),
+            turn_rewards=tuple(map(TurnReward, rewards)) if rewards else (TurnReward(one.reward),) * len(one.turns),
         )
         for one in rollouts
     )
@@ -68,7 +68,7 @@ def test_every_sampled_message_of_a_known_history_is_a_choice_once(rollouts):
         if len(found) == 1 and [one.rollout_id for one in rollouts].count(trajectory.rollout_id) == 1:
             assert len(choices_of(found[0])) == len(trained)
     failures = sum(len(group["exceptions"]) for group in groups)
-    assert len(written) + failures + notes.trajectories_left_out.total() == len(rollouts)
+    assert len(written) + failures + notes.trajectories_skipped.total() == len(rollouts)
 
 
 def test_members_of_a_group_are_one_line_whatever_stands_between():
@@ -113,7 +113,7 @@ def test_a_failed_rollout_is_an_exception_of_its_group():
 def test_a_trajectory_that_art_cannot_hold_is_left_out_with_the_reason(trajectory, rewards, reason):
     groups, notes = encoded(trajectory, rewards=rewards)
     assert groups == []
-    assert notes.trajectories_left_out == {reason: 1}
+    assert notes.trajectories_skipped == {reason: 1}
 
 
 def test_the_reward_is_that_of_the_credit():
@@ -125,7 +125,7 @@ def test_a_history_that_nobody_recorded_is_counted_and_the_others_stay():
     calls = [call(0, (user("q"),), assistant("a")), call(1, None, assistant("b"))]
     trajectory, notes = only(rollout(calls, reward=1.0))
     assert trajectory["additional_histories"] == []
-    assert +notes.left_out == {"histories with messages that nobody recorded": 1}
+    assert +notes.skipped == {"histories with messages that nobody recorded": 1}
 
 
 def test_without_ids_a_choice_has_no_logprobs_and_that_is_told():
@@ -155,7 +155,7 @@ def test_logprobs_are_those_that_were_sampled_exactly():
 def test_tool_calls_can_be_left_to_the_sampled_tokens():
     first, last = choices_of(only(conversation("a", "1", 1.0))[0])
     assert first["message"]["tool_calls"][0]["function"]["arguments"] == '{"city":"Zürich" }'
-    trajectory, notes = only(conversation("a", "1", 1.0), tool_calls="leave_out")
+    trajectory, notes = only(conversation("a", "1", 1.0), tool_calls="drop")
     assert choices_of(trajectory) == [first | {"message": first["message"] | {"tool_calls": None}}, last]
     assert notes.changed["tool calls left out beside the sampled tokens that hold them"] == 1
 
@@ -168,7 +168,7 @@ def test_odd_sampled_messages_are_made_what_art_takes():
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "see"
     assert choice["message"]["tool_calls"][0]["id"] == ""
-    assert +notes.left_out == {"completions that are not the assistant's": 1}
+    assert +notes.skipped == {"completions that are not the assistant's": 1}
     assert set(notes.changed) >= {
         "unknown finish reasons written as stop or tool_calls",
         "tool calls without an id given an empty one",
@@ -219,7 +219,7 @@ def test_policy_versions_that_no_number_holds_are_left_out_and_told(version):
 
 
 def test_per_step_credit_leaves_out_what_has_no_single_reward(tmp_path):
-    report = export(samples(), EXPORTER, tmp_path, choice=Choice(advantage="grpo"))
+    report = export(samples(), EXPORTER, tmp_path, advantage="grpo")
     assert report.trajectories_used == 5
-    assert report.trajectories_left_out == {"status": 1, "no reward": 1}
+    assert report.trajectories_skipped == {"status": 1, "no reward": 1}
     assert "advantages" in report.not_carried

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.exporting import NULL_REWARD, Credited, Notes, unrewarded
+from art_otel.exporting import NULL_REWARD, Notes, ScoredTrajectory, unrewarded
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media
 from art_otel_atif.document import document
@@ -20,7 +20,7 @@ NOTHING_SAMPLED: Final = "nothing sampled"
 
 
 def encode_trajectories(
-    items: Iterator[Credited], config: TrajectoriesConfig, notes: Notes
+    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, notes: Notes
 ) -> Iterator[tuple[str, bytes]]:
     """(path below the export, bytes) of each document, its media before it."""
     stems = Stems()
@@ -29,14 +29,14 @@ def encode_trajectories(
         media = Media(stem=stem)
         subject = Subject(
             trajectory=item.trajectory,
-            worth=item.worth,
+            turn_rewards=item.turn_rewards,
             config=config,
             notes=notes,
             media=media,
         )
         found = document(subject, stem)
         if found is None:
-            notes.trajectories_left_out[NOTHING_SAMPLED] += 1
+            notes.trajectories_skipped[NOTHING_SAMPLED] += 1
             continue
         if unrewarded(item.trajectory) == "unusable reward":
             notes.changed[NULL_REWARD] += 1

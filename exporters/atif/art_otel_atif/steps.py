@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from art_otel.batches.plan import Worth
 from art_otel.calls import InferenceCall, Message
+from art_otel.data.plan import TurnReward
 from art_otel.exporting import Notes
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig
@@ -35,10 +35,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What the steps of a document are made of. `worth` has shape (turns,)."""
+    """What the steps of a document are made of. `turn_rewards` has shape (turns,)."""
 
     trajectory: Trajectory
-    worth: tuple[Worth, ...]
+    turn_rewards: tuple[TurnReward, ...]
     config: TrajectoriesConfig
     notes: Notes
     media: Media
@@ -127,7 +127,7 @@ class Path:
             "respelled_at": turn.prompt.respelled_at,
             "finish_reason": turn.finish_reason,
             "untrained": turn.untrained,
-            "worth": self._subject.worth[position].reward,
+            "worth": self._subject.turn_rewards[position].reward,
             "prompt_messages": "unknown" if _prompt_messages(self._subject.trajectory, turn) is None else None,
         }
         return known(own) | call_facts(call)

@@ -9,17 +9,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from art_otel.calls import Message
-from art_otel.exporting import Choice, export
+from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory
-from tests.batches.rollouts import agent_rollouts, assistant, chat, rollout, user
+from tests.data.rollouts import agent_rollouts, assistant, chat, rollout, user
 from tests.examples import examples
 from tests.exporting import samples
 from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer
 
-EVERYTHING = Choice(complete_only=False, statuses=("ok", "error", "cancelled", "unfinished"))
+EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 SCRIPT = Path(__file__).with_name("check_with_harbor.py")
 EXAMPLES = examples(40)
 SEEN = '[{"type":"text","text":"What is it?"},{"type":"image","data":"iVBORw0KGgo=","mime_type":"image/png"}]'
@@ -42,7 +42,7 @@ def rollouts() -> dict[str, Trajectory]:
 @pytest.fixture(scope="module")
 def read(rollouts, tmp_path_factory) -> dict[str, dict]:
     folder = tmp_path_factory.mktemp("atif")
-    export(list(rollouts.values()), "atif", folder, choice=EVERYTHING)
+    export(list(rollouts.values()), "atif", folder, **EVERYTHING)
     found = checked(folder)
     assert len(found) == len(rollouts)
     return {one["read"]["session_id"]: one for one in found.values()}
@@ -106,7 +106,7 @@ def test_any_trajectories_are_valid(tmp_path):
     @settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.generate])
     @given(st.lists(trajectories(), max_size=6) | agent_rollouts())
     def write(rollouts):
-        export(rollouts, "atif", tmp_path / str(next(folders)), choice=EVERYTHING)
+        export(rollouts, "atif", tmp_path / str(next(folders)), **EVERYTHING)
 
     write()
     found = checked(tmp_path)

@@ -11,25 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from art_otel.batches.plan import Worth
 from art_otel.calls import Choice as Sampled
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.exporting import NULL_REWARD, Choice, Credited, Notes, export
+from art_otel.data.plan import TurnReward
+from art_otel.exporting import NULL_REWARD, Notes, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.encode import encode_trajectories
-from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
+from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting import samples
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERYTHING = Choice(complete_only=False, statuses=("ok", "error", "cancelled", "unfinished"))
+EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 DOT = base64.b64encode(b"\x89PNG dot").decode()
 
 
 def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], Notes]:
     notes = Notes()
-    items = (Credited(trajectory=one, worth=(Worth(one.reward),) * len(one.turns)) for one in rollouts)
+    items = (
+        ScoredTrajectory(trajectory=one, turn_rewards=(TurnReward(one.reward),) * len(one.turns)) for one in rollouts
+    )
     records = list(encode_trajectories(items, TrajectoriesConfig(**config), notes))
     files = dict(records)
     assert len(files) == len(records)
@@ -53,7 +55,7 @@ def is_trained(step: dict) -> bool:
 
 
 def test_the_golden_documents(tmp_path):
-    export(samples.samples(), "atif", tmp_path, choice=EVERYTHING)
+    export(samples.samples(), "atif", tmp_path, **EVERYTHING)
     # Of the samples these two have all that a document can have.
     for name in ("r-good.json", "r-branching.json"):
         if os.environ.get("ART_OTEL_GOLDEN"):
@@ -66,7 +68,7 @@ def test_every_sampled_message_is_trained_in_exactly_one_step(rollouts):
     files, notes = encoded(*rollouts)
     documents = [json.loads(data) for name, data in files.items() if name.endswith(".json")]
     told = [one for one in rollouts if any(turn.message for turn in one.turns)]
-    assert notes.trajectories_left_out.total() == len(rollouts) - len(told)
+    assert notes.trajectories_skipped.total() == len(rollouts) - len(told)
     for trajectory, document in zip(told, documents, strict=True):
         steps = [step for each in histories_of(document) for step in each["steps"] if is_trained(step)]
         expected = [
@@ -376,12 +378,12 @@ def test_files_have_safe_names_of_their_own():
 
 def test_the_export_is_a_folder_with_a_report(tmp_path):
     nothing = rollout([call(0, [user("q")], error="boom")], "r-nothing")
-    report = export([*samples.samples(), nothing], "atif", tmp_path, choice=EVERYTHING)
+    report = export([*samples.samples(), nothing], "atif", tmp_path, **EVERYTHING)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "_export.json",
         *sorted(map(name_of, report.files)),
     ]
-    assert report.trajectories_left_out == {"nothing sampled": 1}
+    assert report.trajectories_skipped == {"nothing sampled": 1}
     assert report.trajectories_used == len(samples.samples())
 
 

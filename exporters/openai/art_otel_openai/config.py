@@ -23,9 +23,9 @@ class PreferenceConfig:
 
     parallel_tool_calls: ParallelToolCalls = None
     later_messages: Annotated[
-        Literal["cut", "keep", "leave_out"],
+        Literal["truncate", "keep", "drop"],
         Meta(
             description="a side's messages behind its first: OpenAI takes one answer a side, so they are cut, or the"
             " pair is left out; Azure takes them (keep)"
         ),
-    ] = "cut"
+    ] = "truncate"

@@ -8,36 +8,27 @@ supervised fine-tuning and direct preference optimisation.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from art_otel.batches.messages import MessageExample
-from art_otel.batches.preferences import PreferencePair
-from art_otel.exporting import Notes
+from art_otel.data.preferences import PreferencePair
+from art_otel.data.sft import MessageExample
+from art_otel.exporting import FormatError, Notes, answers, encode_each
+from art_otel.exporting.chat_rows import NO_ASSISTANT, NO_PROMPT, SAME
 from art_otel.spans import Value
 from art_otel_openai.config import PreferenceConfig, SftConfig
-from art_otel_openai.messages import FormatError, openai_message, openai_tools
+from art_otel_openai.messages import openai_message, openai_tools
 
 JsonObject: TypeAlias = dict[str, Any]
-
-CUT: Final = "messages behind the first answer cut"
 
 
 def encode_sft(items: Iterator[MessageExample], config: SftConfig, notes: Notes) -> Iterator[JsonObject]:
     """A line an example: `messages`, with `weight` on those of the assistant, and `tools`."""
-    for example in items:
-        try:
-            yield _sft(example, config, notes)
-        except FormatError as error:
-            notes.left_out[str(error)] += 1
+    return encode_each(items, lambda example: _sft(example, config, notes), notes)
 
 
 def encode_preferences(items: Iterator[PreferencePair], config: PreferenceConfig, notes: Notes) -> Iterator[JsonObject]:
     """A line a pair: `input`, `preferred_output` and `non_preferred_output`."""
-    for pair in items:
-        try:
-            yield _preference(pair, config, notes)
-        except FormatError as error:
-            notes.left_out[str(error)] += 1
+    return encode_each(items, lambda pair: _preference(pair, config, notes), notes)
 
 
 def _sft(example: MessageExample, config: SftConfig, notes: Notes) -> JsonObject:
@@ -48,35 +39,24 @@ def _sft(example: MessageExample, config: SftConfig, notes: Notes) -> JsonObject
         if message["role"] == "assistant":
             message["weight"] = int(train)
         elif train:
-            raise FormatError("a sampled message is not the assistant's")
+            raise FormatError(NO_ASSISTANT)
     return {"messages": messages, **_tools(example.tools, parallel=config.parallel_tool_calls)}
 
 
 def _preference(pair: PreferencePair, config: PreferenceConfig, notes: Notes) -> JsonObject:
     if not pair.prompt:
-        raise FormatError("no prompt")
+        raise FormatError(NO_PROMPT)
     given = _messages(pair.prompt, notes)
-    preferred, other = (_output(side, config, notes) for side in (pair.chosen, pair.rejected))
+    preferred, other = (
+        _messages(answers(side, config.later_messages, notes), notes) for side in (pair.chosen, pair.rejected)
+    )
     if preferred == other:
-        raise FormatError("both answers are the same")
+        raise FormatError(SAME)
     return {
         "input": {"messages": given, **_tools(pair.tools, parallel=config.parallel_tool_calls)},
         "preferred_output": preferred,
         "non_preferred_output": other,
     }
-
-
-def _output(side: Sequence[JsonObject], config: PreferenceConfig, notes: Notes) -> list[JsonObject]:
-    """One side of a pair, which begins with what the policy sampled."""
-    if len(side) > 1 and config.later_messages == "leave_out":
-        raise FormatError("more than one message a side")
-    if len(side) > 1 and config.later_messages == "cut":
-        notes.changed[CUT] += 1
-        side = side[:1]
-    messages = _messages(side, notes)
-    if messages[0]["role"] != "assistant":
-        raise FormatError("a sampled message is not the assistant's")
-    return messages
 
 
 def _messages(messages: Sequence[JsonObject], notes: Notes) -> list[JsonObject]:

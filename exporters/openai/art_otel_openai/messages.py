@@ -6,7 +6,7 @@ Invariant: only fields and parts that OpenAI's schema has for the role; what can
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from art_otel.exporting import Notes
+from art_otel.exporting import FormatError, Notes
 from art_otel.spans import Value
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -26,10 +26,6 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 NO_REASONING: Final = "reasoning left out of messages"
 NO_NAME: Final = "name left out of tool messages"
 EMPTY: Final = "messages without content given empty text"
-
-
-class FormatError(Exception):
-    """OpenAI has no words for it; the text is the reason, of a few for all."""
 
 
 def openai_message(message: Mapping[str, Any], notes: Notes) -> JsonObject:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from art_otel.batches.preferences import preference_batches
 from art_otel.calls import Message
+from art_otel.data.preferences import preference_batches
 from art_otel.exporting import Notes
 from art_otel_openai.config import PreferenceConfig
 from art_otel_openai.encode import encode_preferences
-from tests.batches.rollouts import agent_rollouts, assistant, call, chat, rollout, said, user
+from tests.data.rollouts import agent_rollouts, assistant, call, chat, rollout, said, user
 from tests.exporting.golden import check_golden
 from tests.exporting.openai_types import check_messages
 from tests.exporting.samples import samples
@@ -20,7 +20,7 @@ TESTDATA = Path(__file__).parent.parent / "testdata"
 
 def encoded(*rollouts, **config) -> tuple[list[dict], Notes]:
     notes = Notes()
-    pairs = preference_batches(rollouts, complete_only=False).pairs()
+    pairs = preference_batches(rollouts, allow_incomplete=True).pairs()
     return list(encode_preferences(pairs, PreferenceConfig(**config), notes)), notes
 
 
@@ -37,7 +37,7 @@ def test_the_golden_file(tmp_path):
 @given(agent_rollouts())
 def test_every_line_is_what_openai_takes(rollouts):
     lines, notes = encoded(*rollouts)
-    assert len(lines) + notes.left_out.total() == len(list(preference_batches(rollouts, complete_only=False).pairs()))
+    assert len(lines) + notes.skipped.total() == len(list(preference_batches(rollouts, allow_incomplete=True).pairs()))
     for line in lines:
         sides = line["preferred_output"], line["non_preferred_output"]
         assert sides[0] != sides[1]
@@ -64,8 +64,8 @@ def test_later_messages_are_cut_kept_or_leave_the_pair_out():
     (kept,), notes = encoded(*rollouts, later_messages="keep")
     assert [message["content"] for message in kept["preferred_output"]] == ["X", "and?", "Y"]
     assert not notes.changed
-    lines, notes = encoded(*rollouts, later_messages="leave_out")
-    assert (lines, notes.left_out) == ([], {"more than one message a side": 1})
+    lines, notes = encoded(*rollouts, later_messages="drop")
+    assert (lines, notes.skipped) == ([], {"more than one message a side": 1})
 
 
 def asked(prompt, answer, rollout_id: str, reward: float):
@@ -83,7 +83,7 @@ def asked(prompt, answer, rollout_id: str, reward: float):
 def test_what_openai_has_no_words_for_is_left_out_with_the_reason(prompt, good, bad, reason):
     lines, notes = encoded(asked(prompt, good, "a", 1.0), asked(prompt, bad, "b", 0.0))
     assert lines == []
-    assert notes.left_out == {reason: 1}
+    assert notes.skipped == {reason: 1}
 
 
 def test_the_prompt_is_what_both_saw():

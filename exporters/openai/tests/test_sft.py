@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.batches.messages import message_batches
 from art_otel.calls import Message, ToolCall
-from art_otel.exporting import Choice, Notes, export
+from art_otel.data.sft import message_batches
+from art_otel.exporting import Notes, export
 from art_otel.testing import trajectories
 from art_otel_openai import EXPORTER
 from art_otel_openai.config import SftConfig
 from art_otel_openai.encode import encode_sft
-from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
+from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.openai_types import check_messages, check_tools
 from tests.exporting.samples import group, samples
@@ -26,7 +26,7 @@ LOOK = {"type": "function", "function": {"name": "look"}}
 
 def encoded(*rollouts, **config) -> tuple[list[dict], Notes]:
     notes = Notes()
-    examples = message_batches(rollouts, complete_only=False, statuses=("ok", "error")).examples()
+    examples = message_batches(rollouts, allow_incomplete=True, status=("ok", "error")).examples()
     return list(encode_sft(examples, SftConfig(**config), notes)), notes
 
 
@@ -50,8 +50,8 @@ def test_every_line_is_what_openai_takes(rollouts):
     lines, notes = encoded(*rollouts)
     for line in lines:
         check_line(line)
-    given_examples = message_batches(rollouts, complete_only=False, statuses=("ok", "error")).examples()
-    assert len(lines) + notes.left_out.total() == len(list(given_examples))
+    given_examples = message_batches(rollouts, allow_incomplete=True, status=("ok", "error")).examples()
+    assert len(lines) + notes.skipped.total() == len(list(given_examples))
 
 
 def test_arguments_stay_the_text_that_was_sampled():
@@ -122,7 +122,7 @@ IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 def test_what_openai_has_no_words_for_is_left_out_with_the_reason(calls, reason):
     lines, notes = encoded(rollout(calls))
     assert lines == []
-    (told,) = notes.left_out
+    (told,) = notes.skipped
     assert told.startswith(reason)
 
 
@@ -139,7 +139,11 @@ def test_several_tool_calls_keep_their_order():
 
 
 def test_the_report_says_what_has_no_place(tmp_path):
-    report = export(group(), EXPORTER, tmp_path, choice=Choice())
+    report = export(
+        group(),
+        EXPORTER,
+        tmp_path,
+    )
     assert report.records == report.trajectories_used == 3
     assert report.not_carried["reward"].trajectories == 3
     assert report.not_carried["metadata"].trajectories == 1

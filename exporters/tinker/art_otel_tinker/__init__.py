@@ -34,7 +34,7 @@ EXPORTER: Final = Exporter(
             config=DatumsConfig,
             encode=encode_datums,
             sink=lambda _: JsonLines(),
-            advantage="centred",
+            advantage="centered",
         ),
         Kind(
             name="rollouts",

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.batches.sequences import Sequence
+from art_otel.data.sequences import TokenSequence
 from art_otel.exporting import Notes
 from art_otel_tinker.config import DatumsConfig
 
@@ -24,29 +24,29 @@ NOTHING_LEFT: Final = "sequences that train nothing"
 FIRST: Final = "first tokens of sequences not trained, because tinker has nothing to sample them from"
 
 
-def encode_datums(items: Iterator[Sequence], _: DatumsConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_datums(items: Iterator[TokenSequence], _: DatumsConfig, notes: Notes) -> Iterator[JsonObject]:
     """A record a sequence. Numbers are those of its arrays, float32 as the shortest double that is equal."""
     for sequence in items:
         mask = _trainable(sequence, notes)
         if not mask[1:].any():
-            notes.left_out[NOTHING_LEFT] += 1
+            notes.skipped[NOTHING_LEFT] += 1
             continue
         if mask[0]:
             notes.changed[FIRST] += 1
         yield _record(sequence, mask)
 
 
-def _trainable(sequence: Sequence, notes: Notes) -> NDArray[np.bool_]:
+def _trainable(sequence: TokenSequence, notes: Notes) -> NDArray[np.bool_]:
     """The loss mask without the completions that tinker could not train. Shape: (tokens,)."""
     mask = sequence.loss_mask.copy()
     for span in sequence.completions:
         if np.isnan(sequence.logprobs[span.start : span.end]).any():
-            notes.left_out[NO_LOGPROBS] += 1
+            notes.skipped[NO_LOGPROBS] += 1
             mask[span.start : span.end] = False
     return mask
 
 
-def _record(sequence: Sequence, mask: NDArray[np.bool_]) -> JsonObject:
+def _record(sequence: TokenSequence, mask: NDArray[np.bool_]) -> JsonObject:
     ids = sequence.input_ids.tolist()
     record: JsonObject = {
         "model_input": ids[:-1],

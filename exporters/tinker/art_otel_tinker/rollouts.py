@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.batches.shelf import Shelf
-from art_otel.exporting import NULL_REWARD, Credited, Folder, Notes, policy_number, unrewarded
+from art_otel.data.spill_file import SpillFile
+from art_otel.exporting import NULL_REWARD, Folder, Notes, ScoredTrajectory, policy_number, unrewarded
 from art_otel.trajectories import Trajectory, aggregate, first_and_last_known
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.steps import FINAL_REWARD, step_records
@@ -56,7 +56,9 @@ class _Numbers:
         return self._groups[path] - 1
 
 
-def encode_rollouts(items: Iterator[Credited], config: RolloutsConfig, notes: Notes) -> Iterator[tuple[str, bytes]]:
+def encode_rollouts(
+    items: Iterator[ScoredTrajectory], config: RolloutsConfig, notes: Notes
+) -> Iterator[tuple[str, bytes]]:
     """A record a trajectory, as a JSON line of its file."""
     numbers = _Numbers()
     for item in items:
@@ -86,11 +88,13 @@ class IterationFolders:
     def write(self, records: Iterator[tuple[str, bytes]], out: Path) -> tuple[int, tuple[Path, ...]]:
         """Write the files, replacing those of the same iteration and split."""
         files: dict[str, list[int]] = {}
-        with Shelf[bytes]() as shelf:
+        with SpillFile[bytes]() as spilled:
             for number, (path, line) in enumerate(records):
-                shelf[number] = line
+                spilled[number] = line
                 files.setdefault(path, []).append(number)
-            return Folder().write(((path, shelf[number]) for path, numbers in files.items() for number in numbers), out)
+            return Folder().write(
+                ((path, spilled[number]) for path, numbers in files.items() for number in numbers), out
+            )
 
 
 def _names(split: str) -> tuple[str, str]:

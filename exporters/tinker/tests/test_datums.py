@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from art_otel.batches import batches
+from art_otel import batches
 from art_otel.calls import TokenIds
-from art_otel.exporting import Choice, Notes, export
+from art_otel.exporting import Notes, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
 from art_otel_tinker.config import DatumsConfig
 from art_otel_tinker.datums import FIRST, NO_LOGPROBS, NOTHING_LEFT, encode_datums
-from tests.batches.rollouts import agent_rollouts
+from tests.data.rollouts import agent_rollouts
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import asked, branching, group, rollout, said, samples, without_logprobs
 
@@ -24,9 +24,9 @@ TESTDATA = Path(__file__).parent.parent / "testdata"
 ARRAYS = ("model_input", "target_tokens", "logprobs", "mask")
 
 
-def encoded(*rollouts, advantage="centred") -> tuple[list[dict], Notes]:
+def encoded(*rollouts, advantage="centered") -> tuple[list[dict], Notes]:
     notes = Notes()
-    source = batches(rollouts, advantage=advantage, complete_only=False, statuses=("ok", "error"))
+    source = batches(rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"))
     return list(encode_datums(source.sequences(), DatumsConfig(), notes)), notes
 
 
@@ -66,13 +66,13 @@ def test_every_datum_is_a_history_trained_where_it_can_be(rollouts):
     )
     assert trained <= expected
     # What is missing is the first token of a history, which has nothing before it.
-    alone = notes.left_out[NOTHING_LEFT]
+    alone = notes.skipped[NOTHING_LEFT]
     assert notes.changed[FIRST] <= (expected - trained).total() <= notes.changed[FIRST] + alone
 
 
 def test_advantages_stand_under_the_mask():
     records, notes = encoded(*group())
-    assert not notes.left_out
+    assert not notes.skipped
     by_rollout = {"r-good": 0.5, "r-fair": 0.0, "r-bad": -0.5}
     for record in records:
         expected = np.where(np.array(record["mask"]) > 0, by_rollout[record["rollout_id"]], 0.0)
@@ -94,12 +94,12 @@ def test_each_branch_trains_what_no_other_does():
 def test_a_completion_without_logprobs_is_left_out_alone():
     records, notes = encoded(without_logprobs(), advantage=None)
     assert records == []
-    assert notes.left_out == {NO_LOGPROBS: 1, NOTHING_LEFT: 1}
+    assert notes.skipped == {NO_LOGPROBS: 1, NOTHING_LEFT: 1}
     first = branching().calls[0].input_messages
     second = (*first, said("Wait."), structs.replace(first[1], content="And?"))
     calls = [asked(0, first, said("Wait."), logprobs=False), asked(1, second, said("Rain."))]
     (record,), notes = encoded(rollout("r-half", calls, reward=1.0), advantage=None)
-    assert notes.left_out == {NO_LOGPROBS: 1}
+    assert notes.skipped == {NO_LOGPROBS: 1}
     assert sum(record["mask"]) == len(b"Rain.") + 1
 
 
@@ -112,16 +112,16 @@ def test_the_first_token_has_nothing_to_be_sampled_from():
     alone = structs.replace(call.choices[0], token_ids=TokenIds.of([5]), logprobs=call.choices[0].logprobs.of([-1.0]))
     records, notes = encoded(rollout("r-one", [structs.replace(call, choices=(alone,))], reward=1.0))
     assert records == []
-    assert notes.left_out == {NOTHING_LEFT: 1}
+    assert notes.skipped == {NOTHING_LEFT: 1}
 
 
 def test_the_advantage_is_tinker_s_unless_asked(tmp_path):
-    report = export(group(), "tinker", tmp_path / "centred.jsonl")
+    report = export(group(), "tinker", tmp_path / "centered.jsonl")
     assert (report.kind, report.records) == ("datums", 3)
-    export(group(), "tinker", tmp_path / "grpo.jsonl", choice=Choice(advantage="grpo"))
+    export(group(), "tinker", tmp_path / "grpo.jsonl", advantage="grpo")
     found = {
         name: {max(json.loads(line)["advantages"]) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()}
-        for name in ("grpo", "centred")
+        for name in ("grpo", "centered")
     }
-    assert found["centred"] == {0.5, 0.0}
+    assert found["centered"] == {0.5, 0.0}
     assert max(found["grpo"]) > 1

@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import TokenIds
-from art_otel.exporting import NULL_REWARD, Choice, Credited, Notes, export
+from art_otel.exporting import NULL_REWARD, Notes, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, rollout_traces
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.rollouts import NO_SPLIT, NO_STEP, encode_rollouts
 from art_otel_tinker.steps import call_rewards
-from tests.batches.rollouts import agent_rollouts
+from tests.data.rollouts import agent_rollouts
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 
 GOLDEN = Path(__file__).parent.parent / "testdata" / "train_rollout_summaries.jsonl"
-EVERYTHING = Choice(statuses=("ok", "error"))
+EVERYTHING = {"status": ("ok", "error")}
 FILE = "iteration_000003/train_rollout_summaries.jsonl"
 TRACE = {"prompt", "policy_response", "reward_data", "env_state", "extra"}
 
 
 def encoded(*rollouts, **config) -> tuple[list[tuple[str, dict]], Notes]:
     notes = Notes()
-    items = (Credited(trajectory=one, worth=()) for one in rollouts)
+    items = (ScoredTrajectory(trajectory=one, turn_rewards=()) for one in rollouts)
     return [(path, json.loads(line)) for path, line in encode_rollouts(items, RolloutsConfig(**config), notes)], notes
 
 
@@ -43,7 +43,7 @@ def given_reward(value, **fields) -> Reward:
 
 
 def test_the_golden_file(tmp_path):
-    report = export(samples(), "tinker", tmp_path, kind="rollouts", choice=EVERYTHING)
+    report = export(samples(), "tinker", tmp_path, kind="rollouts", **EVERYTHING)
     assert (report.records, report.files) == (len(samples()), (str(tmp_path / FILE),))
     if os.environ.get("ART_OTEL_GOLDEN"):
         GOLDEN.write_bytes((tmp_path / FILE).read_bytes())
@@ -129,18 +129,6 @@ def test_what_has_no_place_goes_where_the_options_say():
         "iteration_000005/train_rollout_summaries.jsonl",
     ]
     assert notes.changed == {NO_SPLIT: 1, NO_STEP: 2}
-
-
-def test_what_a_call_was_given_in_several_comparisons_is_averaged():
-    calls = conversation("r", "Rain.", None).calls
-    rewards = (
-        given_reward(1.0, target=calls[0].span_id, comparison="a"),
-        given_reward(-1.0, target=calls[0].span_id, comparison="b"),
-        given_reward(1.0, target=calls[0].span_id, comparison="c"),
-        given_reward(-1.0, target=calls[0].span_id, comparison="c"),
-    )
-    trajectory = type(group()[0])(rollout_id="r", trace_id="ab" * 16, calls=calls, rewards=rewards)
-    assert call_rewards(trajectory) == [pytest.approx(-1 / 3), *[None] * (len(calls) - 1)]
 
 
 def test_a_step_has_the_reward_of_its_call_and_its_last_call_that_of_the_step():

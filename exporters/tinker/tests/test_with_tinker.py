@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from art_otel.exporting import Choice, export
+from art_otel.exporting import export
 from art_otel.trajectories import token_histories
 from tests.conversions import convert_files
 from tests.exporting.samples import branching, group, samples, without_logprobs
@@ -28,7 +28,7 @@ WANTED = (
 )
 """What the cookbook's rollouts import, and art-otel's tracing; its tokenizers would bring transformers."""
 
-EXACT = Choice(advantage="centred")
+EXACT = {"advantage": "centered"}
 BY_THE_RUNNER = {"stop/max_turns", "num_truncations_max_turn_tokens"}
 """Metrics that the cookbook's runner adds to the last step, when the environment has said all it had to say."""
 
@@ -77,7 +77,7 @@ def ours(theirs, folder) -> list:  # noqa: ARG001 # it wrote the spool
 def read(ours, python, folder) -> dict:
     """What tinker-cookbook reads of our export of its own rollouts."""
     traced = [one for one in ours if one.training_step == 3]
-    export(traced, "tinker", folder / "datums.jsonl", choice=EXACT)
+    export(traced, "tinker", folder / "datums.jsonl", **EXACT)
     export(traced, "tinker", folder / "exported", kind="rollouts")
     return run(python, "read_with_tinker.py", folder / "datums.jsonl", folder / "exported")
 
@@ -285,13 +285,13 @@ def test_our_summaries_are_those_of_the_cookbook(folder, read):
 
 
 def test_our_samples_are_read(python, tmp_path):
-    export(samples(), "tinker", tmp_path / "datums.jsonl", choice=EXACT)
+    export(samples(), "tinker", tmp_path / "datums.jsonl", **EXACT)
     validation = [*group(), branching(), without_logprobs()]
     for split, rollouts in (("train", samples()), ("val", validation)):
         changed = [
             type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"split": split}) for one in rollouts
         ]
-        export(changed, "tinker", tmp_path / split, kind="rollouts", choice=Choice(statuses=("ok", "error")))
+        export(changed, "tinker", tmp_path / split, kind="rollouts", status=("ok", "error"))
     (tmp_path / "val/iteration_000003/eval_val_rollout_summaries.jsonl").rename(
         tmp_path / "train/iteration_000003/eval_val_rollout_summaries.jsonl"
     )

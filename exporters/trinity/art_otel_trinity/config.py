@@ -13,7 +13,7 @@ Unit: TypeAlias = Annotated[
     ),
 ]
 Logprobs: TypeAlias = Annotated[
-    Literal["leave_out", "keep"],
+    Literal["drop", "keep"],
     Meta(description="what becomes of experiences without logprobs; Trinity trains them only with no reward"),
 ]
 TokenRewards: TypeAlias = Annotated[
@@ -34,7 +34,7 @@ class ExperiencesConfig:
     """Options of an experience, and of `payloads`."""
 
     unit: Unit = "history"
-    without_logprobs: Logprobs = "leave_out"
+    without_logprobs: Logprobs = "drop"
     token_rewards: TokenRewards = None
     max_tokens: MaxTokens = None
 

@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.batches.chat_message import chat_message
-from art_otel.batches.gathering import Gatherer, Lengths
-from art_otel.batches.report import BatchReport
-from art_otel.batches.sequences import Sequence as TokenSequence
-from art_otel.exporting import Credited, Notes, policy_number
+from art_otel.data.builder import SequenceBuilder
+from art_otel.data.chat import chat_message
+from art_otel.data.sequences import TokenSequence
+from art_otel.data.token_rewards import weights_of
+from art_otel.exporting import Notes, ScoredTrajectory, policy_number
 from art_otel.trajectories import CompletionSpan, Trajectory, version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
@@ -58,32 +58,29 @@ class _Piece:
         return not np.isnan(self.sequence.logprobs[self.response]).any()
 
 
-def experiences_of(item: Credited, run: Run, config: ExperiencesConfig, notes: Notes) -> list[Experience]:
+def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, notes: Notes) -> list[Experience]:
     """The experiences, by the last turn that each trains."""
     pieces = [piece for one in _sequences(item, config, notes) for piece in _pieces(one, config)]
     kept = [piece for piece in pieces if config.without_logprobs == "keep" or piece.has_logprobs]
     if len(kept) < len(pieces):
-        notes.left_out[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
+        notes.skipped[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
         if not kept:
-            notes.trajectories_left_out[NO_LOGPROBS] += 1
+            notes.trajectories_skipped[NO_LOGPROBS] += 1
     kept.sort(key=lambda piece: piece.last.turn)
     steps = _steps(item.trajectory, kept)
     return [_experience(item.trajectory, piece, run, step, notes) for piece, step in zip(kept, steps, strict=True)]
 
 
-def _sequences(item: Credited, config: ExperiencesConfig, notes: Notes) -> list[TokenSequence]:
-    report = BatchReport()
-    gatherer = Gatherer(
-        report=report,
-        advantages=any(one.advantage is not None for one in item.worth),
-        lengths=Lengths(max_tokens=config.max_tokens, too_long="leave_out"),
-        weights=None if config.token_rewards is None else {config.token_rewards: 1.0},
+def _sequences(item: ScoredTrajectory, config: ExperiencesConfig, notes: Notes) -> list[TokenSequence]:
+    builder = SequenceBuilder(
+        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
+        max_tokens=config.max_tokens,
+        weights=weights_of(config.token_rewards),
     )
-    found = gatherer.sequences(item.trajectory, item.worth)
-    notes.left_out.update(report.completions_left_out)
-    notes.trajectories_left_out.update(report.trajectories_left_out)
-    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not report.token_rewards.total()
-    return found
+    built = builder.build(item.trajectory, item.turn_rewards)
+    notes.count(built.verdict)
+    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
+    return built.sequences
 
 
 def _pieces(sequence: TokenSequence, config: ExperiencesConfig) -> Iterator[_Piece]:

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
-from art_otel.batches import batches
-from art_otel.batches.credit import step_wise
+from art_otel import batches
+from art_otel.data.credit import step_reward
 from art_otel.errors import UsageError
-from art_otel.exporting import Choice, Credited, Notes, export
+from art_otel.exporting import Notes, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward
 from art_otel_trinity import EXPORTER
@@ -49,9 +49,9 @@ TESTDATA = Path(__file__).parent.parent / "testdata"
 CALLS = ExperiencesConfig(unit="call")
 
 
-def credited(rollouts, *, advantage="grpo", credit=None):
-    stream = batches(rollouts, advantage=advantage, credit=credit, complete_only=False)
-    return [Credited(trajectory=trajectory, worth=worth) for trajectory, worth in stream.trajectories()]
+def credited(rollouts, *, advantage="grpo", credit="outcome_reward"):
+    stream = batches(rollouts, advantage=advantage, credit=credit, allow_incomplete=True)
+    return [ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories()]
 
 
 def experiences(rollouts, config=ExperiencesConfig(), notes=None, **options):  # noqa: B008 # frozen
@@ -115,14 +115,14 @@ def test_every_completion_is_trained_once_and_the_last_call_is_in_the_last_exper
     # The helper's call had no tools, and the run's calls have no steps.
     assert [] in [one.tools for one in told]
     assert [one.eid.step for one in told] == list(range(len(told)))
-    assert not +notes.trajectories_left_out
+    assert not +notes.trajectories_skipped
 
 
 def test_what_has_no_ids_or_logprobs_is_left_out_and_counted():
     notes = Notes()
     assert experiences([without_ids(), without_logprobs()], notes=notes, advantage=None) == []
-    assert notes.trajectories_left_out == {"no token ids": 1, "no logprobs": 1}
-    assert notes.left_out == {"no token ids": 1, "no logprobs": 1}
+    assert notes.trajectories_skipped == {"no token ids": 1, "no logprobs": 1}
+    assert notes.skipped == {"no token ids": 1, "no logprobs": 1}
     (kept,) = experiences([without_logprobs()], ExperiencesConfig(without_logprobs="keep"), advantage=None)
     assert (kept.logprobs, kept.reward, kept.advantages) == (None, None, None)
     assert (kept.eid.task, kept.eid.run) == ("r-without-logprobs", 0)
@@ -137,14 +137,14 @@ def test_one_completion_without_logprobs_costs_only_its_own_experience():
     notes = Notes()
     (one,) = experiences([rollout("r", calls, reward=1.0)], CALLS, notes)
     assert sampled(one) == completion_ids(said("Rain."))
-    assert notes.left_out == {"no logprobs": 1}
-    assert not +notes.trajectories_left_out
+    assert notes.skipped == {"no logprobs": 1}
+    assert not +notes.trajectories_skipped
 
 
 def test_long_histories_are_left_out():
     notes = Notes()
     assert experiences(group()[:1], ExperiencesConfig(max_tokens=10), notes) == []
-    assert +notes.left_out == {"longer than max_tokens": 2}
+    assert +notes.skipped == {"longer than max_tokens": 2}
 
 
 def test_rewards_of_steps_stay_with_their_calls():
@@ -153,10 +153,10 @@ def test_rewards_of_steps_stay_with_their_calls():
         for step, value in enumerate((0.25, 0.75))
     ]
     one = replace(group()[0], rewards=tuple(given))
-    told = experiences([one], CALLS, credit=step_wise())
+    told = experiences([one], CALLS, credit=step_reward())
     assert [experience.reward for experience in told] == [0.25, 0.75]
     notes = Notes()
-    (whole,) = experiences([one], notes=notes, credit=step_wise())
+    (whole,) = experiences([one], notes=notes, credit=step_reward())
     assert whole.reward == 0.75
     assert sum(notes.changed.values()) == 1
 
@@ -287,8 +287,8 @@ def test_the_database_has_a_row_an_experience(tmp_path):
 
 
 def test_no_rewards_no_advantages_no_experiences_left_out(tmp_path):
-    unranked = Choice(advantage=None)
-    export([without_logprobs()], EXPORTER, tmp_path / "x.db", config={"without_logprobs": "keep"}, choice=unranked)
+    unranked = {"advantage": None}
+    export([without_logprobs()], EXPORTER, tmp_path / "x.db", config={"without_logprobs": "keep"}, **unranked)
     ((_, blob),) = rows(tmp_path / "x.db", "experience_buffer_blob")
     assert set(decoded(blob)[1]) == {"0:tokens", "0:action_mask"}
 
@@ -315,7 +315,7 @@ def test_a_table_has_a_plain_name(tmp_path, table):
 
 
 def test_golden(tmp_path):
-    export(samples(), EXPORTER, tmp_path / "x.db", choice=Choice(complete_only=False))
+    export(samples(), EXPORTER, tmp_path / "x.db", allow_incomplete=True)
     with closing(sqlite3.connect(tmp_path / "x.db")) as database:
         check(TESTDATA / "experiences.sql", "\n".join(database.iterdump()).encode() + b"\n")
     export(group(), EXPORTER, tmp_path / "out", kind="payloads", config={"unit": "call"})
@@ -335,13 +335,13 @@ def test_what_is_trained_is_what_the_sequences_train(rollouts, ranked, unit):
     config = ExperiencesConfig(unit=unit, without_logprobs="keep")
     notes = Notes()
     told = experiences(rollouts, config, notes, advantage=advantage)
-    stream = batches(rollouts, advantage=advantage, complete_only=False, max_tokens=None)
+    stream = batches(rollouts, advantage=advantage, allow_incomplete=True, max_tokens=None)
     sequences = list(stream.sequences())
     assert sum(int(one.action_mask.sum()) for one in told) == stream.report.trained_tokens
     assert Counter(token for one in told for token in sampled(one)) == Counter(
         int(token) for sequence in sequences for token in sequence.input_ids[sequence.loss_mask]
     )
-    assert +notes.left_out == +stream.report.completions_left_out
+    assert +notes.skipped == +stream.report.completions_skipped
     for one in told:
         response = len(one.tokens) - one.prompt_length
         arrays = (one.action_mask, one.logprobs, one.advantages)

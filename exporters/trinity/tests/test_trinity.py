@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.batches import batches
-from art_otel.exporting import Choice, Credited, Notes, export
+from art_otel import batches
+from art_otel.exporting import Notes, ScoredTrajectory, export
 from art_otel_trinity import EXPORTER
 from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
 from art_otel_trinity.encode import encode_experiences
@@ -31,7 +31,7 @@ REQUIREMENTS = (
 )
 """What Trinity's buffers and its verl trainer's input import; all that they require would be everything that trains."""
 TRINITY = ("verl==0.9.1", "trinity-rft==0.6.0")
-CHOICE = Choice(advantage="grpo_sample")
+CHOICE = {"advantage": "grpo_sample"}
 FLOATS = ("logprobs", "advantages", "token_level_reward")
 
 
@@ -43,7 +43,7 @@ def rollouts():
 
 def ours(config) -> list[Experience]:
     stream = batches(rollouts(), advantage="grpo_sample")
-    items = [Credited(trajectory=trajectory, worth=worth) for trajectory, worth in stream.trajectories()]
+    items = [ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories()]
     return list(encode_experiences(iter(items), config, Notes()))
 
 
@@ -69,8 +69,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def theirs(folder):
     """What Trinity makes of our files."""
-    export(rollouts(), EXPORTER, folder / "x.db", choice=CHOICE)
-    export(rollouts(), EXPORTER, folder / "out", kind="payloads", config={"unit": "call"}, choice=CHOICE)
+    export(rollouts(), EXPORTER, folder / "x.db", **CHOICE)
+    export(rollouts(), EXPORTER, folder / "out", kind="payloads", config={"unit": "call"}, **CHOICE)
     python = trainer_python("trinity-buffers", *REQUIREMENTS, alone=TRINITY)
     script = Path(__file__).with_name("read_with_trinity.py")
     paths = [folder / "x.db", folder / "theirs.db", folder / "out" / "payloads"]

@@ -45,7 +45,7 @@ class DpoConfig:
 
     tool_arguments: ToolArguments = "object"
     later_messages: Annotated[
-        Literal["keep", "cut", "leave_out"],
+        Literal["keep", "truncate", "drop"],
         Meta(
             description="a side's messages behind its first: kept, cut, or the pair left out; TRL compares all that it"
             " gets, what tools said too"

@@ -9,39 +9,28 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from art_otel.batches.messages import MessageExample
-from art_otel.batches.preferences import PreferencePair
-from art_otel.exporting import Notes
+from art_otel.data.preferences import PreferencePair
+from art_otel.data.sft import MessageExample
+from art_otel.exporting import FormatError, Notes, answers, encode_each
+from art_otel.exporting.chat_rows import NO_ASSISTANT, NO_PROMPT, SAME
 from art_otel_trl.config import ChatConfig, DpoConfig
-from art_otel_trl.messages import FormatError, Message, template_messages, tools_json
+from art_otel_trl.messages import Message, template_messages, tools_json
 
 Row: TypeAlias = dict[str, Any]
 
-NO_PROMPT: Final = "no prompt"
-NO_ASSISTANT: Final = "a sampled message is not the assistant's"
-SAME: Final = "both answers are the same"
 END_CUT: Final = "messages behind the last trained one cut"
 TRAINED_TOO: Final = "conversations in which TRL trains answers that are not trained here"
-CUT: Final = "messages behind the first answer cut"
 BETWEEN: Final = "sides with messages between the answers, which TRL compares too"
 
 
 def encode_chat(items: Iterator[MessageExample], config: ChatConfig, notes: Notes) -> Iterator[Row]:
     """A row an example: `messages`, or `prompt` and `completion`; and `tools`."""
-    for example in items:
-        try:
-            yield _chat(example, config, notes)
-        except FormatError as error:
-            notes.left_out[str(error)] += 1
+    return encode_each(items, lambda example: _chat(example, config, notes), notes)
 
 
 def encode_dpo(items: Iterator[PreferencePair], config: DpoConfig, notes: Notes) -> Iterator[Row]:
     """A row a pair: `prompt`, `chosen`, `rejected` and `tools`."""
-    for pair in items:
-        try:
-            yield _dpo(pair, config, notes)
-        except FormatError as error:
-            notes.left_out[str(error)] += 1
+    return encode_each(items, lambda pair: _dpo(pair, config, notes), notes)
 
 
 def _chat(example: MessageExample, config: ChatConfig, notes: Notes) -> Row:
@@ -87,16 +76,10 @@ def _dpo(pair: PreferencePair, config: DpoConfig, notes: Notes) -> Row:
 
 def _side(side: Sequence[Message], config: DpoConfig, notes: Notes) -> list[Message]:
     """One side of a pair, which begins with what the policy sampled."""
-    if len(side) > 1 and config.later_messages == "leave_out":
-        raise FormatError("more than one message a side")
-    if len(side) > 1 and config.later_messages == "cut":
-        notes.changed[CUT] += 1
-        side = side[:1]
-    if any(message["role"] != "assistant" for message in side[1:]):
+    kept = answers(side, config.later_messages, notes)
+    if any(message["role"] != "assistant" for message in kept):
         notes.changed[BETWEEN] += 1
-    if side[0]["role"] != "assistant":
-        raise FormatError(NO_ASSISTANT)
-    return template_messages(side, config.tool_arguments, notes)
+    return template_messages(kept, config.tool_arguments, notes)
 
 
 def _json(messages: Sequence[Message]) -> str:

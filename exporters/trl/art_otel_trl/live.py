@@ -4,14 +4,13 @@ Invariant: there is one row for each prompt, in order. A rollout that left nothi
 token under the mask and no reward, which TRL leaves out of its baseline.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from art_otel.batches.plan import Worth
-from art_otel.batches.sequences import build_sequence
+from art_otel.data.builder import SequenceBuilder
+from art_otel.data.plan import TurnReward
 from art_otel.errors import UsageError
-from art_otel.trajectories import Trajectory, token_histories
+from art_otel.trajectories import Trajectory
 from art_otel_trl.replay import columns
 from art_otel_trl.tokens import Row, grpo_row
 
@@ -41,13 +40,8 @@ def _main_row(trajectory: Trajectory) -> Row | None:
     """The row of the history that trains most tokens, the first of equally long ones."""
     if trajectory.status != "ok":
         return None
-    worth = [Worth(trajectory.reward)] * len(trajectory.turns)
-    rows: list[Row] = []
-    for history in token_histories(trajectory):
-        sequence = build_sequence(trajectory, history, worth, Counter(), advantages=False)
-        row = None if sequence is None else grpo_row(sequence)
-        if row is not None:
-            rows.append(row)
+    built = SequenceBuilder(advantages=False).build(trajectory, [TurnReward(trajectory.reward)] * len(trajectory.turns))
+    rows = [row for sequence in built.sequences if (row := grpo_row(sequence)) is not None]
     return max(rows, key=lambda row: sum(row["env_mask"]), default=None)
 
 

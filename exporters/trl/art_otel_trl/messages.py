@@ -9,20 +9,14 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from art_otel.exporting import Notes
+from art_otel.exporting import Notes, text_message
 from art_otel.spans import Value
 
 Message: TypeAlias = dict[str, Any]
 
-REFUSAL: Final = "refusals given as content"
 NO_OBJECT: Final = "tool call arguments that are no plain JSON object kept as text"
-MORE_THAN_TEXT: Final = "content that is more than text"
 
 _INT64: Final = range(-(2**63), 2**63)
-
-
-class FormatError(Exception):
-    """TRL has no words for it; the text is the reason, of a few for all."""
 
 
 def template_messages(messages: Sequence[Message], arguments: Literal["object", "text"], notes: Notes) -> list[Message]:
@@ -36,16 +30,10 @@ def tools_json(tools: Sequence[Value] | None) -> str | None:
 
 
 def _message(message: Message, arguments: Literal["object", "text"], notes: Notes) -> Message:
-    said = {name: value for name, value in message.items() if name != "refusal"}
-    if not isinstance(said["content"], str | None):
-        raise FormatError(MORE_THAN_TEXT)
-    if not said["content"] and "refusal" in message:
-        notes.changed[REFUSAL] += 1
-        said["content"] = message["refusal"]
-    said["content"] = said["content"] or ""
-    if "tool_calls" in said and arguments == "object":
-        said["tool_calls"] = [_with_object(call, notes) for call in said["tool_calls"]]
-    return said
+    plain = text_message(message, notes)
+    if "tool_calls" in plain and arguments == "object":
+        plain["tool_calls"] = [_with_object(call, notes) for call in plain["tool_calls"]]
+    return plain
 
 
 def _with_object(call: Mapping[str, Any], notes: Notes) -> Message:

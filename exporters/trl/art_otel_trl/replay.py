@@ -1,7 +1,7 @@
 """Replay: recorded rollouts as GRPOTrainer asks for them.
 
 Invariant: the rows that TRL compares with each other are `num_generations` different rows of one group of one training
-step, of as many rollouts as there are, and every row of the file is in one such chunk or counted in `left_out`.
+step, of as many rollouts as there are, and every row of the file is in one such chunk or counted in `skipped`.
 
     replay = Replay.read("out/trl-grpo.parquet", num_generations=4)
     GRPOTrainer(model, args=GRPOConfig(num_generations=4, …), train_dataset=Dataset.from_list(replay.prompts),
@@ -37,14 +37,14 @@ class Replay:
     """Rows of the kind `grpo`, `num_generations` at a time.
 
     `prompts` are the rows of the dataset to train on: each names a chunk and is no text that a model sees, because all
-    was sampled before. `left_out` counts rows by reason.
+    was sampled before. `skipped` counts rows by reason.
     """
 
     def __init__(self, rows: Iterable[Row], *, num_generations: int) -> None:
         if num_generations < 1:
             raise UsageError(f"num_generations={num_generations}: a chunk has at least one row")
         self.num_generations = num_generations
-        self.left_out: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
         self._chunks: dict[str, Sequence[Row]] = {}
         for (group, step), members in self._groups(rows).items():
             whole = len(members) // num_generations
@@ -52,7 +52,7 @@ class Replay:
                 chunk = members[number * num_generations : (number + 1) * num_generations]
                 self._chunks[f"{group} #{number}" if step is None else f"{group} of step {step} #{number}"] = chunk
             if rest := len(members) - whole * num_generations:
-                self.left_out[TOO_FEW] += rest
+                self.skipped[TOO_FEW] += rest
 
     @classmethod
     def read(cls, path: str | Path, *, num_generations: int) -> "Replay":
@@ -86,7 +86,7 @@ class Replay:
         for row in rows:
             group, rollout = (row["group_id"], row.get("training_step")), row["rollout_id"]
             if row["group_id"] is None:
-                self.left_out[NO_GROUP] += 1
+                self.skipped[NO_GROUP] += 1
             else:
                 groups.setdefault(group, []).append((met[group, rollout], row))
                 met[group, rollout] += 1

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.batches.sequences import Sequence
+from art_otel.data.sequences import TokenSequence
 from art_otel.exporting import Notes
 from art_otel_trl.config import GrpoConfig, SftConfig
 
@@ -26,11 +26,11 @@ FIRST: Final = "the first token is sampled, and no causal model is trained on it
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
-def encode_sft(items: Iterator[Sequence], _config: SftConfig, notes: Notes) -> Iterator[Row]:
+def encode_sft(items: Iterator[TokenSequence], _config: SftConfig, notes: Notes) -> Iterator[Row]:
     """A row a sequence: `input_ids`, and `labels` which are -100 where nothing is trained."""
     for sequence in items:
         if not sequence.loss_mask[1:].any():
-            notes.left_out[ONLY_FIRST] += 1
+            notes.skipped[ONLY_FIRST] += 1
             continue
         if sequence.loss_mask[0]:
             notes.changed[FIRST] += 1
@@ -41,19 +41,19 @@ def encode_sft(items: Iterator[Sequence], _config: SftConfig, notes: Notes) -> I
         }
 
 
-def encode_grpo(items: Iterator[Sequence], _config: GrpoConfig, notes: Notes) -> Iterator[Row]:
+def encode_grpo(items: Iterator[TokenSequence], _config: GrpoConfig, notes: Notes) -> Iterator[Row]:
     """A row a sequence, as `rollout_func` returns it; sequences that begin with a completion are left out."""
     for sequence in items:
         row = grpo_row(sequence)
         if row is None:
-            notes.left_out[NO_PROMPT] += 1
+            notes.skipped[NO_PROMPT] += 1
             continue
         if len(sequence) > sequence.completions[-1].end:
             notes.changed[END_CUT] += 1
         yield row
 
 
-def grpo_row(sequence: Sequence) -> Row | None:
+def grpo_row(sequence: TokenSequence) -> Row | None:
     """The prompt ends before the first trained completion, the completion with the last. None without a prompt.
 
     `completion_ids`, `env_mask` (1 where trained) and `logprobs` have one length. A logprob is None where a trained
@@ -72,7 +72,7 @@ def grpo_row(sequence: Sequence) -> Row | None:
     }
 
 
-def _origin(sequence: Sequence) -> Row:
+def _origin(sequence: TokenSequence) -> Row:
     return {
         "rollout_id": sequence.rollout_id,
         "group_id": sequence.group_id,

@@ -9,30 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.batches.messages import message_batches
-from art_otel.batches.preferences import preference_batches
 from art_otel.calls import Message, ToolCall
+from art_otel.data.preferences import preference_batches
+from art_otel.data.sft import message_batches
 from art_otel.exporting import Notes, export
+from art_otel.exporting.chat_rows import CUT, MORE_THAN_TEXT, NO_ASSISTANT, NO_PROMPT, REFUSAL, SAME
 from art_otel.testing import JSON, trajectories
 from art_otel_trl.config import ChatConfig, DpoConfig
-from art_otel_trl.conversations import (
-    BETWEEN,
-    CUT,
-    END_CUT,
-    NO_ASSISTANT,
-    NO_PROMPT,
-    SAME,
-    TRAINED_TOO,
-    encode_chat,
-    encode_dpo,
-)
-from art_otel_trl.messages import MORE_THAN_TEXT, NO_OBJECT, REFUSAL
-from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
+from art_otel_trl.conversations import BETWEEN, END_CUT, TRAINED_TOO, encode_chat, encode_dpo
+from art_otel_trl.messages import NO_OBJECT
+from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import samples
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"complete_only": False, "statuses": ("ok", "error", "cancelled", "unfinished")}
+EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 
 
@@ -69,7 +60,7 @@ def test_the_golden_file_of_the_other_layout(tmp_path):
 )
 def test_every_row_is_conversational(rollouts, layout, arguments):
     rows, notes = chats(*rollouts, layout=layout, tool_arguments=arguments)
-    assert len(rows) + notes.left_out.total() == len(list(message_batches(rollouts, **EVERY).examples()))
+    assert len(rows) + notes.skipped.total() == len(list(message_batches(rollouts, **EVERY).examples()))
     for row in rows:
         messages = messages_of(row)
         assert messages[-1]["role"] == "assistant"
@@ -161,7 +152,7 @@ def test_a_failed_answer_at_the_end_is_cut_and_between_it_is_told():
 def test_what_trl_has_no_words_for_is_left_out_with_the_reason(calls, reason):
     rows, notes = chats(rollout(calls))
     assert rows == []
-    assert notes.left_out == Counter({reason: 1})
+    assert notes.skipped == Counter({reason: 1})
 
 
 def test_a_list_of_messages_needs_no_prompt():
@@ -199,12 +190,12 @@ def test_a_pair_keeps_what_tools_said_between_the_answers():
 
 def test_later_messages_are_cut_or_the_pair_is_left_out():
     both = two([user("q"), looking(), answer("rain"), assistant("Rain.")], [user("q"), assistant("?")])
-    (row,), notes = pairs(*both, later_messages="cut")
+    (row,), notes = pairs(*both, later_messages="truncate")
     assert [message["role"] for message in json.loads(row["chosen"])] == ["assistant"]
     assert notes.changed == Counter({CUT: 1})
-    rows, notes = pairs(*both, later_messages="leave_out")
+    rows, notes = pairs(*both, later_messages="drop")
     assert rows == []
-    assert notes.left_out == Counter({"more than one message a side": 1})
+    assert notes.skipped == Counter({"more than one message a side": 1})
 
 
 @pytest.mark.parametrize(
@@ -218,7 +209,7 @@ def test_later_messages_are_cut_or_the_pair_is_left_out():
 def test_a_pair_that_trl_cannot_compare_is_left_out(good, bad, reason):
     rows, notes = pairs(*two(good, bad))
     assert rows == []
-    assert notes.left_out == Counter({reason: 1})
+    assert notes.skipped == Counter({reason: 1})
 
 
 def test_a_side_that_the_assistant_did_not_say_is_left_out():
@@ -228,7 +219,7 @@ def test_a_side_that_the_assistant_did_not_say_is_left_out():
     ]
     rows, notes = pairs(*both)
     assert rows == []
-    assert notes.left_out == Counter({NO_ASSISTANT: 1})
+    assert notes.skipped == Counter({NO_ASSISTANT: 1})
 
 
 def test_several_tool_calls_keep_their_order_and_their_own_keys():

@@ -19,7 +19,7 @@ from art_otel_trl.config import GrpoConfig, SftConfig
 from art_otel_trl.live import live_rollouts
 from art_otel_trl.replay import NO_GROUP, TOO_FEW, Replay, recorded_reward
 from art_otel_trl.tokens import END_CUT, FIRST, NO_PROMPT, ONLY_FIRST, encode_grpo, encode_sft
-from tests.batches.rollouts import agent_rollouts
+from tests.data.rollouts import agent_rollouts
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import (
     QUESTION,
@@ -35,7 +35,7 @@ from tests.exporting.samples import (
 )
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"complete_only": False, "statuses": ("ok", "error", "cancelled", "unfinished")}
+EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
 
 
@@ -77,7 +77,7 @@ def test_the_golden_file(tmp_path, kind):
 def test_labels_are_the_ids_under_the_mask(rollouts):
     rows, notes = sft(*rollouts)
     given_sequences = [one for one in sequences(*rollouts) if one.loss_mask[1:].any()]
-    assert len(given_sequences) == len(sequences(*rollouts)) - notes.left_out.total()
+    assert len(given_sequences) == len(sequences(*rollouts)) - notes.skipped.total()
     for row, sequence in zip(rows, given_sequences, strict=True):
         labels = np.array(row["labels"])
         assert row["input_ids"] == sequence.input_ids.tolist()
@@ -89,7 +89,7 @@ def test_labels_are_the_ids_under_the_mask(rollouts):
 def test_prompt_and_completion_are_the_history_up_to_its_last_trained_token(rollouts):
     rows, notes = grpo(*rollouts)
     given_sequences = [one for one in sequences(*rollouts) if one.completions[0].start > 0]
-    assert notes.left_out == Counter({NO_PROMPT: len(sequences(*rollouts)) - len(rows)} if notes.left_out else {})
+    assert notes.skipped == Counter({NO_PROMPT: len(sequences(*rollouts)) - len(rows)} if notes.skipped else {})
     for row, sequence in zip(rows, given_sequences, strict=True):
         ids = row["prompt_ids"] + row["completion_ids"]
         assert ids == sequence.input_ids[: len(ids)].tolist()
@@ -114,11 +114,11 @@ def test_a_sampled_first_token_is_told():
     (row,), notes = sft(with_prompt([]))
     assert row["labels"] == [7, 8]
     assert notes.changed == Counter({FIRST: 1})
-    assert grpo(with_prompt([]))[1].left_out == Counter({NO_PROMPT: 1})
+    assert grpo(with_prompt([]))[1].skipped == Counter({NO_PROMPT: 1})
 
 
 def test_a_first_token_alone_trains_nothing():
-    assert sft(with_prompt([], sampled=(7,))) == ([], Notes(left_out=Counter({ONLY_FIRST: 1})))
+    assert sft(with_prompt([], sampled=(7,))) == ([], Notes(skipped=Counter({ONLY_FIRST: 1})))
 
 
 def test_the_end_of_a_history_that_is_not_trained_is_cut():
@@ -156,10 +156,10 @@ def test_every_row_is_in_one_chunk_or_counted(told, count):
     replay = Replay(rows, num_generations=count)
     prompts = [row["prompt"] for row in replay.prompts for _ in range(count)]
     given_rows = replay.rollout_func(prompts, Trainer(count))["reward"]
-    assert len(set(given_rows)) == len(given_rows) == len(rows) - replay.left_out.total()
+    assert len(set(given_rows)) == len(given_rows) == len(rows) - replay.skipped.total()
     for at in range(0, len(given_rows), count):
         assert len({rows[number]["group_id"] for number in given_rows[at : at + count]}) == 1
-    assert replay.left_out[NO_GROUP] == [in_group for in_group, _ in told].count(None)
+    assert replay.skipped[NO_GROUP] == [in_group for in_group, _ in told].count(None)
 
 
 def test_a_chunk_compares_rollouts_of_one_training_step():
@@ -168,7 +168,7 @@ def test_a_chunk_compares_rollouts_of_one_training_step():
     replay = Replay(rows, num_generations=2)
     names = replay.rollout_func([prompt["prompt"] for prompt in replay.prompts for _ in range(2)], Trainer())
     assert names["rollout_id"] == ["a", "c", "b", "d"]
-    assert replay.left_out == Counter({TOO_FEW: 1})
+    assert replay.skipped == Counter({TOO_FEW: 1})
 
 
 def test_a_chunk_compares_rollouts_before_histories_of_one():
@@ -176,7 +176,7 @@ def test_a_chunk_compares_rollouts_before_histories_of_one():
     replay = Replay(rows, num_generations=2)
     names = replay.rollout_func([prompt["prompt"] for prompt in replay.prompts for _ in range(2)], Trainer())
     assert names["rollout_id"] == ["r-branching", "r-good", "r-fair", "r-bad", "r-branching", "r-branching"]
-    assert Replay(rows, num_generations=4).left_out == Counter({TOO_FEW: 2})
+    assert Replay(rows, num_generations=4).skipped == Counter({TOO_FEW: 2})
 
 
 def test_processes_share_a_chunk():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.batches.messages import message_batches
+from art_otel.data.sft import message_batches
 from art_otel.exporting import export
 from art_otel_trl.replay import NO_GROUP, TOO_FEW
 from tests.exporting.samples import QUESTION, SYSTEM, asked, found, group, looking, prompt_ids, rollout, said, samples
@@ -70,7 +70,7 @@ def trained(tmp_path_factory) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def sampled_sequences() -> list[art_otel.batches.sequences.Sequence]:
+def sampled_sequences() -> list[art_otel.data.sequences.Sequence]:
     return list(art_otel.batches(ROLLOUTS, advantage=None).sequences())
 
 
@@ -180,7 +180,7 @@ def test_grpo_steps_on_the_recorded_tokens(trained, name, rewards):
 
 
 def test_what_is_in_no_chunk_is_counted(trained):
-    assert trained["replayed"]["left_out"] == {NO_GROUP: 3, TOO_FEW: 2}
+    assert trained["replayed"]["skipped"] == {NO_GROUP: 3, TOO_FEW: 2}
 
 
 def test_a_rollout_without_tokens_is_worth_nothing_in_a_live_step(trained):

@@ -111,7 +111,7 @@ def grpo(prompts: list[dict], rollout_func, count: int) -> dict:
 
 def replayed() -> dict:
     replay = Replay.read(FOLDER / "grpo.parquet", num_generations=4)
-    return grpo(replay.prompts, replay.rollout_func, 4) | {"left_out": replay.left_out}
+    return grpo(replay.prompts, replay.rollout_func, 4) | {"skipped": replay.skipped}
 
 
 def live() -> dict:

@@ -6,52 +6,42 @@ Sources: `MultiTurnSFTDataset` and `RLHFDataset` of verl 0.9.1.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from art_otel.batches.chat_message import chat_message
-from art_otel.batches.messages import MessageExample
-from art_otel.exporting import Credited, Notes
+from art_otel.data.chat import chat_message
+from art_otel.data.sft import MessageExample
+from art_otel.exporting import FormatError, Notes, ScoredTrajectory, encode_each, text_message
+from art_otel.exporting.chat_rows import NO_ASSISTANT
 from art_otel.trajectories import Trajectory
 from art_otel_verl.config import PromptsConfig, SftConfig
 
 Row: TypeAlias = dict[str, Any]
 
-REFUSAL: Final = "refusals given as content"
 END_CUT: Final = "messages behind the last trained one cut"
-MORE_THAN_TEXT: Final = "content that is more than text"
-NO_ASSISTANT: Final = "a sampled message is not the assistant's"
 NO_PROMPT: Final = "no prompt recorded"
 TOOL_CALLS: Final = "a prompt with tool calls or tool results"
 SAME_GROUP: Final = "the prompt of its group is there already"
 
 
-class FormatError(Exception):
-    """verl has no words for it; the text is the reason, of a few for all."""
-
-
 def encode_sft(items: Iterator[MessageExample], _config: SftConfig, notes: Notes) -> Iterator[Row]:
     """A row an example: `messages`, each with `train` (null where it is not the assistant's), and `tools`."""
-    for example in items:
-        try:
-            yield _sft(example, notes)
-        except FormatError as error:
-            notes.left_out[str(error)] += 1
+    return encode_each(items, lambda example: _sft(example, notes), notes)
 
 
-def encode_prompts(items: Iterator[Credited], config: PromptsConfig, notes: Notes) -> Iterator[Row]:
+def encode_prompts(items: Iterator[ScoredTrajectory], config: PromptsConfig, notes: Notes) -> Iterator[Row]:
     """A row a group: what its first trajectory was asked. One without a group is a group of its own."""
     seen: set[str] = set()
     index = 0
     for item in items:
         trajectory = item.trajectory
         if trajectory.group_id in seen:
-            notes.trajectories_left_out[SAME_GROUP] += 1
+            notes.trajectories_skipped[SAME_GROUP] += 1
             continue
         try:
             yield _prompt(trajectory, index, config, notes)
         except FormatError as error:
-            notes.trajectories_left_out[str(error)] += 1
+            notes.trajectories_skipped[str(error)] += 1
             continue
         index += 1
         if trajectory.group_id is not None:
@@ -64,7 +54,7 @@ def _sft(example: MessageExample, notes: Notes) -> Row:
     for message, train in zip(example.messages[:end], example.train, strict=False):
         if train and message["role"] != "assistant":
             raise FormatError(NO_ASSISTANT)
-        messages.append({**_text_message(message, notes), "train": train if message["role"] == "assistant" else None})
+        messages.append({**text_message(message, notes), "train": train if message["role"] == "assistant" else None})
     if len(example.messages) > end:
         notes.changed[END_CUT] += 1
     return {
@@ -80,7 +70,7 @@ def _prompt(trajectory: Trajectory, index: int, config: PromptsConfig, notes: No
     given = trajectory.calls[0].input_messages if trajectory.calls else None
     if not given:
         raise FormatError(NO_PROMPT)
-    messages = [_text_message(chat_message(message), notes) for message in given]
+    messages = [text_message(chat_message(message), notes) for message in given]
     if any("tool_calls" in message or "tool_call_id" in message for message in messages):
         raise FormatError(TOOL_CALLS)
     truth = trajectory.metadata.get(config.ground_truth)
@@ -99,15 +89,3 @@ def _prompt(trajectory: Trajectory, index: int, config: PromptsConfig, notes: No
             "rollout_id": trajectory.rollout_id,
         },
     }
-
-
-def _text_message(message: Mapping[str, Any], notes: Notes) -> Row:
-    """The message with text for its content. Raises FormatError."""
-    said = {name: value for name, value in message.items() if name != "refusal"}
-    if not isinstance(said["content"], str | None):
-        raise FormatError(MORE_THAN_TEXT)
-    if not said["content"] and "refusal" in message:
-        notes.changed[REFUSAL] += 1
-        said["content"] = message["refusal"]
-    said["content"] = said["content"] or ""
-    return said

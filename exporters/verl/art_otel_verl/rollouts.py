@@ -11,11 +11,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.batches import BatchReport
-from art_otel.batches.gathering import Gatherer, Lengths
-from art_otel.batches.sequences import Sequence
-from art_otel.batches.token_rewards import weights_of
-from art_otel.exporting import Credited, Notes
+from art_otel.data.builder import SequenceBuilder
+from art_otel.data.sequences import TokenSequence
+from art_otel.data.token_rewards import weights_of
+from art_otel.exporting import Notes, ScoredTrajectory
 from art_otel.trajectories import Trajectory
 from art_otel_verl.config import RolloutsConfig
 
@@ -26,7 +25,7 @@ UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewar
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
-def encode_rollouts(items: Iterator[Credited], config: RolloutsConfig, notes: Notes) -> Iterator[Row]:
+def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, notes: Notes) -> Iterator[Row]:
     """A row for each token history that trains something."""
     uids = _Uids()
     for item in items:
@@ -34,28 +33,24 @@ def encode_rollouts(items: Iterator[Credited], config: RolloutsConfig, notes: No
         sequences = _sequences(item, config, notes)
         kept = [sequence for sequence in sequences if sequence.completions[0].start > 0]
         if len(kept) < len(sequences):
-            notes.left_out[NO_PROMPT] += len(sequences) - len(kept)
+            notes.skipped[NO_PROMPT] += len(sequences) - len(kept)
             if not kept:
-                notes.trajectories_left_out[NO_PROMPT] += 1
+                notes.trajectories_skipped[NO_PROMPT] += 1
         for sequence in kept:
             if len(sequence) > sequence.completions[-1].end:
                 notes.changed[END_CUT] += 1
             yield _row(sequence, config, uid)
 
 
-def _sequences(item: Credited, config: RolloutsConfig, notes: Notes) -> list[Sequence]:
-    report = BatchReport()
-    gatherer = Gatherer(
-        report=report,
-        advantages=any(worth.advantage is not None for worth in item.worth),
-        lengths=Lengths(max_tokens=None, too_long="raise"),
+def _sequences(item: ScoredTrajectory, config: RolloutsConfig, notes: Notes) -> list[TokenSequence]:
+    builder = SequenceBuilder(
+        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
         weights=weights_of(config.token_rewards),
     )
-    found = gatherer.sequences(item.trajectory, item.worth)
-    notes.left_out.update({f"completions: {reason}": count for reason, count in report.completions_left_out.items()})
-    notes.trajectories_left_out.update(report.trajectories_left_out)
-    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not report.token_rewards.total()
-    return found
+    built = builder.build(item.trajectory, item.turn_rewards)
+    notes.count(built.verdict)
+    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
+    return built.sequences
 
 
 class _Uids:
@@ -77,7 +72,7 @@ class _Uids:
         return uid if self._traces.setdefault(uid, trace) == trace else f"{uid} of trace {trace}"
 
 
-def _row(sequence: Sequence, config: RolloutsConfig, uid: str) -> Row:
+def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
     start, end = sequence.completions[0].start, sequence.completions[-1].end
     logprobs, scores = sequence.logprobs[start:end], _scores(sequence, config)
     return {
@@ -93,7 +88,7 @@ def _row(sequence: Sequence, config: RolloutsConfig, uid: str) -> Row:
     }
 
 
-def _scores(sequence: Sequence, config: RolloutsConfig) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+def _scores(sequence: TokenSequence, config: RolloutsConfig) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     """The reward of each token, None where a reward is unknown. Shape: (tokens,)."""
     places = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
     scores = np.zeros(len(sequence)) if sequence.token_rewards is None else sequence.token_rewards.astype(np.float64)

@@ -9,29 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.batches.messages import message_batches
 from art_otel.calls import Message, ToolCall
-from art_otel.exporting import Credited, Notes, export
+from art_otel.data.sft import message_batches
+from art_otel.exporting import Notes, ScoredTrajectory, export
+from art_otel.exporting.chat_rows import MORE_THAN_TEXT, NO_ASSISTANT, REFUSAL
 from art_otel.testing import trajectories
 from art_otel_verl.config import PromptsConfig, SftConfig
-from art_otel_verl.conversations import (
-    END_CUT,
-    MORE_THAN_TEXT,
-    NO_ASSISTANT,
-    NO_PROMPT,
-    REFUSAL,
-    SAME_GROUP,
-    TOOL_CALLS,
-    encode_prompts,
-    encode_sft,
-)
+from art_otel_verl.conversations import END_CUT, NO_PROMPT, SAME_GROUP, TOOL_CALLS, encode_prompts, encode_sft
 from art_otel_verl.decoding import template_message
-from tests.batches.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
+from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import samples
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"complete_only": False, "statuses": ("ok", "error", "cancelled", "unfinished")}
+EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
 
@@ -44,7 +35,7 @@ def sft(*rollouts) -> tuple[list[dict], Notes]:
 
 def prompts(*rollouts, **config) -> tuple[list[dict], Notes]:
     notes = Notes()
-    items = (Credited(trajectory=one, worth=()) for one in rollouts)
+    items = (ScoredTrajectory(trajectory=one, turn_rewards=()) for one in rollouts)
     return list(encode_prompts(items, PromptsConfig(**config), notes)), notes
 
 
@@ -57,12 +48,12 @@ def test_the_golden_file(tmp_path, kind):
 def test_every_sampled_message_is_trained_once(rollouts):
     rows, notes = sft(*rollouts)
     examples = list(message_batches(rollouts, **EVERY).examples())
-    assert len(rows) + notes.left_out.total() == len(examples)
+    assert len(rows) + notes.skipped.total() == len(examples)
     for row in rows:
         assert all(isinstance(message["content"], str) for message in row["messages"])
         assert row["messages"][-1]["train"] is True
         assert {message["train"] for message in row["messages"] if message["role"] != "assistant"} <= {None}
-    if not notes.left_out:
+    if not notes.skipped:
         trained = [message["train"] for row in rows for message in row["messages"]].count(True)
         assert trained == sum(sum(example.train) for example in examples)
 
@@ -70,7 +61,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
 @given(any_rollouts)
 def test_a_group_has_one_prompt(rollouts):
     rows, notes = prompts(*rollouts)
-    assert len(rows) + notes.trajectories_left_out.total() == len(rollouts)
+    assert len(rows) + notes.trajectories_skipped.total() == len(rollouts)
     groups = [row["extra_info"]["group_id"] for row in rows if row["extra_info"]["group_id"] is not None]
     assert len(set(groups)) == len(groups)
     assert [row["extra_info"]["index"] for row in rows] == list(range(len(rows)))
@@ -133,7 +124,7 @@ def test_tools_are_a_list_of_json_that_is_empty_where_there_are_none():
 def test_what_verl_has_no_words_for_is_left_out_with_the_reason(calls, reason):
     rows, notes = sft(rollout(calls))
     assert rows == []
-    assert notes.left_out == Counter({reason: 1})
+    assert notes.skipped == Counter({reason: 1})
 
 
 def test_a_refusal_is_content():
@@ -155,7 +146,7 @@ def test_a_refusal_is_content():
 def test_a_prompt_that_verl_does_not_take_is_left_out(calls, reason):
     rows, notes = prompts(rollout(calls))
     assert rows == []
-    assert notes.trajectories_left_out == Counter({reason: 1})
+    assert notes.trajectories_skipped == Counter({reason: 1})
 
 
 def test_a_group_that_begins_with_no_prompt_has_that_of_another_member():
@@ -163,7 +154,7 @@ def test_a_group_that_begins_with_no_prompt_has_that_of_another_member():
     members = [rollout(calls, f"r{at}", group_id="g") for at, calls in enumerate(([], asked, asked))]
     (row,), notes = prompts(*members)
     assert row["extra_info"]["rollout_id"] == "r1"
-    assert notes.trajectories_left_out == Counter({NO_PROMPT: 1, SAME_GROUP: 1})
+    assert notes.trajectories_skipped == Counter({NO_PROMPT: 1, SAME_GROUP: 1})
 
 
 @pytest.mark.parametrize(("value", "truth"), [("four", "four"), (4, "4"), ([1, "é"], '[1, "é"]'), (None, None)])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.batches.messages import message_batches
-from art_otel.exporting import Choice, export
+from art_otel.data.sft import message_batches
+from art_otel.exporting import export
 from tests.exporting.samples import (
     LOOK_UP,
     QUESTION,
@@ -194,5 +194,5 @@ def test_the_samples_prompts_are_what_the_tokenizer_says():
 
 
 def test_without_advantages_there_are_none(tmp_path):
-    report = export(ROLLOUTS, "verl", tmp_path, kind="rollouts", choice=Choice(advantage=None))
+    report = export(ROLLOUTS, "verl", tmp_path, kind="rollouts", advantage=None)
     assert report.records == len(list(art_otel.batches(ROLLOUTS, advantage=None).sequences()))

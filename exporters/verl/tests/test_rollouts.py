@@ -15,29 +15,29 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import art_otel
-from art_otel.batches.credit import step_wise
 from art_otel.calls import TokenIds
+from art_otel.data.credit import step_reward
 from art_otel.errors import UsageError
-from art_otel.exporting import Choice, export
+from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward
 from art_otel_verl import EXPORTER
 from art_otel_verl.padding import pad_rollouts
 from art_otel_verl.rollouts import END_CUT, NO_PROMPT
-from tests.batches.token_rollouts import rollouts as token_rollouts
-from tests.batches.token_rollouts import talk
+from tests.data.token_rollouts import rollouts as token_rollouts
+from tests.data.token_rollouts import talk
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import QUESTION, SYSTEM, asked, conversation, group, rollout, said, samples, without_ids
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"complete_only": False, "statuses": ("ok", "error", "cancelled", "unfinished")}
+EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
 def rows_of(rollouts, **told) -> tuple[list[dict], dict]:
     """The rows as they are read back, and the report."""
-    choice = Choice(**{**EVERY, "advantage": None, **told.pop("choice", {})})
+    choice = {**EVERY, "advantage": None, **told.pop("choice", {})}
     with TemporaryDirectory() as folder:
-        report = export(rollouts, EXPORTER, Path(folder) / "r.parquet", kind="rollouts", config=told, choice=choice)
+        report = export(rollouts, EXPORTER, Path(folder) / "r.parquet", kind="rollouts", config=told, **choice)
         return pq.read_table(Path(folder) / "r.parquet").to_pylist(), report
 
 
@@ -83,19 +83,19 @@ def test_each_completion_can_have_its_own_reward():
         for step, value in enumerate([0.25, 0.5])
     )
     stepped = conversation("r", "Rain.", None, rewards=given_rewards)
-    (row,), _ = rows_of([stepped], reward_at="completions", choice={"credit": step_wise()})
+    (row,), _ = rows_of([stepped], reward_at="completions", choice={"credit": step_reward()})
     first, last = (len(turn.token_ids) for turn in stepped.turns)
     size = len(row["responses"])
     assert {at: score for at, score in enumerate(row["rm_scores"]) if score} == {first - 1: 0.25, size - 1: 0.5}
     assert row["response_mask"][size - last - 1] == 0
-    (row,), _ = rows_of([stepped], choice={"credit": step_wise()})
+    (row,), _ = rows_of([stepped], choice={"credit": step_reward()})
     assert {at: score for at, score in enumerate(row["rm_scores"]) if score} == {size - 1: 0.5}
 
 
 def test_a_completion_without_a_reward_leaves_the_row_without_scores():
     given_rewards = (Reward(name="reward", value=0.5, step=1, source="evaluation", time_ns=0),)
     stepped = conversation("r", "Rain.", None, rewards=given_rewards)
-    (row,), _ = rows_of([stepped], reward_at="completions", choice={"credit": step_wise()})
+    (row,), _ = rows_of([stepped], reward_at="completions", choice={"credit": step_reward()})
     assert row["rm_scores"] is None
 
 
@@ -146,8 +146,8 @@ def test_what_gives_no_row_is_counted():
     bare = replace(bare, prompts=(prompt,), turns=(structs.replace(bare.turns[0], prompt=prompt),))
     rows, report = rows_of([cut, without_ids(), bare])
     assert [row["rollout_id"] for row in rows] == ["r-cut"]
-    assert report.left_out == Counter({"completions: no token ids": 1, "completions: failed": 1, NO_PROMPT: 1})
-    assert report.trajectories_left_out == Counter({"no token ids": 1, NO_PROMPT: 1})
+    assert report.skipped == Counter({"no token ids": 1, "failed": 1, NO_PROMPT: 1})
+    assert report.trajectories_skipped == Counter({"no token ids": 1, NO_PROMPT: 1})
     assert report.trajectories_used == 1
     assert report.changed == Counter({END_CUT: 1})
 

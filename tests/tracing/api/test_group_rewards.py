@@ -1,21 +1,18 @@
-"""reward_group(), prefer(), preferences(): each response keeps what it is worth, in whatever order judges answer."""
+"""score_group(), rank_group(): each response keeps what it is worth, in whatever order judges answer."""
 
 import asyncio
 import math
 import random
 import subprocess
 import sys
-import threading
 from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from art_otel import gather_trajectory_groups, prefer, preference_batches, preferences, reward, reward_group, rollout
-from art_otel.batches import per_call
+from art_otel import gather_trajectory_groups, rank_group, reward, rollout, score_group
 from art_otel.errors import UsageError
-from art_otel.store import write_trajectories
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, TrajectoryGroup, build_trajectories
 from tests.conversions import convert_files
@@ -50,7 +47,7 @@ def test_each_is_given_its_own(app):
     def judge(trajectories):
         return [None if answer(one) == 3 else answer(one) / 8 for one in trajectories]
 
-    judged = reward_group(group, judge)
+    judged = score_group(group, judge)
     assert [(answer(one), one.result, one.reward) for one in judged] == [
         (number, number, None if number == 3 else number / 8) for number in range(5)
     ]
@@ -60,9 +57,9 @@ def test_each_is_given_its_own(app):
 
 
 def test_a_later_judge_corrects_an_earlier_one_and_both_are_kept(app):
-    first = reward_group(group_of(app, 2), lambda trajectories: [0.25] * len(trajectories))
-    second = reward_group(first, lambda _: [0.75, None])
-    third = reward_group(second, lambda trajectories: [1.0] * len(trajectories), name="style")
+    first = score_group(group_of(app, 2), lambda trajectories: [0.25] * len(trajectories))
+    second = score_group(first, lambda _: [0.75, None])
+    third = score_group(second, lambda trajectories: [1.0] * len(trajectories), name="style")
     assert [[given.value for given in one.rewards] for one in third] == [[0.25, 0.75, 1.0], [0.25, 1.0]]
     assert [one.reward for one in third] == [0.75, 0.25]
     stored, _ = app.convert()
@@ -75,7 +72,7 @@ def test_an_async_judge_is_awaited(app):
         return tuple(float(answer(one)) for one in reversed(trajectories))
 
     async def run():
-        return await reward_group(list(reversed((await gather()).trajectories)), judge)
+        return await score_group(list(reversed((await gather()).trajectories)), judge)
 
     async def gather():
         agent = agent_of(app)
@@ -89,7 +86,7 @@ def test_an_async_judge_is_awaited(app):
 def test_another_number_of_rewards_gives_none(app, values):
     group = group_of(app, 2)
     with pytest.raises(UsageError, match=f"gave {len(values)} rewards for 2 trajectories"):
-        reward_group(group, lambda _: values)
+        score_group(group, lambda _: values)
     assert [one.rewards for one in app.convert()[0]] == [(), ()]
 
 
@@ -100,12 +97,12 @@ def test_a_judge_that_raises_gives_none(app):
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(reward_group(group, judge))
+        asyncio.run(score_group(group, judge))
     assert [one.rewards for one in app.convert()[0]] == [(), ()]
 
 
 def test_what_is_no_number_is_refused(app, caplog):
-    found = reward_group(group_of(app, 3), lambda _: [math.nan, 0.5, math.inf])
+    found = score_group(group_of(app, 3), lambda _: [math.nan, 0.5, math.inf])
     assert [one.reward for one in found] == [None, 0.5, None]
     assert "no finite number" in caplog.text
     stored, _ = app.convert()
@@ -115,7 +112,7 @@ def test_what_is_no_number_is_refused(app, caplog):
 def test_what_one_reward_could_not_tell_apart_is_refused(app):
     one, two = group_of(app, 2).trajectories
     with pytest.raises(UsageError, match="2 times"):
-        reward_group([one, two, one], lambda _: [1.0, 2.0, 3.0])
+        score_group([one, two, one], lambda _: [1.0, 2.0, 3.0])
     assert [found.rewards for found in app.convert()[0]] == [(), ()]
 
 
@@ -129,13 +126,13 @@ def attempts(*numbers: int):
 def test_attempts_of_one_rollout_are_told_apart(app):
     spans = list(attempts(1, 2, 3))
     trajectories = build_trajectories(SpanGroup(spans=spans)).trajectories
-    judged = reward_group(trajectories, lambda found: [one.attempt / 4 for one in found])
+    judged = score_group(trajectories, lambda found: [one.attempt / 4 for one in found])
     assert [one.reward for one in judged] == [0.25, 0.5, 0.75]
     app.processor.shutdown()
     (spool,) = (app.folder / "spool").iterdir()
     assert spool.read_text().count("art.rollout.attempt") == 3
     with pytest.raises(UsageError, match="attempt 2 is in the group 2 times"):
-        reward_group([*trajectories, trajectories[1]], lambda _: [])
+        score_group([*trajectories, trajectories[1]], lambda _: [])
 
 
 def test_wins_minus_losses_of_all_pairs(app):
@@ -145,7 +142,7 @@ def test_wins_minus_losses_of_all_pairs(app):
         compared.append((answer(one), answer(other)))
         return None if 3 in compared[-1] else (answer(one) > answer(other)) - (answer(one) < answer(other))
 
-    found = preferences(group_of(app, 4), compare)
+    found = rank_group(group_of(app, 4), compare)
     assert Counter(compared) == Counter((one, other) for one in range(4) for other in range(4) if one != other)
     assert [(answer(one), one.reward) for one in found] == [(0, -1.0), (1, 0.0), (2, 1.0), (3, None)]
     stored, _ = app.convert()
@@ -154,8 +151,8 @@ def test_wins_minus_losses_of_all_pairs(app):
 
 def test_a_judge_who_likes_the_first_favours_nobody_both_ways(app):
     group = group_of(app, 3)
-    assert [one.reward for one in preferences(group, lambda *_: 1.0)] == [0.0, 0.0, 0.0]
-    once = preferences(group, lambda *_: 1.0, name="order", both_ways=False)
+    assert [one.reward for one in rank_group(group, lambda *_: 1.0)] == [0.0, 0.0, 0.0]
+    once = rank_group(group, lambda *_: 1.0, name="order", both_ways=False)
     assert [one.rewards[-1].value for one in once] == [1.0, 0.0, -1.0]
 
 
@@ -173,7 +170,7 @@ def test_comparisons_run_at_once_and_land_where_they_belong(app):
 
     group = list(group_of(app, 6).trajectories)
     random.shuffle(group)
-    found = asyncio.run(wait_for(preferences(group, compare)))
+    found = asyncio.run(wait_for(rank_group(group, compare)))
     assert most == 30
     assert {answer(one): one.reward for one in found} == {
         number: pytest.approx((5 - 2 * number) / 5) for number in range(6)
@@ -197,7 +194,7 @@ def test_a_comparison_that_raises_stops_the_others(app):
             raise
 
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(wait_for(preferences(group_of(app, 3), compare)))
+        asyncio.run(wait_for(rank_group(group_of(app, 3), compare)))
     assert len(stopped) == 5
     assert all(one.rewards == () for one in app.convert()[0])
 
@@ -208,8 +205,8 @@ def test_with_nobody_to_compare_with_there_is_no_reward(app, count):
         return 1.0
 
     group = group_of(app, 1).trajectories[:count]
-    assert [one.reward for one in preferences(group, lambda *_: 1.0)] == [None] * count
-    assert [one.reward for one in asyncio.run(wait_for(preferences(group, compare)))] == [None] * count
+    assert [one.reward for one in rank_group(group, lambda *_: 1.0)] == [None] * count
+    assert [one.reward for one in asyncio.run(wait_for(rank_group(group, compare)))] == [None] * count
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -220,7 +217,7 @@ def test_with_nobody_to_compare_with_there_is_no_reward(app, count):
 )
 def test_what_one_wins_another_loses(table):
     trajectories = [Trajectory(rollout_id=str(number), trace_id="ab" * 16) for number in range(5)]
-    judged = preferences(trajectories, lambda one, other: table[int(one.rollout_id)][int(other.rollout_id)])
+    judged = rank_group(trajectories, lambda one, other: table[int(one.rollout_id)][int(other.rollout_id)])
     total = 0.0
     for number, one in enumerate(judged):
         played = [
@@ -233,131 +230,6 @@ def test_what_one_wins_another_loses(table):
     assert total == pytest.approx(0.0, abs=1e-9)
 
 
-def test_preference_pairs_are_filled_in_afterwards(app):
-    """Every response lands on its own trajectory: pairs in any order, from many threads, of equal questions."""
-    group = group_of(app, 24)
-    found = list(group.trajectories)
-    random.shuffle(found)
-    pairs = list(zip(found[::2], found[1::2], strict=True))
-
-    def judge(pair):
-        chosen, rejected = sorted(pair, key=answer)
-        prefer(chosen, rejected, explanation=f"{answer(chosen)} over {answer(rejected)}")
-
-    threads = [threading.Thread(target=judge, args=(pair,)) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    stored, _ = app.convert()
-    by_answer = {answer(one): one for one in stored}
-    assert len(by_answer) == 24
-    for pair in pairs:
-        chosen, rejected = (by_answer[number] for number in sorted(map(answer, pair)))
-        said = f"{answer(chosen)} over {answer(rejected)}"
-        for one, value, label in ((chosen, 1.0, "chosen"), (rejected, -1.0, "rejected")):
-            (given,) = one.rewards
-            assert (given.name, given.value, given.label, given.explanation) == ("preference", value, label, said)
-            assert (given.target, one.reward) == (None, value)
-
-
-def test_attempts_that_are_judged_anew_from_their_recordings_are_the_same_two(app):
-    runs = []
-    for attempt in (1, 2):
-        with rollout(name=f"agent {attempt}", attempt=attempt) as running:
-            app.ask("Hi", response_id=f"r{attempt}")
-            runs.append(running)
-    prefer(runs[0], runs[1])
-    found = app.stored()
-    first, second = (found[f"agent {attempt}"] for attempt in (1, 2))
-    prefer(second, first)
-    found = app.stored()
-    assert [found[f"agent {attempt}"].reward for attempt in (1, 2)] == [-1.0, 1.0]
-
-
-def test_calls_and_responses_are_preferred_too(app):
-    with rollout(name="agent") as running:
-        app.ask("one", response_id="r1")
-        app.ask("two", response_id="r2")
-        prefer("r2", "r1", "tone")
-        one, two = running.calls
-        with pytest.raises(UsageError, match="the same"):
-            prefer(running, running.span)
-    prefer(one, two)
-    with pytest.raises(UsageError, match="the same"):
-        prefer(one, one)
-    with pytest.raises(UsageError, match="None is neither"):
-        prefer(one, None)
-    found = app.stored()["agent"]
-    assert {(given.name, given.label, given.value): given.target for given in found.rewards} == {
-        ("tone", "chosen", 1.0): two.span_id,
-        ("tone", "rejected", -1.0): one.span_id,
-        ("preference", "chosen", 1.0): one.span_id,
-        ("preference", "rejected", -1.0): two.span_id,
-    }
-    assert found.reward is None
-
-
-CHAIN = [(0, 1), (1, 2), (3, 0)]
-RANKER = """
-import sys
-from pathlib import Path
-from opentelemetry import trace
-import art_otel
-from tests.tracing.api.app import App
-
-app = App(Path(sys.argv[2]))
-trace.set_tracer_provider(app.provider)
-found = {one.calls[0].response_id: one for one in art_otel.read_trajectories(sys.argv[1])}
-by = {"trajectory": found.get, "call": lambda name: found[name].calls[0], "response": str}[sys.argv[3]]
-for two in sys.argv[4:]:
-    art_otel.prefer(*(by(f"r-{number}") for number in two))
-app.processor.shutdown()
-"""
-
-
-def chosen(found, **options) -> list[tuple[int, int]]:
-    """The pairs, by the numbers of their answers."""
-    numbers = {one.rollout_id: answer(one) for one in found}
-    pairs = preference_batches(found, **options).pairs()
-    return sorted((numbers[one.chosen_rollout_id], numbers[one.rejected_rollout_id]) for one in pairs)
-
-
-@pytest.mark.parametrize("by", ["trajectory", "call", "response"])
-def test_who_is_preferred_to_several_is_chosen_in_each_pair(app, tmp_path, by):
-    """3 over 0 over 1 over 2, said at once or by another process, and corrected by a third."""
-    group = group_of(app, 4)
-    members = {answer(one): one for one in group.trajectories}
-    naming = {"trajectory": members.get, "call": lambda number: members[number].calls[0], "response": "r-{}".format}
-    for two in CHAIN:
-        prefer(*map(naming[by], two))
-    app.processor.shutdown()
-    stored, _ = convert_files(tmp_path / "first", app.folder / "spool")
-    assert chosen(stored, reward="preference") == chosen(stored) == CHAIN
-    worths = {answer(one): per_call("preference").rewards(one)[0] for one in stored}
-    assert by == "trajectory" or worths == {0: 0.0, 1: 0.0, 2: -1.0, 3: 1.0}
-    assert by != "trajectory" or {answer(one): one.reward for one in stored} == {0: 0.0, 1: 0.0, 2: -1.0, 3: 1.0}
-
-    write_trajectories(stored, tmp_path / "out")
-    command = [sys.executable, "-c", RANKER, str(tmp_path / "out"), str(tmp_path / "late"), by, "10", "21"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    corrected, _ = convert_files(tmp_path / "again", app.folder / "spool", tmp_path / "late")
-    assert chosen(corrected, reward="preference") == [(1, 0), (2, 1), (3, 0)]
-    if by == "trajectory":
-        assert {answer(one): one.reward for one in corrected} == {0: -1.0, 1: 0.0, 2: 1.0, 3: 1.0}
-
-
-def test_what_runs_is_worth_its_comparisons_so_far(app):
-    with rollout(name="one") as one, rollout(name="two") as two, rollout(name="three") as three:
-        prefer(one, two, "reward")
-        prefer(three, one, "reward")
-        assert (one.reward, two.reward, three.reward) == (0.0, -1.0, 1.0)
-        two.reward = 0.5
-    found = app.stored()
-    assert {name: each.reward for name, each in found.items()} == {"one": 0.0, "two": 0.5, "three": 1.0}
-
-
 JUDGE = """
 import sys
 from pathlib import Path
@@ -368,8 +240,8 @@ from tests.tracing.api.app import App
 app = App(Path(sys.argv[2]))
 trace.set_tracer_provider(app.provider)
 group = list(art_otel.read_trajectories(sys.argv[1]))
-art_otel.reward_group(reversed(group), lambda found: [len(one.calls) / 4 for one in found])
-art_otel.prefer(*(one for one in group if len(one.calls) < 3), "order")
+art_otel.score_group(reversed(group), lambda found: [len(one.calls) / 4 for one in found])
+art_otel.rank_group(group[:2], lambda *_: 1.0, "order")
 app.processor.shutdown()
 """
 
@@ -394,7 +266,6 @@ def test_a_dataset_is_judged_in_another_process(tmp_path):
 @pytest.mark.usefixtures("nothing_set_up")
 def test_without_set_up_the_trajectories_have_their_rewards():
     group = [Trajectory(rollout_id=name, trace_id="ab" * 16) for name in "ab"]
-    judged = reward_group(TrajectoryGroup(group_id="g", trajectories=group), lambda _: [0.5, None])
+    judged = score_group(TrajectoryGroup(group_id="g", trajectories=group), lambda _: [0.5, None])
     assert [one.reward for one in judged] == [0.5, None]
-    prefer(*group)
     reward(1.0, target=group[0])

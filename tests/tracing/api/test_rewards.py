@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from art_otel import get_current_trajectory, prefer, reward, reward_group, rollout, step
+from art_otel import get_current_trajectory, reward, rollout, score_group, step
 from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
 from tests.conversions import convert_files
@@ -358,8 +358,7 @@ def judge():
     reward(1.0, rollout_id="a")
     reward(1.0, target="r1", rollout_id="a")
     reward(1.0, target=one)
-    prefer(one, two)
-    return reward_group([one, two], lambda _: [0.25, 0.5])
+    return score_group([one, two], lambda _: [0.25, 0.5])
 
 
 @pytest.mark.usefixtures("nothing_set_up")
@@ -383,4 +382,4 @@ def test_a_judge_whose_spans_another_set_up_exports_hears_nothing(monkeypatch, c
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     judge()
-    assert (caplog.messages, len(exporter.get_finished_spans())) == ([], 7)
+    assert (caplog.messages, len(exporter.get_finished_spans())) == ([], 5)

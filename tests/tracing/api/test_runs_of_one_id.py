@@ -1,8 +1,8 @@
-"""reward(), prefer(), reward_group() of recorded runs under one rollout id: each has its own, live and in the dump."""
+"""reward(), score_group() of recorded runs under one rollout id: each has its own, live and in the dump."""
 
 import pytest
 
-from art_otel import prefer, reward, reward_group
+from art_otel import reward, score_group
 from art_otel.errors import UsageError
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
@@ -48,21 +48,11 @@ def test_each_is_given_its_own_reward(runs, judged):
     assert judged() == {"4": [("reward", 1.0), ("step", 4.0)], "5": [("reward", 0.0), ("step", 5.0)]}
 
 
-def test_one_is_preferred_to_the_other(runs, judged):
-    better, worse = sorted(runs, key=answer)
-    prefer(worse, better)
-    prefer(better, worse)
-    with pytest.raises(UsageError, match="the same"):
-        prefer(better, better)
-    chosen, rejected = ("preference", 1.0), ("preference", -1.0)
-    assert judged() == {"4": [rejected, chosen], "5": [chosen, rejected]}
-
-
 def test_they_are_judged_as_a_group(runs, judged):
-    found = reward_group(runs, lambda group: [float(answer(one)) for one in group])
+    found = score_group(runs, lambda group: [float(answer(one)) for one in group])
     assert [one.reward for one in found] == [float(answer(one)) for one in runs]
     with pytest.raises(UsageError, match="2 times"):
-        reward_group([*runs, runs[0]], lambda group: [0.0] * len(group))
+        score_group([*runs, runs[0]], lambda group: [0.0] * len(group))
     assert judged() == {"4": [("reward", 4.0)], "5": [("reward", 5.0)]}
 
 

@@ -55,15 +55,14 @@ async def judge_later(trajectories: list[art_otel.Trajectory]) -> list[float | N
 async def compare_later(one: art_otel.Trajectory, other: art_otel.Trajectory) -> float | None: return 1.0
 
 async def judged(group: art_otel.TrajectoryGroup) -> None:
-    assert_type(art_otel.reward_group(group, judge), list[art_otel.Trajectory])
-    assert_type(await art_otel.reward_group(group.trajectories, judge_later), list[art_otel.Trajectory])
-    assert_type(art_otel.preferences(group, lambda one, other: 0.5, "style"), list[art_otel.Trajectory])
-    assert_type(await art_otel.preferences(group, compare_later, both_ways=False), list[art_otel.Trajectory])
-    art_otel.prefer(group.trajectories[0], "response-2", explanation="shorter")
+    assert_type(art_otel.score_group(group, judge), list[art_otel.Trajectory])
+    assert_type(await art_otel.score_group(group.trajectories, judge_later), list[art_otel.Trajectory])
+    assert_type(art_otel.rank_group(group, lambda one, other: 0.5, "style"), list[art_otel.Trajectory])
+    assert_type(await art_otel.rank_group(group, compare_later, both_ways=False), list[art_otel.Trajectory])
     art_otel.reward(0.5, target="response-1", choice=1, tokens=(2, 5))
     StepWise().run()
     await Propagation(2).run()
-    art_otel.reward_group(group, compare_later)  # wrong
+    art_otel.score_group(group, compare_later)  # wrong
     art_otel.reward(0.5, target="response-1", tokens=3)  # wrong
 
 async def use() -> None:

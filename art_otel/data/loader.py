@@ -1,0 +1,219 @@
+"""Batches: a dataset as a stream of numpy batches.
+
+Invariant: the same sources and options give the same batches in the same order, from the start or gone on with from a
+state. Memory is that of a window of row groups, a round of batches and the plan.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+
+from art_otel.data.advantages import Advantage
+from art_otel.data.builder import BuiltSequences, SequenceBuilder, Verdict
+from art_otel.data.collate import Batch
+from art_otel.data.credit import Credit, shared_steps
+from art_otel.data.layout import Layout
+from art_otel.data.options import validate
+from art_otel.data.order import Order
+from art_otel.data.plan import Plan, TurnReward, make_plan
+from art_otel.data.report import BatchReport
+from art_otel.data.rows import Rows
+from art_otel.data.select import Selection
+from art_otel.data.sequences import TokenSequence
+from art_otel.data.sources import Chunk
+from art_otel.errors import UsageError
+from art_otel.store import Wanted
+from art_otel.trajectories import Trajectory
+
+_ALL: Final = Wanted()
+GIVEN_BEFORE: Final = "given before"
+LAST_BATCH: Final = "last batch dropped"
+
+_Position: TypeAlias = tuple[int, int]  # a window, and a sequence in it
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stream stands, and of which stream: its dataset, in which order, with what skipped."""
+
+    dataset: str
+    order: str
+    kept: str
+    window: _Count
+    sequence: _Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How batches are made: which trajectories, with what reward, in which order, in which layout.
+
+    `kept` names the options that decide which sequences there are. `wanted` are the parts of trajectories that the
+    builder needs.
+    """
+
+    selection: Selection
+    credit: Credit
+    advantage: Advantage | None
+    keep_flat: bool
+    builder: SequenceBuilder
+    order: Order
+    layout: Layout
+    wanted: Wanted
+    kept: str
+
+
+class Batches:
+    """The batches of trajectories, to iterate over as often as one likes.
+
+    `report` counts what the latest iteration gave and skipped so far.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], recipe: Recipe) -> None:
+        self._chunks = chunks
+        self._recipe = recipe
+        self._plan: Plan | None = None
+        self._start = self._position = (0, 0)
+        self.report = BatchReport()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""
+        report, layout = BatchReport(), self._recipe.layout
+        positions: deque[_Position] = deque()
+        for batches in layout.rounds(self._sequences(report, positions)):
+            sequences = [sequence for rows in batches for row in rows for sequence in row]
+            window, place = [positions.popleft() for _ in sequences][-1]
+            self._position = (window, place + 1)
+            if layout.drop_last and layout.is_short(batches):
+                for sequence in sequences:
+                    report.skip(sequence, LAST_BATCH)
+                return
+            _count(report, layout, batches, sequences)
+            yield layout.batch(batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iteration stands, as JSON values: the same on every rank. Raises StoreError."""
+        window, sequence = self._position
+        return self._identity() | {"window": window, "sequence": sequence}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration go on where the state was taken: of the same sources and options, by any rank.
+
+        Raises UsageError for a state of another dataset, order or choice of trajectories.
+        """
+        if not isinstance(state, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
+            raise UsageError(f"state={state!r:.200}: give what state_dict() of earlier batches gave")
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise UsageError(f"state: its {name} is {state.get(name)!r}, that of these batches {value!r}")
+        checked = validate(_State, state, owner="state")
+        self._start = self._position = (checked.window, checked.sequence)
+
+    def sequences(self) -> Iterator[TokenSequence]:
+        """Give the sequences of all ranks one by one, in the order of the batches. Raises StoreError."""
+        report = BatchReport()
+        for sequence in self._sequences(report, deque()):
+            report.give([sequence])
+            yield sequence
+
+    def trajectories(self, wanted: Wanted = _ALL) -> Iterator[tuple[Trajectory, tuple[TurnReward, ...]]]:
+        """Give the selected trajectories, with what each of their turns is trained with. Raises StoreError."""
+        report = self._new_report()
+        for window in self._recipe.order.windows(self._chunks):
+            for chunk in window:
+                for number, trajectory in self._selected(chunk, wanted, report):
+                    report.count(Verdict(rollout_id=trajectory.rollout_id, skipped=None))
+                    yield trajectory, self.plan().turn_rewards(number, trajectory)
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """Say of each trajectory, in the order of the sources, what is trained of it and why the rest is not.
+
+        `report` counts them: its sums are those of the verdicts. Raises StoreError.
+        """
+        report, plan = self._new_report(), self.plan()
+        for chunk in self._chunks:
+            for number, trajectory in zip(chunk.numbers, chunk.read(self._recipe.wanted), strict=True):
+                if number in plan.skipped:
+                    verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
+                    report.count(verdict)
+                else:
+                    built = self._build(number, trajectory, report)
+                    verdict = built.verdict
+                    report.give(built.sequences)
+                yield verdict
+
+    def plan(self) -> Plan:
+        """The reward and advantage of every turn: read at the first need, and kept."""
+        if self._plan is None:
+            recipe = self._recipe
+            self._plan = make_plan(
+                self._chunks, recipe.selection.skip_reason, recipe.credit, recipe.advantage, keep_flat=recipe.keep_flat
+            )
+        return self._plan
+
+    def of_worker(self, worker: int, workers: int) -> "Batches":
+        """The batches of one worker of several, each with a share of the trajectories of its own."""
+        order = replace(self._recipe.order, worker=(worker, workers))
+        return Batches(self._chunks, replace(self._recipe, order=order))
+
+    def _new_report(self) -> BatchReport:
+        self.report = BatchReport(rival_rewards=self.plan().rival_rewards.copy())
+        return self.report
+
+    def _sequences(self, report: BatchReport, positions: deque[_Position]) -> Iterator[TokenSequence]:
+        """The sequences from the start on; `positions` gets the position of each."""
+        self._position = (first, skipped) = self._start
+        self._start = (0, 0)
+        self.report = report
+        report.rival_rewards.update(self.plan().rival_rewards)
+        order = self._recipe.order
+        for number, window in enumerate(order.windows(self._chunks)):
+            if number < first:
+                continue
+            # No name holds a window's sequences, so that they are gone before the next are read.
+            for place, sequence in enumerate(order.shuffled(self._of_window(window, report), number + 1)):
+                if number == first and place < skipped:
+                    report.skip(sequence, GIVEN_BEFORE)
+                else:
+                    positions.append((number, place))
+                    yield sequence
+
+    def _of_window(self, window: Sequence[Chunk], report: BatchReport) -> list[TokenSequence]:
+        return [sequence for chunk in window for sequence in self._of_chunk(chunk, report)]
+
+    def _of_chunk(self, chunk: Chunk, report: BatchReport) -> Iterator[TokenSequence]:
+        for number, trajectory in self._selected(chunk, self._recipe.wanted, report):
+            yield from self._build(number, trajectory, report).sequences
+
+    def _build(self, number: int, trajectory: Trajectory, report: BatchReport) -> BuiltSequences:
+        """The sequences of a selected trajectory, counted but for what is given of them."""
+        plan = self.plan()
+        built = self._recipe.builder.build(trajectory, plan.turn_rewards(number, trajectory))
+        report.count_built(trajectory, built)
+        if plan.credit.per == "step":
+            report.shared_steps += len(shared_steps(trajectory))
+        return built
+
+    def _selected(self, chunk: Chunk, wanted: Wanted, report: BatchReport) -> Iterator[tuple[int, Trajectory]]:
+        """This worker's trajectories of a chunk that are not skipped, with their numbers."""
+        plan = self.plan()
+        share = self._recipe.order.share(chunk.numbers)
+        selected = [number for number in share if number not in plan.skipped]
+        for number in share:
+            if number in plan.skipped:
+                report.count(Verdict(rollout_id="", skipped=plan.skipped[number]))
+        if selected:
+            yield from zip(selected, chunk.read(wanted, selected), strict=True)
+
+    def _identity(self) -> dict[str, Any]:
+        recipe = self._recipe
+        return {"dataset": self.plan().fingerprint, "order": repr(recipe.order), "kept": recipe.kept}
+
+
+def _count(report: BatchReport, layout: Layout, batches: list[Rows], sequences: list[TokenSequence]) -> None:
+    """Count a round of batches."""
+    report.batches += len(batches)
+    report.padding += sum(map(layout.padding, batches))
+    report.give(sequences)

@@ -1,0 +1,124 @@
+"""BatchReport: what was given and what was skipped.
+
+Invariant: when an iteration is over, these are equal:
+
+- `trajectories` = `trajectories_used` + the sum of `trajectories_skipped`;
+- `completions` = `trained_completions` + the sum of `completions_skipped`;
+- the tokens sampled in completions that could be trained = `trained_tokens` + `skipped_trained_tokens` +
+  `truncated_trained_tokens`.
+
+Nothing is skipped without being counted here. Counts of trajectories and completions are sums of verdicts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from art_otel.data.builder import TOO_LONG, BuiltSequences, Verdict
+from art_otel.data.rewards import UNUSABLE
+from art_otel.data.sequences import TokenSequence
+from art_otel.trajectories import Trajectory
+
+_NAMED: Final = 100  # rollouts with unusable rewards
+
+
+@dataclass(kw_only=True, slots=True)
+class BatchReport:
+    """Counts of one iteration, growing while it goes on. With `shard` they are those of all ranks, the same on each.
+
+    `trajectories` are those of the row groups that were read. Those of which nothing is trained are skipped.
+    `completions` are those of trajectories that were not refused by an option; one may be skipped, and the rest of its
+    trajectory trained. `sequences_skipped` are sequences that were made and not given. `unusable_rewards` names
+    rollouts with a reward that is no usable number, the first 100. `rival_rewards` counts, where the final reward was
+    asked for, selected rollouts that have none because several rewards were given and none is called `reward`, by the
+    names of these: such rollouts are skipped as `no reward`.
+
+    `batches` are those with something to train on, `tokens` and `trained_tokens` those given, `padding` the places
+    without a token; `truncated_tokens` and `truncated_trained_tokens` were cut from the ends of `truncated_sequences`.
+    `without_logprobs` counts trained tokens of which nobody recorded a logprob, `zero_advantage_tokens` those from
+    which nothing is learned, as of a rollout that is alone in its group; `drifts` calls whose prompt continues an
+    earlier one by its messages while its ids do not, `respellings` those that continue one by their ids while their
+    messages do not; `retokenized` sequences whose ids are not the server's, `unplaced_token_rewards` completions in
+    such sequences with rewards of spans of tokens, which are skipped because they count the server's tokens.
+    `token_rewards` counts the rewards of spans of tokens by each name that was asked for: 0 for one that nobody gave.
+    `shared_steps` counts, where steps are rewarded, indexes of a rollout at which two steps were: neither reward is
+    used.
+    """
+
+    trajectories: int = 0
+    trajectories_used: int = 0
+    trajectories_skipped: Counter[str] = field(default_factory=Counter[str])
+    sequences: int = 0
+    sequences_skipped: Counter[str] = field(default_factory=Counter[str])
+    completions: int = 0
+    trained_completions: int = 0
+    completions_skipped: Counter[str] = field(default_factory=Counter[str])
+    batches: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
+    padding: int = 0
+    truncated_sequences: int = 0
+    truncated_tokens: int = 0
+    truncated_trained_tokens: int = 0
+    skipped_trained_tokens: int = 0
+    without_logprobs: int = 0
+    zero_advantage_tokens: int = 0
+    drifts: int = 0
+    respellings: int = 0
+    retokenized: int = 0
+    token_rewards: Counter[str] = field(default_factory=Counter[str])
+    unplaced_token_rewards: int = 0
+    shared_steps: int = 0
+    unusable_rewards: list[str] = field(default_factory=list[str])
+    rival_rewards: Counter[str] = field(default_factory=Counter[str])
+
+    def count(self, verdict: Verdict) -> None:
+        """Count a trajectory and the completions of it that are skipped."""
+        self.trajectories += 1
+        self.completions += len(verdict.completions)
+        if verdict.skipped is None:
+            self.trajectories_used += 1
+        else:
+            self.trajectories_skipped[verdict.skipped] += 1
+        if any(verdict.completions):
+            self.completions_skipped.update(reason for reason in verdict.completions if reason is not None)
+
+    def count_built(self, trajectory: Trajectory, built: BuiltSequences) -> None:
+        """Count what became of a trajectory on its way to sequences."""
+        self.count(built.verdict)
+        if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < _NAMED:
+            self.unusable_rewards.append(trajectory.rollout_id)
+        self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
+        self.respellings += sum([prompt.respelled_at is not None for prompt in trajectory.prompts])
+        self.truncated_sequences += built.truncated
+        self.truncated_tokens += built.truncated_tokens
+        self.truncated_trained_tokens += built.truncated_trained_tokens
+        self.token_rewards.update(built.token_rewards)
+        self.unplaced_token_rewards += built.unplaced_token_rewards
+        for sequence in built.dropped:
+            self._skip(sequence, TOO_LONG)
+
+    def give(self, sequences: Iterable[TokenSequence]) -> None:
+        """Count sequences that are given."""
+        for sequence in sequences:
+            trained = sequence.trained_tokens
+            self.sequences += 1
+            self.tokens += len(sequence)
+            self.trained_tokens += trained
+            self.trained_completions += len(sequence.completions)
+            self.without_logprobs += sequence.without_logprobs
+            self.retokenized += sequence.retokenized
+            if sequence.advantages is not None:  # they are 0.0 outside of the mask
+                self.zero_advantage_tokens += trained - int(np.count_nonzero(sequence.advantages))
+
+    def skip(self, sequence: TokenSequence, reason: str) -> None:
+        """Count a sequence that could be given and is not, and its completions."""
+        self._skip(sequence, reason)
+        self.completions_skipped[reason] += len(sequence.completions)
+
+    def _skip(self, sequence: TokenSequence, reason: str) -> None:
+        self.sequences_skipped[reason] += 1
+        self.skipped_trained_tokens += sequence.trained_tokens

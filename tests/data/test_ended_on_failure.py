@@ -1,0 +1,93 @@
+"""A rollout that ended in an outage tells nothing of a policy: batches leave it out, and say so."""
+
+import pytest
+from msgspec import structs
+
+import art_otel
+from art_otel import message_batches, preference_batches
+from art_otel.calls import Message, TokenIds
+from tests.conversions import convert_spans
+from tests.data.rollouts import assistant, call, rollout, user
+from tests.dumps import chat_span, make_span
+
+LEFT_OUT = {"ended on a failed call": 1}
+EMPTY = {"no token ids", "nothing sampled"}
+
+
+def good(number: int, **fields):
+    return call(number, [user("a")], assistant(f"b{number}"), **fields)
+
+
+def failed(number: int, **fields):
+    return call(number, [user("a")], error_type="Timeout", **fields)
+
+
+def skipped(*calls, **options) -> set[str]:
+    """What batches and messages leave out of a rollout of these calls, which is the same."""
+    one = rollout(calls, reward=1.0)
+    assert one.complete
+    found = art_otel.batches([one], **options)
+    messages = message_batches([one], **options)
+    assert len(list(found)) == 0  # there are no token ids
+    list(messages)
+    left_out, of_messages = (set(one.report.trajectories_skipped) - EMPTY for one in (found, messages))
+    assert left_out == of_messages
+    return left_out
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [failed(0), good(1)],
+        [good(0)],
+        [good(0), failed(1), failed(2), good(3)],
+        [good(0, policy_version="1"), failed(1), good(2)],
+    ],
+    ids=["handled", "none failed", "handled in the midst", "two failed"],
+)
+def test_a_failure_that_the_agent_handled_is_no_reason(calls):
+    assert skipped(*calls) == set()
+
+
+@pytest.mark.parametrize(
+    "calls", [[good(0), failed(1)], [failed(0)], [failed(0), good(1), failed(2)]], ids=["last", "only", "again"]
+)
+def test_a_rollout_in_which_no_call_completed_after_its_last_failure_is_left_out(calls):
+    assert skipped(*calls) == set(LEFT_OUT)
+    assert skipped(*calls, allow_incomplete=True) == set()
+
+
+def test_of_calls_at_once_the_end_counts_and_not_the_start():
+    assert skipped(structs.replace(good(0), end_ns=9), failed(1)) == set()
+
+
+def test_pairs_are_of_rollouts_that_did_not_end_in_an_outage():
+    better = rollout([good(0)], "better", group_id="g", reward=1.0)
+    broken = rollout([good(0), failed(1)], "broken", group_id="g", reward=0.0)
+    found = preference_batches([better, broken])
+    assert list(found) == []
+    assert found.report.trajectories_skipped["ended on a failed call"] == 1
+
+
+@pytest.mark.parametrize(("answers", "left_out"), [([None, "b"], {}), (["b", None], LEFT_OUT)])
+def test_from_spans_to_batches(tmp_path, answers, left_out):
+    root = make_span(1, name="rollout x", attributes={"art.rollout.id": "r", "art.reward": 1.0})
+    error = {"status": {"code": 2, "message": "bad request"}}
+    spans = [
+        chat_span(number, 1, ["a"], answer, **(error if answer is None else {}))
+        for number, answer in enumerate(answers, 2)
+    ]
+    convert_spans(tmp_path, root, *spans)
+    found = message_batches(tmp_path / "dataset")
+    conversations = [one for batch in found for one in batch]
+    assert found.report.trajectories_skipped == left_out
+    assert len(conversations) == (not left_out)
+
+
+def test_what_must_not_be_trained_is_counted_by_its_reason():
+    ids = TokenIds.of([1, 2])
+    broken = call(0, [user("a")], assistant("b"), finish_reason=None, stream=True, prompt_token_ids=ids)
+    lost = call(1, [user("c")], Message(role="assistant", content="d"), finish_reason="tool_calls")
+    found = art_otel.batches([rollout([broken, lost], reward=1.0)])
+    assert list(found) == []
+    assert found.report.completions_skipped == {"stream broke": 1, "content doubtful": 1}

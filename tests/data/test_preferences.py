@@ -1,0 +1,324 @@
+"""Preference pairs: the better one of a group against a worse one that had the same prompt, each on its own side."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import chain
+from typing import get_args
+
+import pytest
+from hypothesis import event
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+from msgspec import structs
+
+import art_otel
+from art_otel.calls import TokenIds
+from art_otel.data.pairing import Member, Pairs, pair_up
+from art_otel.data.preferences import preference_batches
+from art_otel.errors import StoreError, UsageError
+from art_otel.store import FileLimits, write_trajectories
+from art_otel.trajectories import histories, token_histories
+from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, given, looking, rollout, said, user
+from tests.data.test_messages import OTHER_TOOL, TOOL
+from tests.trajectories.agents import agent_calls
+
+PAIRS = get_args(Pairs)
+
+
+def pairs_of(sources, **options):
+    batches = preference_batches(sources, **options)
+    found = list(batches.pairs())
+    report = batches.report
+    assert report.trajectories == report.trajectories_used + report.trajectories_skipped.total()
+    assert report.pairs == len(found)
+    return found, report
+
+
+def names(pairs) -> list[tuple[str, str]]:
+    return [(pair.chosen_rollout_id, pair.rejected_rollout_id) for pair in pairs]
+
+
+def test_the_best_against_the_worst():
+    rollouts = [said("a", "r-0", 0.5), said("b", "r-1", 0.0), said("c", "r-2", 1.0), said("d", "r-3", 0.25)]
+    (pair,), report = pairs_of(rollouts)
+    assert pair.prompt == ({"role": "user", "content": "hello"},)
+    assert pair.chosen == ({"role": "assistant", "content": "c"},)
+    assert pair.rejected == ({"role": "assistant", "content": "b"},)
+    assert (pair.chosen_rollout_id, pair.rejected_rollout_id) == ("r-2", "r-1")
+    assert (pair.chosen_reward, pair.rejected_reward, pair.group_id) == (1.0, 0.0, "g")
+    assert pair.chosen_train == pair.rejected_train == (True,)
+    assert report.trajectories_skipped == {"neither best nor worst": 2}
+    assert (report.groups, report.trajectories_used) == (1, 2)
+
+
+def test_other_ways_to_pair():
+    rollouts = [said("a", "r-0", 0.5), said("b", "r-1", 0.0), said("c", "r-2", 1.0), said("d", "r-3", 0.5)]
+    assert sorted(names(pairs_of(rollouts, pairs="best_each")[0])) == [("r-2", "r-0"), ("r-2", "r-1"), ("r-2", "r-3")]
+    found, report = pairs_of(rollouts, pairs="all")
+    # r-0 and r-3 are a tie.
+    expected = {("r-2", "r-0"), ("r-2", "r-1"), ("r-2", "r-3"), ("r-0", "r-1"), ("r-3", "r-1")}
+    assert Counter(names(found)) == Counter(expected)
+    assert not report.trajectories_skipped
+
+
+def test_ties_and_missing_rewards_are_in_no_pair():
+    rollouts = [
+        said("a", "r-0", 1.0),
+        said("b", "r-1", 1.0),
+        said("c", "r-2", None),
+        said("d", "r-3", 1.0, group="alone"),
+        said("e", "r-4", 1.0, group=None),
+        said("f", "r-5", float("nan")),
+        said("g", "r-6", 0.0, status="error"),
+    ]
+    found, report = pairs_of(rollouts)
+    assert not found
+    assert report.trajectories_skipped == {
+        "equal rewards in its group": 2,
+        "no reward": 2,
+        "alone in its group": 1,
+        "no group": 1,
+        "status": 1,
+    }
+
+
+def test_only_equal_prompts_are_compared():
+    other = rollout(chat(user("bonjour"), assistant("c")), "r-2", group_id="g", reward=1.0)
+    found, report = pairs_of([said("a", "r-0", 0.5), said("b", "r-1", 0.0), other])
+    assert names(found) == [("r-0", "r-1")]
+    assert report.trajectories_skipped == {"no equal prompt with another reward": 1}
+    assert not pairs_of([said("a", "r-0", 0.5), other])[0]
+
+
+def test_tools_are_part_of_the_prompt():
+    def with_tools(rollout_id, reward, *tools):
+        return rollout(chat(user("a"), assistant(rollout_id), tools=tools), rollout_id, group_id="g", reward=reward)
+
+    rollouts = [with_tools("r-0", 1.0, TOOL), with_tools("r-1", 0.0, OTHER_TOOL), with_tools("r-2", 0.5, dict(TOOL))]
+    (pair,), _ = pairs_of(rollouts)
+    assert names([pair]) == [("r-0", "r-2")]
+    assert pair.tools == (TOOL,)
+
+
+def test_what_both_sampled_alike_is_prompt():
+    start = (user("weather?"), looking(), answer("sunny"))
+    good = rollout(chat(*start, assistant("sunny")), "r-0", group_id="g", reward=1.0)
+    bad = rollout(chat(*start, looking(), answer("still sunny"), assistant("rain")), "r-1", group_id="g", reward=0.0)
+    (pair,), _ = pairs_of([good, bad])
+    assert [message["role"] for message in pair.prompt] == ["user", "assistant", "tool"]
+    assert [message["content"] for message in pair.chosen] == ["sunny"]
+    assert [message["role"] for message in pair.rejected] == ["assistant", "tool", "assistant"]
+    assert pair.rejected_train == (True, False, True)
+
+
+def test_where_only_a_tool_differs_the_prompt_ends_before_the_call():
+    good = rollout(chat(user("w"), looking(), answer("sunny"), assistant("a")), "r-0", group_id="g", reward=1.0)
+    bad = rollout(chat(user("w"), looking(), answer("rain"), assistant("a")), "r-1", group_id="g", reward=0.0)
+    (pair,), _ = pairs_of([good, bad])
+    assert pair.prompt == ({"role": "user", "content": "w"},)
+    assert [message["role"] for message in pair.chosen] == ["assistant", "tool", "assistant"]
+
+
+def test_one_that_goes_on_where_the_other_ended():
+    good = rollout(chat(user("w"), assistant("a")), "r-0", group_id="g", reward=1.0)
+    bad = rollout(chat(user("w"), assistant("a"), user("more"), assistant("b")), "r-1", group_id="g", reward=0.0)
+    (pair,), _ = pairs_of([good, bad])
+    assert [message["content"] for message in pair.chosen] == ["a"]
+    assert [message["content"] for message in pair.rejected] == ["a", "more", "b"]
+
+
+def test_the_same_words_are_no_preference():
+    found, report = pairs_of([said("a", "r-0", 1.0), said("a", "r-1", 0.0)])
+    assert not found
+    assert report.pairs_skipped == {"same messages": 1}
+
+
+def test_reasoning_is_a_difference():
+    good, bad = (
+        rollout(
+            chat(user("w"), assistant("a", reasoning=f"because {reward}")), f"r-{reward}", group_id="g", reward=reward
+        )
+        for reward in (1.0, 0.0)
+    )
+    (pair,), _ = pairs_of([good, bad])
+    assert pair.chosen[0]["reasoning_content"] == "because 1.0"
+
+
+def test_the_main_conversation_is_compared():
+    start, first = user("hello"), assistant("a")
+    many = rollout(
+        [
+            call(0, [user("sub-task")], assistant("done")),
+            call(1, [start], first),
+            call(2, [start, first, user("more")], assistant("early")),
+            call(3, [start, first, user("more")], assistant("late"), assistant("second choice")),
+        ],
+        "r-0",
+        group_id="g",
+        reward=1.0,
+    )
+    (pair,), report = pairs_of([many, said("b", "r-1", 0.0)])
+    assert [message["content"] for message in pair.chosen] == ["a", "more", "late"]
+    # The shared answer is trained in another history, but in a pair it counts all the same.
+    assert pair.chosen_train == (True, False, True)
+    assert report.other_histories == 3
+
+
+def thinking(rollout_id: str, reward: float, *, ids: bool) -> art_otel.Trajectory:
+    """Three answers, each to a prompt whose template dropped the earlier thinking, so that its ids are new."""
+    calls, prompt = [], []
+    for number in range(3):
+        prompt = [*prompt, user(f"question {number}")]
+        sampled = assistant(f"{rollout_id} says {number}", reasoning=f"{rollout_id} thinks {number}")
+        one = call(number, prompt, sampled)
+        if ids:
+            choice = structs.replace(one.choices[0], token_ids=TokenIds.of([10 + number, 0]))
+            one = structs.replace(one, choices=(choice,), prompt_token_ids=TokenIds.of([number] * (number + 1)))
+        calls.append(one)
+        prompt = [*prompt, assistant(sampled.content)]
+    return rollout(calls, rollout_id, group_id="g", reward=reward)
+
+
+def test_recorded_ids_do_not_part_a_conversation(tmp_path):
+    with_ids, without = ([thinking("r-0", 1.0, ids=ids), thinking("r-1", 0.0, ids=ids)] for ids in (True, False))
+    assert [len(token_histories(one)) for one in with_ids] == [3, 3]
+    (pair,), report = pairs_of(with_ids)
+    assert pair.prompt == ({"role": "user", "content": "question 0"},)
+    assert [message["content"] for message in pair.chosen] == [
+        "r-0 says 0",
+        "question 1",
+        "r-0 says 1",
+        "question 2",
+        "r-0 says 2",
+    ]
+    assert pair.chosen_train == pair.rejected_train == (True, False, True, False, True)
+    assert (report.trajectories_used, report.other_histories) == (2, 0)
+    write_trajectories(with_ids, tmp_path)
+    assert [pair] == pairs_of(tmp_path)[0] == pairs_of(without)[0]
+
+
+def test_what_has_no_conversation_is_counted():
+    rollouts = [
+        rollout([call(0, None, assistant("a"))], "r-0", group_id="g", reward=1.0),
+        rollout([call(0, [user("a")], assistant("b"), scrubbed=True)], "r-1", group_id="g", reward=0.0),
+        rollout([], "r-2", group_id="g", reward=0.0),
+    ]
+    _, report = pairs_of(rollouts)
+    assert report.trajectories_skipped == {"messages unknown": 1, "nothing trained": 1, "nothing sampled": 1}
+
+
+def test_a_named_reward():
+    rollouts = [
+        said("a", "r-0", 1.0, rewards=(given("helpful", 0.1),)),
+        said("b", "r-1", 0.0, rewards=(given("helpful", 0.9),)),
+    ]
+    assert names(pairs_of(rollouts)[0]) == [("r-0", "r-1")]
+    assert names(pairs_of(rollouts, reward="helpful")[0]) == [("r-1", "r-0")]
+    assert not pairs_of(rollouts, reward="harmless")[0]
+
+
+def test_one_task_in_two_training_steps_is_two_groups():
+    rollouts = [
+        said(str(reward), f"r-{reward}", reward, training_step=step)
+        for step, reward in ((0, 0.0), (0, 0.5), (1, 0.6), (1, 1.0))
+    ]
+    found, report = pairs_of(rollouts)
+    assert names(found) == [("r-0.5", "r-0.0"), ("r-1.0", "r-0.6")]
+    assert report.groups == 2
+
+
+def test_batches_and_epochs():
+    rollouts = [said(str(n), f"r-{n}", n, group=f"g-{n % 5}") for n in range(10)]
+    batches = preference_batches(rollouts, batch_size=2)
+    assert [len(batch) for batch in batches] == [2, 2, 1]
+    assert list(chain.from_iterable(batches)) == list(batches.pairs())
+
+
+def test_impossible_options():
+    with pytest.raises(UsageError, match="batch_size"):
+        preference_batches([], batch_size=0)
+    with pytest.raises(UsageError, match="pairs='some': use one of best_worst, best_each, all"):
+        preference_batches([], pairs="some")
+    with pytest.raises(UsageError, match="use one of ok, error"):
+        preference_batches([], status=["well"])
+
+
+def test_files_give_what_memory_gives(tmp_path):
+    rollouts = [said(str(n), f"r-{n:02}", n % 7, group=f"g-{n % 4}") for n in range(40)]
+    write_trajectories(rollouts, tmp_path / "out", limits=FileLimits(group_rows=3))
+    for pairs in PAIRS:
+        assert pairs_of(tmp_path / "out", pairs=pairs) == pairs_of(rollouts, pairs=pairs)
+    assert len(list(art_otel.preference_batches(tmp_path / "out"))) == 1
+
+
+def test_a_file_that_changes_in_between_is_an_error(tmp_path):
+    rollouts = [said(str(n), f"r-{n}", n, group=f"g-{n % 2}") for n in range(4)]
+    write_trajectories(rollouts, tmp_path / "out", limits=FileLimits(group_rows=1))
+    pairs = preference_batches(tmp_path / "out").pairs()
+    next(pairs)
+    changed = [replace(one, reward=one.reward + 1) for one in rollouts]
+    write_trajectories(changed, tmp_path / "out", limits=FileLimits(group_rows=1))
+    with pytest.raises(StoreError, match="while it was read"):
+        list(pairs)
+
+
+def test_a_reward_that_changes_in_between_is_an_error():
+    numbers = iter(range(10))
+    rollouts = [said(str(n), f"r-{n}", None) for n in range(4)]
+    with pytest.raises(UsageError, match="another one at the second reading"):
+        list(preference_batches(rollouts, reward=lambda _: next(numbers)))
+
+
+MEMBERS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([b"p", b"q"])), max_size=8).map(
+    lambda drawn: [Member(number, float(reward), prompt) for number, (reward, prompt) in enumerate(drawn)]
+)
+
+
+@for_all(MEMBERS, st.sampled_from(PAIRS))
+def test_every_member_is_paired_or_counted(members, pairs):
+    pairing = pair_up(members, pairs)
+    paired = {member.number for pair in pairing.pairs for member in pair}
+    assert len(paired) + pairing.skipped.total() == len(members)
+    assert len(set(pairing.pairs)) == len(pairing.pairs)
+    for chosen, rejected in pairing.pairs:
+        assert chosen.reward > rejected.reward
+        assert chosen.prompt == rejected.prompt
+    comparable = sum(one.reward > other.reward and one.prompt == other.prompt for one in members for other in members)
+    assert bool(pairing.pairs) == bool(comparable)
+    if pairs == "all":
+        assert len(pairing.pairs) == comparable
+
+
+@st.composite
+def beginnings(draw) -> list[art_otel.Trajectory]:
+    """Rollouts of the first calls of one agent, which were asked the same."""
+    calls = draw(agent_calls())
+    sizes = draw(st.lists(st.integers(1, len(calls)), min_size=2, max_size=3))
+    return [
+        rollout(calls[:size], f"r-{number}", group_id="g", reward=float(number)) for number, size in enumerate(sizes)
+    ]
+
+
+@for_all(agent_rollouts() | beginnings(), st.sampled_from(PAIRS))
+def test_every_response_is_on_its_own_trajectory(rollouts, pairs):
+    """Prompt and response together are a history of the rollout that is named, with its own reward."""
+    by_id = {one.rollout_id: one for one in rollouts}
+    found, _ = pairs_of(rollouts, pairs=pairs, allow_incomplete=True)
+    event(f"{len(found)} pairs")
+    for pair in found:
+        assert pair.chosen_reward > pair.rejected_reward
+        sides = (
+            (pair.chosen, pair.chosen_train, pair.chosen_rollout_id, pair.chosen_reward),
+            (pair.rejected, pair.rejected_train, pair.rejected_rollout_id, pair.rejected_reward),
+        )
+        for response, train, rollout_id, reward in sides:
+            trajectory = by_id[rollout_id]
+            assert (trajectory.reward, trajectory.group_id) == (reward, pair.group_id)
+            roles = [message["role"] for message in (*pair.prompt, *response)]
+            texts = [message["content"] for message in (*pair.prompt, *response)]
+            paths = [one.messages for one in histories(trajectory) if one.messages is not None]
+            assert (roles, texts) in [
+                ([one.message.role for one in path], [one.message.content for one in path]) for path in paths
+            ]
+            assert response[0]["role"] == "assistant"
+            assert len(train) == len(response)
