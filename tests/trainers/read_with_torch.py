@@ -53,12 +53,13 @@ def epochs(path: str, workers: int, **options) -> list[list[dict]]:
 def stopped(path: str, workers: int, after: int) -> list[dict]:
     """An epoch that is stopped after some batches and gone on with in new loaders, then the next epoch."""
     states, found = {}, []
-    for number, batch in enumerate(loader(TorchBatches(path, seed=3, window=1), workers)):
+    for number, batch in enumerate(loader(TorchBatches(path, seed=3, shuffle_buffer=1), workers)):
         if number == after:
             break
         found.append(plain(batch))
         states[batch["worker"]] = batch["state"]
-    dataset = TorchBatches(path, seed=3, window=1, resume=json.loads(json.dumps(states)))
+    dataset = TorchBatches(path, seed=3, shuffle_buffer=1)
+    dataset.load_state_dict(json.loads(json.dumps(states)))
     found += [plain(batch) for batch in loader(dataset, workers)]
     dataset.set_epoch(1)
     return [found, [plain(batch) for batch in loader(dataset, workers)]]
@@ -73,32 +74,40 @@ def refused(make: Callable[[], object]) -> str:
     return "taken"
 
 
+def resumed(path: str, states: object) -> TorchBatches:
+    """A dataset that goes on from these states."""
+    dataset = TorchBatches(path)
+    dataset.load_state_dict(states)
+    return dataset
+
+
+def state_of(path: str, worker: int, workers: int) -> dict:
+    """The state of one of several workers before its first batch."""
+    return art_otel.batches(path).of_worker(worker, workers).state_dict()
+
+
 def refusals(path: str) -> dict[str, str]:
     """What is said to states and options that do not fit."""
     (batch, *_) = loader(TorchBatches(path), 0)
-    first, second = ({worker: art_otel.batches(path, shard=(worker, 2)).state} for worker in (0, 1))
-    options = [
-        ("epoch", None),
-        ("epoch", 1.5),
-        ("shard", None),
-        ("resume", [1]),
-        ("resume", "x"),
-        ("resume", {0: None}),
-    ]
+    first, second = ({worker: state_of(path, worker, 2)} for worker in (0, 1))
     return {
-        "a state of no worker": refused(lambda: TorchBatches(path, resume=batch["state"])),
-        "the second of 2 workers alone": refused(lambda: list(loader(TorchBatches(path, resume=second), 0))),
-        "2 workers": refused(lambda: list(loader(TorchBatches(path, resume=first | second), 0))),
-        "the first of 2 workers alone": refused(lambda: list(loader(TorchBatches(path, resume=first), 0))),
+        "a state of no worker": refused(lambda: resumed(path, batch["state"])),
+        "the second of 2 workers alone": refused(lambda: list(loader(resumed(path, second), 0))),
+        "2 workers": refused(lambda: list(loader(resumed(path, first | second), 0))),
+        "the first of 2 workers alone": refused(lambda: list(loader(resumed(path, first), 0))),
         "a later epoch=1.5": refused(lambda: TorchBatches(path).set_epoch(1.5)),
         "no paths": refused(lambda: TorchBatches(None)),
-        **{f"{name}={value!r}": refused(partial(TorchBatches, path, **{name: value})) for name, value in options},
+        **{f"states={states!r}": refused(partial(resumed, path, states)) for states in ([1], "x")},
+        **{
+            f"{name}={value!r}": refused(partial(TorchBatches, path, **{name: value}))
+            for name, value in [("epoch", None), ("epoch", 1.5), ("shard", None)]
+        },
     }
 
 
 def later_epoch(path: str) -> int:
     """How many sequences another epoch has than the one that the states are of."""
-    dataset = TorchBatches(path, resume={1: art_otel.batches(path, shard=(1, 2)).state})
+    dataset = resumed(path, {1: state_of(path, 1, 2)})
     dataset.set_epoch(1)
     return sum(len(batch["rollout_ids"]) for batch in loader(dataset, 0))
 
@@ -106,10 +115,10 @@ def later_epoch(path: str) -> int:
 def main(path: str) -> None:
     """Every case by its name."""
     multiprocessing.set_forkserver_preload(["torch", "art_otel.data.torch"])
-    answer = {f"{workers} workers": epochs(path, workers, window=1) for workers in (0, 2)}
+    answer = {f"{workers} workers": epochs(path, workers, shuffle_buffer=1) for workers in (0, 2)}
     answer["stopped, 0 workers"] = stopped(path, 0, 3)
     answer["stopped, 2 workers"] = stopped(path, 2, 5)
-    shards = [epochs(path, 2, window=1, shard=(rank, 2)) for rank in range(2)]
+    shards = [epochs(path, 2, shuffle_buffer=1, shard=(rank, 2)) for rank in range(2)]
     answer["2 ranks of 2 workers"] = [[*one, *other] for one, other in zip(*shards, strict=True)]
     answer["refusals"] = refusals(path)
     answer["a later epoch"] = later_epoch(path)

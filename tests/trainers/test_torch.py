@@ -109,7 +109,7 @@ def test_every_sequence_comes_once_an_epoch_as_numpy_has_it(dataset, read, case)
 @pytest.mark.trainer
 def test_one_process_gives_the_batches_of_numpy_in_their_order(dataset, read):
     for epoch, batches in enumerate(read["0 workers"]):
-        expected = numpy_batches(dataset, seed=3, window=1, epoch=epoch)
+        expected = numpy_batches(dataset, seed=3, shuffle_buffer=1, epoch=epoch)
         assert [{name: batch[name] for name in expected[0]} for batch in batches] == expected
 
 
@@ -123,17 +123,16 @@ def test_epochs_differ_and_all_workers_work(read):
 
 REFUSED = {
     "a state of no worker": 'give {batch["worker"]: batch["state"]}',
-    "the second of 2 workers alone": "resume: has a state of worker 1, but num_workers is 0",
-    "2 workers": "resume: has a state of worker 1, but num_workers is 0",
-    "the first of 2 workers alone": "resume: its order is ",
+    "the second of 2 workers alone": "there is a state of worker 1, but num_workers is 0",
+    "2 workers": "there is a state of worker 1, but num_workers is 0",
+    "the first of 2 workers alone": "state: its order is ",
     "a later epoch=1.5": "epoch=1.5: ",
     "no paths": "give paths",
     "epoch=None": "epoch=None: ",
     "epoch=1.5": "epoch=1.5: ",
     "shard=None": "shard=None: ",
-    "resume=[1]": "resume=[1]: ",
-    "resume='x'": "resume='x': ",
-    "resume={0: None}": "resume={0: None}: ",
+    "states=[1]": "states=[1]: ",
+    "states='x'": "states='x': ",
 }
 
 
