@@ -7,7 +7,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from art_otel.data import batches, grpo
+from art_otel import batches
+from art_otel.data import grpo
 from art_otel.demo import training as demo
 from art_otel.demo.new_spans import NewSpans
 from art_otel.demo.policy import untrained
