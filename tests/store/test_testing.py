@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, find, given, settings
+from hypothesis.errors import NoSuchExample
 
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
 from art_otel.testing import SpanBuilder, lineages, trajectories
@@ -79,12 +81,13 @@ HAPPENS_TO_AGENTS = {
 def test_lineages_hold_what_happens_to_agents():
     happened: set[str] = set()
 
-    @given(lineages())
-    @settings(deadline=None, max_examples=1000, derandomize=True, database=None, phases=[Phase.generate])
-    def draw(lineage):
+    def everything_happened(lineage) -> bool:
         happened.update(name for name, holds in HAPPENS_TO_AGENTS.items() if holds(lineage))
+        return happened == set(HAPPENS_TO_AGENTS)
 
-    draw()
+    enough = settings(max_examples=1000, derandomize=True, database=None, phases=[Phase.generate])
+    with suppress(NoSuchExample):
+        find(lineages(), everything_happened, settings=enough)
     assert happened == set(HAPPENS_TO_AGENTS)
 
 
