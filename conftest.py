@@ -4,8 +4,10 @@ Each marker but `slow` says why a test is slow, and a test that has one of them 
 leaves `slow` out, `-m` takes its place.
 """
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, why in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {why}")
     config.addinivalue_line("markers", "slow: has one of the other markers")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage among the modules and tests themselves: there are many, and none of them goes."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
