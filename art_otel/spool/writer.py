@@ -130,7 +130,8 @@ class SpoolWriter:
         return written
 
     def _open(self) -> int:
-        self.folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        self.folder.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)  # its own mode is not for parents
+        self.folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         name = f"{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
         self._path = self.folder.absolute() / name
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
