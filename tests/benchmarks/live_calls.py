@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from art_otel.tracing.redaction import Redactor
 from openai import OpenAI
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
@@ -19,7 +20,6 @@ from art_otel.tracing.capture import install, uninstall
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
 from art_otel.tracing.processing.spool import Spool
-from art_otel.tracing.redaction import Redactor
 
 BLOCK = 5
 """Calls of one case before the next has its turn."""

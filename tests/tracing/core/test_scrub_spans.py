@@ -5,6 +5,7 @@ import json
 import logging
 
 import pytest
+from art_otel.tracing.redaction import Redactor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -16,8 +17,7 @@ from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.sources import FileAccount, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.tracing.processing import span_parts
-from art_otel.tracing.redaction import Redactor
-from art_otel.tracing.redaction.content import content_free, without_content
+from art_otel.tracing.processing.content import content_free, without_content
 from tests.conversions import convert_files
 from tests.tracing.redaction.secrets import SECRETS, canaries
 from tests.tracing.redaction.spans import App, Torn, messages
