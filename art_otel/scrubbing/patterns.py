@@ -43,6 +43,7 @@ _UNDERSCORE: Final = re.compile("_(?=[A-Za-z0-9]{19})")
 _DASH: Final = re.compile("-(?=(?!---)[A-Za-z0-9_-]{19})")
 _DOT: Final = re.compile(r"\.(?=[A-Za-z0-9_-]{19})")
 _CAPITAL: Final = re.compile("A(?=(?:[KS]IA|Iza)[A-Za-z0-9_-]{16})")
+SIGNS: Final = (_UNDERSCORE, _DASH, _DOT, _CAPITAL)
 """One character before a long word. `re` finds one character many times as fast as a choice of prefixes."""
 
 _END: Final = "(?![A-Za-z0-9_-])"
@@ -76,7 +77,8 @@ _OPENAI: Final = SecretPattern(
 
 def _aws_secret(name: str) -> SecretPattern:
     """What is assigned to a name. It has no form of its own."""
-    regex = rf"""{name}(?:\\*+["'])?\s{{0,8}}[:=]\s{{0,8}}(?:\\*+["'])?(?P<secret>[A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+=_-])"""
+    quote, space = r"""(?:\\*+["'])?""", r"\s{0,8}"
+    regex = rf"{name}{quote}{space}[:=]{space}{quote}(?P<secret>[A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+=_-])"
     return SecretPattern(kind="aws key", mark=name, regex=re.compile(regex))
 
 

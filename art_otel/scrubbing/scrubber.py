@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias, cast
 
 from art_otel.scrubbing.names import may_name_secrets, secret_name
-from art_otel.scrubbing.patterns import CONTENT_PATTERNS, PATTERNS, SecretPattern
+from art_otel.scrubbing.patterns import CONTENT_PATTERNS, PATTERNS, SIGNS, SecretPattern
 
 Mode: TypeAlias = Literal["on", "content", "mark"]
 """`on` replaces what has a precise form or a secret name, `content` also e-mail addresses and passwords in URLs.
@@ -54,10 +54,8 @@ class Scrubber:
         self.alters = mode != "mark"
         patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()))
         self._unsigned = [pattern for pattern in patterns if pattern.sign is None]
-        self._signed: dict[re.Pattern[str], list[SecretPattern]] = {}
-        for pattern in patterns:
-            if pattern.sign is not None:
-                self._signed.setdefault(pattern.sign, []).append(pattern)
+        groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
+        self._signed = [(sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()]
         self._clean: tuple[str, ...] = ()
 
     def text(self, text: str, hits: Hits) -> str:
@@ -135,13 +133,11 @@ class Scrubber:
     def _possible(self, text: str, start: int) -> list[SecretPattern]:
         """The patterns that may match in `text[start:]`."""
         possible: list[SecretPattern] = []
-        for sign, patterns in self._signed.items():
-            marks = tuple(pattern.mark for pattern in patterns)
-            ends = [match.end() for match in sign.finditer(text, start)]
-            if any(text.endswith(marks, 0, end) for end in ends):
-                possible += [
-                    pattern for pattern in patterns if any(text.endswith(pattern.mark, 0, end) for end in ends)
-                ]
+        for sign, marks, patterns in self._signed:
+            ends = [match.end() for match in sign.finditer(text, start) if text.endswith(marks, 0, match.end())]
+            if ends:
+                found = {mark for mark in marks for end in ends if text.endswith(mark, 0, end)}
+                possible += [pattern for pattern in patterns if pattern.mark in found]
         return possible + [pattern for pattern in self._unsigned if text.find(pattern.mark, start) >= 0]
 
     def _known(self, text: str) -> int:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from art_otel.scrubbing import CONTENT_PATTERNS, PATTERNS, Hits, Scrubber, SecretPattern
@@ -69,7 +70,8 @@ def report(folders: list[Path], kinds: list[str], patterns: tuple[SecretPattern,
 
 def cost(sample: list[str]) -> None:
     """Print µs for 100 KB that are new, and for a prompt that goes on from one that was read."""
-    new, again = [], []
+    new: list[float] = []
+    again: list[float] = []
     for text in sample:
         scrubber = Scrubber()
         longer = text[:-1] + ', {"role": "assistant", "content": "Done."}]'
@@ -78,10 +80,8 @@ def cost(sample: list[str]) -> None:
             scrubber.text(said, Hits())
             times.append((time.perf_counter() - begin) * 1e6)
     if sample:
-        print(
-            f"{len(sample)} prompts of 100 KB: median {sorted(new)[len(new) // 2]:.0f} µs, slowest {max(new):.0f} µs;"
-        )
-        print(f"as the beginning of the next prompt: median {sorted(again)[len(again) // 2]:.0f} µs")
+        print(f"{len(sample)} prompts of 100 KB: median {median(new):.0f} µs, slowest {max(new):.0f} µs;")
+        print(f"as the beginning of the next prompt: median {median(again):.0f} µs")
 
 
 def main() -> None:

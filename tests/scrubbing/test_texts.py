@@ -139,7 +139,8 @@ def test_addresses_and_passwords_in_urls_only_with_content():
     said = "Ask bob.o+x@mail.example.com, 'a@b', at redis://:hunter2@h or https://a:b@h.org/x:y@z."
     assert scrub(said) == said
     assert scrub(said, "content") == (
-        "Ask [scrubbed:email], 'a@b', at redis://[scrubbed:url password]@h or https://[scrubbed:url password]@h.org/x:y@z."
+        "Ask [scrubbed:email], 'a@b', at redis://[scrubbed:url password]@h"
+        " or https://[scrubbed:url password]@h.org/x:y@z."
     )
     for text in ("\nbob@x.org", "\té bob@x.org", "ébob@x.org"):
         assert "bob" not in json.loads(scrub(json.dumps({"to": json.dumps(text)}), "content"))["to"]
