@@ -82,6 +82,11 @@ class Scrubber:
         self._text(text, hits)
         return hits.count > 0
 
+    def may_hold_secret(self, texts: Sequence[str]) -> bool:
+        """Whether any of the texts has to be read: a quick look at all together, by forms only."""
+        short = "\n".join([text for text in texts if len(text) < _LONG])
+        return bool(self._possible(short)) or any(self.holds_secret(text) for text in texts if len(text) >= _LONG)
+
     def _value(self, name: str, value: object, hits: Hits, *, by_name: bool) -> object:
         if isinstance(value, str):
             return self._named(name, value, hits) if by_name else self._text(value, hits)
@@ -130,7 +135,7 @@ class Scrubber:
             self._remember(text, known)
         return scrubbed
 
-    def _possible(self, text: str, start: int) -> list[SecretPattern]:
+    def _possible(self, text: str, start: int = 0) -> list[SecretPattern]:
         """The patterns that may match in `text[start:]`."""
         possible: list[SecretPattern] = []
         for sign, marks, patterns in self._signed:

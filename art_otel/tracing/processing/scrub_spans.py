@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, Final, cast
 
 from opentelemetry.sdk.resources import Resource
@@ -19,11 +20,16 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from art_otel.attributes import REQUEST_PARAMETERS, ROLLOUT_ID, SCRUBBED, SCRUBBED_CONTENT
-from art_otel.scrubbing import PIECES, Hits, Scrubber, replacement
+from art_otel.scrubbing import PIECES, Hits, Scrubber, may_name_secrets, replacement, secret_name
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.processing.content_names import names_content
 from art_otel.tracing.processing.span_parts import SpanParts, as_dict, can_put, event_with, link_with
-from art_otel.tracing.processing.token_attributes import TOKENS, without_tokens, without_unread_prompt
+from art_otel.tracing.processing.token_attributes import (
+    TOKENS,
+    spells_unread_prompt,
+    without_prompt_ids,
+    without_tokens,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +61,7 @@ class SpanScrubber:
     def __init__(self, scrubber: Scrubber) -> None:
         self.failures = 0
         self._scrubber = scrubber
-        self._name_holds_secret = lru_cache(maxsize=4096)(scrubber.holds_secret)
+        self._is_clean_name = lru_cache(maxsize=4096)(self._judge_name)
         self._shared: dict[int, tuple[object, Any]] = {}
         self._in_place = can_put()
         if not self._in_place:
@@ -67,7 +73,7 @@ class SpanScrubber:
     def __call__(self, span: ReadableSpan) -> ReadableSpan:
         """The span without secrets: itself where it has none."""
         try:
-            parts = self._scrubbed(span)
+            parts = None if self._is_clean(span) else self._scrubbed(span)
         except Exception:  # noqa: BLE001 # whatever it was, the app must not notice and nothing may leak
             parts = self._emptied(span)
         if parts is None:
@@ -77,19 +83,39 @@ class SpanScrubber:
         parts.put(span)
         return span
 
-    def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:
-        """What the span may say; None where that is all it says."""
+    def _is_clean(self, span: ReadableSpan) -> bool:
+        """Whether a quick look at all texts together finds nothing, as in nearly all spans."""
+        if self._resource_and_scope(span) != (span.resource, span.instrumentation_scope):
+            return False
+        texts = [span.name, span.status.description or "", *(event.name for event in span.events)]
+        named = ["".join(pieces) for pieces in _pieces(span.events).values()]
+        for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *span.events, *span.links))):
+            if isinstance(value, (bool, int, float)) or name.startswith(_LEFT_ALONE):
+                continue
+            if not self._is_clean_name(name) or not _is_flat(value):
+                return False
+            (texts if name.startswith(_BEYOND_NAMES) else named).append("".join(value))
+        if spells_unread_prompt(span.attributes or {}) or may_name_secrets("\n".join(named)):
+            return False
+        return not self._scrubber.may_hold_secret([*texts, *named])
+
+    def _judge_name(self, name: str) -> bool:
+        """Whether an attribute of this name need not be looked at closely."""
+        return name != SCRUBBED_CONTENT and secret_name(name) is None and not self._scrubber.holds_secret(name)
+
+    def _scrubbed(self, span: ReadableSpan) -> SpanParts:
+        """What the span may say."""
         parts, found = SpanParts.of(span), _Findings()
+        parts.resource, parts.scope = self._resource_and_scope(span)
         self._scrub(parts, found)
         before = parts.attributes
         if found.content or before.get(SCRUBBED_CONTENT) is True:
             parts.attributes = {**(without_tokens(before) if self._scrubber.alters else before), SCRUBBED_CONTENT: True}
-        elif self._scrubber.alters:
-            parts.attributes = without_unread_prompt(before)
+        elif self._scrubber.alters and spells_unread_prompt(before):
+            parts.attributes = without_prompt_ids(before)
         if found.count:
             parts.attributes[SCRUBBED] = found.count + _earlier(before)
-        is_same = parts.resource is span.resource and parts.scope is span.instrumentation_scope
-        return None if is_same and not found.count and parts.attributes == as_dict(span.attributes) else parts
+        return parts
 
     def _scrub(self, parts: SpanParts, found: _Findings) -> None:
         text = partial(self._scrubber.text, hits=found)
@@ -98,8 +124,6 @@ class SpanScrubber:
         parts.links = [self._link(link, found) if link.attributes else link for link in parts.links]
         parts.events = self._events(parts.events, found)
         parts.attributes = self._attributes(parts.attributes, found)
-        parts.resource = self._once(parts.resource, self._resource)
-        parts.scope = None if parts.scope is None else self._once(parts.scope, self._scope)
 
     def _attributes(self, given: Attributes, found: _Findings, *, by_name: bool = True) -> dict[str, Value]:
         """Attributes of a span, event, link, resource or scope."""
@@ -113,7 +137,7 @@ class SpanScrubber:
             scrubbed = self._scrubber.value(name, value, found, by_name=judged)
             if found.count > before:
                 found.content = found.content or self._is_content(name, value)
-            kept[self._scrubber.text(name, found) if self._name_holds_secret(name) else name] = scrubbed
+            kept[name if self._is_clean_name(name) else self._scrubber.text(name, found)] = scrubbed
         return kept
 
     def _is_content(self, name: str, value: Value) -> bool:
@@ -124,12 +148,7 @@ class SpanScrubber:
 
     def _events(self, events: Sequence[Any], found: _Findings) -> list[Any]:
         """Events; what several of one name say may be the chunks of a stream, which hold a secret together."""
-        pieces: dict[tuple[str, str], list[str]] = {}
-        for event in events:
-            for name, value in as_dict(event.attributes).items():
-                if isinstance(value, str):
-                    pieces.setdefault((event.name, name), []).append(value)
-        split = {place for place, texts in pieces.items() if self._scrubber.split_secret(texts)}
+        split = {place for place, texts in _pieces(events).items() if self._scrubber.split_secret(texts)}
         found.count += len(split)
         found.content = found.content or bool(split)
         return [self._event(event, split if self._scrubber.alters else set(), found) for event in events]
@@ -144,6 +163,11 @@ class SpanScrubber:
 
     def _link(self, link: Any, found: _Findings) -> Any:  # noqa: ANN401 # the API's Link
         return link_with(link, self._attributes(as_dict(link.attributes), found))
+
+    def _resource_and_scope(self, span: ReadableSpan) -> tuple[Resource, InstrumentationScope | None]:
+        """Those of a span without secrets; the very same ones where they have none."""
+        scope = span.instrumentation_scope
+        return self._once(span.resource, self._resource), None if scope is None else self._once(scope, self._scope)
 
     def _once(self, shared: Any, scrub: Callable[[Any], Any]) -> Any:  # noqa: ANN401 # a resource or a scope
         known = self._shared.get(id(shared))
@@ -169,6 +193,23 @@ class SpanScrubber:
         if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8, …
             logger.warning("art-otel: %d spans could not be scrubbed and are left empty", self.failures, exc_info=True)
         return SpanParts.emptied(span, replacement("failed"), {SCRUBBED: 1, SCRUBBED_CONTENT: True})
+
+
+def _pieces(events: Sequence[Any]) -> dict[tuple[str, str], list[str]]:
+    """The texts of events by the name of the event and of the attribute."""
+    pieces: dict[tuple[str, str], list[str]] = {}
+    for event in events:
+        for name, value in as_dict(event.attributes).items():
+            if isinstance(value, str):
+                pieces.setdefault((event.name, name), []).append(value)
+    return pieces
+
+
+def _is_flat(value: Value) -> bool:
+    """Whether a value is a text or a list of texts."""
+    return isinstance(value, str) or (
+        isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in cast(list[Value], value))
+    )
 
 
 def _tools(parameters: Value) -> str:

@@ -6,6 +6,7 @@ secret in pieces.
 
 import json
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Final, cast
 
 from art_otel.attributes import COMPLETION_LOGPROBS_PREFIX, COMPLETION_TOKENS_PREFIX, PROMPT_TOKENS
@@ -34,13 +35,18 @@ def without_tokens(attributes: Attributes, keys: AbstractSet[str] = _KEYS) -> di
     }
 
 
-def without_unread_prompt(attributes: Attributes) -> dict[str, Value]:
-    """Attributes without token ids of a prompt whose text does not stand beside them, so that nobody scanned it.
+def spells_unread_prompt(attributes: Attributes) -> bool:
+    """Whether there are token ids of a prompt whose text does not stand beside them, so that nobody scanned it.
 
-    Our own packed ids stay: whoever writes them has scanned the prompt.
+    Our own packed ids do not count: whoever writes them has scanned the prompt.
     """
-    if any(_shows_prompt(name, value) for name, value in attributes.items()):
-        return dict(attributes)
+    texts = chain(attributes, (value for value in attributes.values() if isinstance(value, str)))
+    has_ids = any(key in text for text in texts for key in _PROMPT_KEYS)
+    return has_ids and not any(_shows_prompt(name, value) for name, value in attributes.items())
+
+
+def without_prompt_ids(attributes: Attributes) -> dict[str, Value]:
+    """Attributes without token ids of a prompt, but for our own packed ones."""
     ours = {name: value for name, value in attributes.items() if name.startswith(TOKENS)}
     return {**without_tokens(attributes, _PROMPT_KEYS), **ours}
 

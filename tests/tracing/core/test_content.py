@@ -15,7 +15,7 @@ from art_otel.tracing.processing.content import content_environment, content_fre
 from art_otel.tracing.processing.content_names import names_content
 from art_otel.tracing.processing.span_lines import SpanLines
 from tests.conventions.recorded import MODES, spans
-from tests.tracing.redaction.spans import App, Torn, messages
+from tests.tracing.core.rewritten import App, Torn, messages
 
 SCENARIOS = ("sync_tools", "stream_sync", "n2", "parse", "responses_api", "raw_response", "long100", "error_retry")
 

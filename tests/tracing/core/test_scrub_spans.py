@@ -19,8 +19,8 @@ from art_otel.spans import Span
 from art_otel.tracing.processing import span_parts
 from art_otel.tracing.processing.content import content_free, without_content
 from tests.conversions import convert_files
-from tests.tracing.redaction.secrets import SECRETS, canaries
-from tests.tracing.redaction.spans import App, Torn, messages
+from tests.scrubbing.secrets import SECRETS, canaries
+from tests.tracing.core.rewritten import App, Torn, messages
 
 KEY = SECRETS["openai"][1]
 ELSEWHERE = SpanContext(trace_id=1, span_id=2, is_remote=True, trace_flags=TraceFlags(1))
