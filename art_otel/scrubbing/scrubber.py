@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Final, Literal, TypeAlias, cast
 
 from art_otel.scrubbing.names import may_name_secrets, secret_name
@@ -64,8 +65,15 @@ class Scrubber:
         return scrubbed if self.alters else text
 
     def split_secret(self, texts: Sequence[str]) -> bool:
-        """Whether texts, as the chunks of a stream are, hold a secret together that none of them holds alone."""
-        return len(texts) > 1 and self.holds_secret("".join(self._text(text, Hits()) for text in texts))
+        """Whether texts, as the chunks of a stream are, hold a secret together that no one of them holds whole."""
+        joined, ends = "".join(texts), [*accumulate(map(len, texts))]
+        return len(texts) > 1 and any(
+            match.start() < end < match.end()
+            for pattern in self._possible(joined)
+            for match in pattern.regex.finditer(joined)
+            if pattern.is_secret(match[0])
+            for end in ends
+        )
 
     def value(self, name: str, value: object, hits: Hits, *, by_name: bool) -> object:
         """A value, however nested, without secrets: what has their form and, if `by_name`, what has their name.

@@ -90,9 +90,11 @@ class SpanScrubber:
         texts = [span.name, span.status.description or "", *(event.name for event in span.events)]
         named = ["".join(pieces) for pieces in _pieces(span.events).values()]
         for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *span.events, *span.links))):
+            if not self._is_clean_name(name):
+                return False
             if isinstance(value, (bool, int, float)) or name.startswith(_LEFT_ALONE):
                 continue
-            if not self._is_clean_name(name) or not _is_flat(value):
+            if not _is_flat(value):
                 return False
             (texts if name.startswith(_BEYOND_NAMES) else named).append("".join(value))
         if spells_unread_prompt(span.attributes or {}) or may_name_secrets("\n".join(named)):
@@ -103,19 +105,21 @@ class SpanScrubber:
         """Whether an attribute of this name need not be looked at closely."""
         return name != SCRUBBED_CONTENT and secret_name(name) is None and not self._scrubber.holds_secret(name)
 
-    def _scrubbed(self, span: ReadableSpan) -> SpanParts:
-        """What the span may say."""
+    def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:
+        """What the span may say; None where that is all it says."""
         parts, found = SpanParts.of(span), _Findings()
         parts.resource, parts.scope = self._resource_and_scope(span)
         self._scrub(parts, found)
-        before = parts.attributes
-        if found.content or before.get(SCRUBBED_CONTENT) is True:
-            parts.attributes = {**(without_tokens(before) if self._scrubber.alters else before), SCRUBBED_CONTENT: True}
-        elif self._scrubber.alters and spells_unread_prompt(before):
-            parts.attributes = without_prompt_ids(before)
+        given = parts.attributes
+        if found.content or given.get(SCRUBBED_CONTENT) is True:
+            parts.attributes = {**(without_tokens(given) if self._scrubber.alters else given), SCRUBBED_CONTENT: True}
+        elif self._scrubber.alters and spells_unread_prompt(given):
+            parts.attributes = without_prompt_ids(given)
         if found.count:
-            parts.attributes[SCRUBBED] = found.count + _earlier(before)
-        return parts
+            parts.attributes[SCRUBBED] = found.count + _earlier(given)
+        shared = (span.resource, span.instrumentation_scope)
+        is_same = not found.count and parts.attributes is given and (parts.resource, parts.scope) == shared
+        return None if is_same else parts
 
     def _scrub(self, parts: SpanParts, found: _Findings) -> None:
         text = partial(self._scrubber.text, hits=found)
@@ -129,15 +133,12 @@ class SpanScrubber:
         """Attributes of a span, event, link, resource or scope."""
         kept: dict[str, Value] = {}
         for name, value in given.items():
-            if isinstance(value, (bool, int, float)) or name.startswith(_LEFT_ALONE):
-                kept[name] = value
-                continue
-            before = found.count
-            judged = by_name and not name.startswith(_BEYOND_NAMES)
-            scrubbed = self._scrubber.value(name, value, found, by_name=judged)
+            before, judged = found.count, by_name and not name.startswith(_BEYOND_NAMES)
+            if not name.startswith(_LEFT_ALONE):
+                value = self._scrubber.value(name, value, found, by_name=judged)  # noqa: PLW2901 # a number is itself
             if found.count > before:
-                found.content = found.content or self._is_content(name, value)
-            kept[name if self._is_clean_name(name) else self._scrubber.text(name, found)] = scrubbed
+                found.content = found.content or self._is_content(name, given[name])
+            kept[name if self._is_clean_name(name) else self._scrubber.text(name, found)] = value
         return kept
 
     def _is_content(self, name: str, value: Value) -> bool:

@@ -56,6 +56,7 @@ def _shows_prompt(name: str, value: Value) -> bool:
     return (
         not isinstance(value, (bool, int, float))
         and value != _HIDDEN
+        and not name.startswith(TOKENS)
         and not _PROMPTS.isdisjoint(segments)
         and _ANSWERS.isdisjoint(segments)
     )

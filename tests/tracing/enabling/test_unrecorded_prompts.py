@@ -29,19 +29,19 @@ def attributes_of_call(folder, server, asked, **settings):
         (f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]", {}, False),
         pytest.param(
             f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]",
-            {"ART_OTEL_REDACT": "0"},
+            {"ART_OTEL_SCRUB": "off"},
             True,
             marks=pytest.mark.program,
         ),
         pytest.param(
             "messages=[{'role': 'user', 'content': 'I am a@b.org'}]",
-            {"ART_OTEL_REDACT": "email"},
+            {"ART_OTEL_SCRUB": "content"},
             False,
             marks=pytest.mark.program,
         ),
         pytest.param(
             "messages=[{'role': 'user', 'content': 'Hi'}], user='a@b.org'",
-            {"ART_OTEL_REDACT": "email"},
+            {"ART_OTEL_SCRUB": "content"},
             True,
             marks=pytest.mark.program,
         ),
@@ -51,4 +51,4 @@ def test_ids_are_written_where_the_prompt_is_clean(tmp_path, server, asked, sett
     found = attributes_of_call(tmp_path, server, asked, **settings)
     assert not [name for name in found if name.startswith(("gen_ai.prompt", "gen_ai.input", "art.request.messages"))]
     assert ("art.tokens.prompt" in found) == ("art.tokens.completion.0" in found) == is_written
-    assert found.get("art.redacted.content") == (None if is_written else {"boolValue": True})
+    assert found.get("art.scrubbed.content") == (None if is_written else {"boolValue": True})
