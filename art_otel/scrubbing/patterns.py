@@ -45,7 +45,8 @@ _DOT: Final = re.compile(r"\.(?=[A-Za-z0-9_-]{19})")
 _CAPITAL: Final = re.compile("A(?=(?:[KS]IA|Iza)[A-Za-z0-9_-]{16})")
 _PAYLOAD: Final = re.compile(r"\.(?=eyJ)")
 SIGNS: Final = (_UNDERSCORE, _DASH, _DOT, _CAPITAL, _PAYLOAD)
-"""One character before a long word, or before what only a token has. `re` finds one character many times as fast as a choice of prefixes."""
+"""One character before a long word, or before what only a token has. `re` finds one character many times as fast as a
+choice of prefixes."""
 
 _END: Final = "(?![A-Za-z0-9_-])"
 

@@ -122,8 +122,8 @@ class CapturedCall:
         known = attributes_of(span)
         request, body = self.response.request.content, self._passing.body() or {}
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(body)}
-        if self._scrubber is not None and _holds_secret(self._scrubber, request, added):
-            added = {**(without_tokens(added) if self._scrubber.alters else added), names.SCRUBBED_CONTENT: True}
+        if self._scrubber is not None:
+            added = _scanned(self._scrubber, prompt(request), added)
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
         if self._misses_input(span, known):
@@ -146,10 +146,14 @@ def tell_error(span: Span, error: str) -> None:
     span.set_status(StatusCode.ERROR, error)
 
 
-def _holds_secret(scrubber: Scrubber, request: bytes, answer: Attributes) -> bool:
-    """Whether a secret is in what was asked or answered."""
-    said = (*prompt(request), str(answer.get(names.RESPONSE_CHOICES, "")))
-    return any(map(scrubber.holds_secret, said))
+def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, str | bool]) -> dict[str, str | bool]:
+    """The attributes of an answer: without tokens and marked where a secret was asked or answered.
+
+    The ids of a prompt that nobody can read are left out as well.
+    """
+    if any(map(scrubber.holds_secret, (*asked, str(answer.get(names.RESPONSE_CHOICES, ""))))):
+        return {**(without_tokens(answer) if scrubber.alters else answer), names.SCRUBBED_CONTENT: True}
+    return {name: value for name, value in answer.items() if asked or name != names.PROMPT_TOKENS}
 
 
 class _Ending:
