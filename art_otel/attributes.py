@@ -37,8 +37,8 @@ RESPONSE_END: Final = "art.response.end"
 REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
 
-REDACTED: Final = "art.redacted"
-REDACTED_CONTENT: Final = "art.redacted.content"
+SCRUBBED: Final = "art.scrubbed"
+SCRUBBED_CONTENT: Final = "art.scrubbed.content"
 
 ROLLOUT_SPAN_PREFIX: Final = "rollout "
 STEP_SPAN_PREFIX: Final = "step "

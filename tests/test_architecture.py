@@ -19,6 +19,7 @@ PACKAGES = [
     "errors",
     "attributes",
     "storage",
+    "scrubbing",
     "spans",
     "calls",
     "spool",
@@ -42,14 +43,13 @@ FOLDERS = {
     "conventions": ["attributes", "caches", "bodies", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "engines": ["shards", "tasks"],
-    "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
+    "tracing": ["rollouts", "processing", "capture", "enabling"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 
 ALLOWED = {
     "opentelemetry.sdk": (
         "tracing/processing",
-        "tracing/redaction",
         "tracing/enabling",
         "testing.py",
     ),

@@ -49,7 +49,7 @@ Untrained: TypeAlias = Literal["failed", "stream broke", "scrubbed", "content do
 
 - `failed`: its call ended in an error.
 - `stream broke`: its stream ended without a finish reason, so the completion may be cut.
-- `scrubbed`: a secret was taken out of what its call was asked or answered.
+- `scrubbed`: a secret was found in what its call was asked or answered.
 - `content doubtful`: the finish reason or a later prompt shows that a text or tool calls of it were not recorded.
 - `contradicting recordings`: two recordings of its call say different things.
 """

@@ -62,7 +62,7 @@ def test_no_canary_in_any_byte(server, tmp_path, instrumentor):
     assert leaks(tmp_path / "dataset", words) == []
     text = repr(run.trajectories)
     assert [word for word in words if word in text] == []
-    assert "[redacted:" in text
+    assert "[scrubbed:" in text
     through_otlp, _ = convert_files(tmp_path / "sent", tmp_path / "art" / "sent.jsonl")
     assert through_otlp == run.trajectories
 

@@ -102,21 +102,20 @@ class Client:
 
     def _switch_content(self) -> None:
         if self._settings.enabled:
-            from art_otel.tracing.redaction.content import content_environment  # noqa: PLC0415 # loads the SDK
+            from art_otel.tracing.processing.content import content_environment  # noqa: PLC0415 # loads the SDK
 
             self._switches.apply(content_environment(self._settings.capture_content))
 
     def _capture(self) -> None:
-        from art_otel.tracing.capture import install  # noqa: PLC0415 # loaded with the client
-        from art_otel.tracing.redaction.patterns import patterns_for  # noqa: PLC0415 # as above
-        from art_otel.tracing.redaction.texts import Texts  # noqa: PLC0415 # as above
+        from art_otel.scrubbing import Scrubber  # noqa: PLC0415 # loaded with the client
+        from art_otel.tracing.capture import install  # noqa: PLC0415 # as above
 
         version = self._settings.policy_version
         install(
             request_tokens=self._settings.request_tokens,
             policy_version_header=self._settings.policy_version_header,
             policy_version=version if version is None or callable(version) else lambda: version,
-            is_clean=Texts(patterns_for(self._settings.redact), self._settings.redact_hook).is_clean,
+            scrubber=None if self._settings.scrub == "off" else Scrubber(self._settings.scrub),
         )
 
     def _instrumentations(self) -> "Instrumentation":

@@ -13,15 +13,16 @@ from typing import Final
 from opentelemetry.trace import TracerProvider
 
 from art_otel import attributes
+from art_otel.scrubbing import Scrubber
 from art_otel.spool import SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.enabling.attach import Attachment, attach, behind, follow
 from art_otel.tracing.enabling.settings import Settings
 from art_otel.tracing.guest import say_once
+from art_otel.tracing.processing.content import leave_content_out
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
 from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
-from art_otel.tracing.redaction import Redactor, patterns_for
-from art_otel.tracing.redaction.content import leave_content_out
+from art_otel.tracing.processing.scrub_spans import SpanScrubber
 from art_otel.tracing.rollouts.recorder import use_recorder
 from art_otel.tracing.switch import is_sdk_off
 from art_otel.tracing.tracer import tracer
@@ -103,5 +104,5 @@ def _about(settings: Settings) -> dict[str, str]:
 def _rewrites(settings: Settings) -> Iterator[Rewrite]:
     if not settings.capture_content:
         yield leave_content_out()
-    if settings.redact or settings.redact_hook is not None:
-        yield Redactor(patterns_for(settings.redact), hook=settings.redact_hook).rewrite
+    if settings.scrub != "off":
+        yield SpanScrubber(Scrubber(settings.scrub))

@@ -30,7 +30,7 @@ _NAMED: Final = 5
 _PROBLEM: Final = "a fault while recording spans; the app is not affected, but its trace may miss something"
 
 Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
-"""Changes a span before anybody else sees it (redaction, leaving content out) and gives what may be written."""
+"""Changes a span before anybody else sees it (scrubbing, leaving content out) and gives what may be written."""
 
 
 class RolloutSpanProcessor(SpanProcessor):

@@ -1,7 +1,7 @@
 """Scalars: what an app gives as reward, metric or metadata, as attribute values.
 
 Invariant: nothing here raises for what was given. What is no number where one belongs is refused, or kept as text, and
-logged once, by its name and type: the value may be a secret, and a log is not redacted.
+logged once, by its name and type: the value may be a secret, and a log is not scrubbed.
 """
 
 import json

@@ -185,7 +185,7 @@ def test_where_otel_s_internals_are_others_a_provider_is_set_for_the_client(trac
     assert ended(tmp_path) == ["chat m"]
 
 
-@pytest.mark.parametrize("keywords", [{"spool": False}, {"redact": False, "split": "validation"}])
+@pytest.mark.parametrize("keywords", [{"spool": False}, {"scrub": "off", "split": "validation"}])
 def test_settings_reach_what_is_made(tracing, otel, tmp_path, keywords):
     tracing.change({}, keywords)
     call(otel)
@@ -199,13 +199,13 @@ def test_settings_reach_what_is_made(tracing, otel, tmp_path, keywords):
 @pytest.mark.parametrize(
     ("keywords", "kept"),
     [
-        ({}, "[redacted:"),
-        ({"redact": False}, "gsk_"),
-        ({"redact": False, "redact_hook": lambda _: "HOOKED"}, "HOOKED"),
+        ({}, "[scrubbed:"),
+        ({"scrub": "off"}, "gsk_"),
+        ({"scrub": "mark"}, "gsk_"),
         ({"capture_content": False}, None),
     ],
 )
-def test_content_and_redaction_are_as_set(tracing, otel, tmp_path, keywords, kept):
+def test_content_and_scrubbing_are_as_set(tracing, otel, tmp_path, keywords, kept):
     tracing.change({}, keywords)
     secret = json_message("gsk_" + "a1B2cD3e" * 6 + "wxyz")
     tracer = otel.get_tracer("openai.test")

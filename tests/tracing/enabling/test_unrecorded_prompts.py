@@ -1,4 +1,4 @@
-"""Token ids of a prompt that no instrumentor recorded: they are written only if nothing in it is a secret."""
+"""Token ids of what no instrumentor recorded: they are written only if nothing that they spell is a secret."""
 
 import pytest
 
@@ -30,13 +30,13 @@ SECRET = f"messages=[{{'role': 'user', 'content': 'My key is {KEY}'}}]"
     ("asked", "settings", "is_written"),
     [
         (["messages=[{'role': 'user', 'content': 'redis://:hunter2@h'}]", SECRET], {}, [True, False]),
-        pytest.param([SECRET], {"ART_OTEL_REDACT": "0"}, [True], marks=pytest.mark.program),
+        pytest.param([SECRET], {"ART_OTEL_SCRUB": "off"}, [True], marks=pytest.mark.program),
         pytest.param(
             [
                 "messages=[{'role': 'user', 'content': 'I am a@b.org'}]",
                 "messages=[{'role': 'user', 'content': 'Hi'}], user='a@b.org'",
             ],
-            {"ART_OTEL_REDACT": "email"},
+            {"ART_OTEL_SCRUB": "content"},
             [False, True],
             marks=pytest.mark.program,
         ),
@@ -47,4 +47,16 @@ def test_ids_are_written_where_the_prompt_is_clean(tmp_path, server, asked, sett
         content = ("gen_ai.prompt", "gen_ai.input", "art.request.messages")
         assert not [name for name in found if name.startswith(content)]
         assert ("art.tokens.prompt" in found) == ("art.tokens.completion.0" in found) == written
-        assert found.get("art.redacted.content") == (None if written else {"boolValue": True})
+        assert found.get("art.scrubbed.content") == (None if written else {"boolValue": True})
+
+
+@pytest.mark.parametrize("mode", ["on", pytest.param("mark", marks=pytest.mark.program)])
+def test_a_secret_across_the_chunks_of_a_stream_is_not_spelled_by_ids(tmp_path, server, mode):
+    asked = f"model='m', messages=[{{'role': 'user', 'content': 'Hi #say={KEY}'}}], stream=True"
+    code = f"import art_otel\nfrom openai import OpenAI\nfor _ in OpenAI().chat.completions.create({asked}): pass"
+    found = run_code(tmp_path, code, **ON, **asking(server), ART_OTEL_SCRUB=mode)
+    (span,) = [span for span in found.spans if span["name"] == "openai.chat" and "endTimeUnixNano" in span]
+    names = {pair["key"] for pair in span["attributes"]}
+    assert "art.scrubbed.content" in names
+    assert ("art.tokens.completion.0" in names) == (mode == "mark")
+    assert (KEY in str(found.spans)) == (mode == "mark")

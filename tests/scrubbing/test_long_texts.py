@@ -4,16 +4,18 @@ import json
 
 import pytest
 
-from art_otel.tracing.redaction import BUILTIN_PATTERNS, Redactor, patterns_for
-from tests.tracing.redaction.secrets import SECRETS, canaries
+from art_otel.scrubbing import PATTERNS, Hits, Scrubber
+from tests.scrubbing.secrets import SECRETS, canaries
 
 LENGTH = 200_000
 
-asked = Redactor(patterns_for(("email", "url"))).redact_text
-redact = Redactor().redact_text
+
+def scrub(text: str) -> str:
+    return Scrubber().text(text, Hits())
+
 
 PIECES = [
-    *(mark for pattern in BUILTIN_PATTERNS for mark in pattern.marks),
+    *(pattern.mark for pattern in PATTERNS),
     "sk-a",
     "sk-ant-api03-",
     "sk-aT3BlbkFJ",
@@ -45,7 +47,7 @@ PIECES = [
     "[",
     '{"a":',
     '\\"',
-    "[redacted:",
+    "[scrubbed:",
 ]
 
 
@@ -53,8 +55,8 @@ PIECES = [
 def test_a_long_run_of(piece):
     secret = SECRETS["openai"][1]
     text = piece * (LENGTH // len(piece))
-    asked(json.dumps({"a": text}))
-    assert secret not in redact(f"{text}\n\n\n{secret}\n")
+    Scrubber("content").value("a", json.dumps({"a": text}), Hits(), by_name=True)
+    assert secret not in scrub(f"{text}\n\n\n{secret}\n")
 
 
 @pytest.mark.parametrize("name", ["openai", "jwt", "pem, cut off", "aws, secret", "gitlab, routable"])
@@ -64,12 +66,12 @@ def test_a_secret_before_a_long_run(name):
 
 
 def check_before(secret, name, letter):
-    redacted = redact(f"{secret}{' ' if name != 'pem, cut off' else ''}{letter * 100_000}")
-    assert not [word for word in canaries(secret) if word in redacted]
-    assert not [word for word in canaries(secret) if word in redact(letter * 100_000 + f"\n{secret}")]
+    scrubbed = scrub(f"{secret}{' ' if name != 'pem, cut off' else ''}{letter * 100_000}")
+    assert not [word for word in canaries(secret) if word in scrubbed]
+    assert not [word for word in canaries(secret) if word in scrub(letter * 100_000 + f"\n{secret}")]
 
 
 def test_deep_json_is_read_as_text():
     secret = SECRETS["openai"][1]
-    assert secret not in redact("[" * 100_000 + f'"{secret}"' + "]" * 100_000)
-    assert secret not in redact('{"n": ' + "9" * 10_000 + f', "a": "{secret}"}}')
+    assert secret not in scrub("[" * 100_000 + f'"{secret}"' + "]" * 100_000)
+    assert secret not in scrub('{"n": ' + "9" * 10_000 + f', "a": "{secret}"}}')

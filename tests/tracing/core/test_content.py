@@ -11,11 +11,11 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
 from art_otel.spans import Span
+from art_otel.tracing.processing.content import content_environment, content_free, without_content
+from art_otel.tracing.processing.content_names import names_content
 from art_otel.tracing.processing.span_lines import SpanLines
-from art_otel.tracing.redaction.content import content_environment, content_free, without_content
-from art_otel.tracing.redaction.content_names import names_content
 from tests.conventions.recorded import MODES, spans
-from tests.tracing.redaction.spans import App, Torn, messages
+from tests.tracing.core.rewritten import App, Torn, messages
 
 SCENARIOS = ("sync_tools", "stream_sync", "n2", "parse", "responses_api", "raw_response", "long100", "error_retry")
 

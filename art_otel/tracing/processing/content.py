@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from art_otel import attributes
 from art_otel.spans import Attributes, Value
+from art_otel.tracing.processing.content_names import MESSAGE_LISTS, is_text, names_content
 from art_otel.tracing.processing.span_parts import SpanParts, as_dict, can_put, event_with, link_with
-from art_otel.tracing.redaction.content_names import MESSAGE_LISTS, is_text, names_content
 
 logger = logging.getLogger(__name__)
 
