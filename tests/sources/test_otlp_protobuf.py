@@ -43,7 +43,7 @@ def test_a_recording_in_protobuf_equals_the_recording(dump, framing, tmp_path):
     messages = [to_protobuf(json.loads(line)) for line in dump.read_text().splitlines()]
     records, account = read_bytes(tmp_path, EVERY_FRAMING[framing](messages))
     assert records == read_bytes(tmp_path, dump.read_bytes())[0]
-    assert (account.format, account.damaged) == ("otlp-protobuf", 0)
+    assert (account.format, account.quarantined) == ("otlp-protobuf", 0)
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
@@ -95,7 +95,7 @@ def test_traces_logs_and_metrics_are_told_apart_on_the_wire(tmp_path):
     observed = log(timeUnixNano="0", observedTimeUnixNano="9", severityNumber=9)
     messages = [to_protobuf(traces(span())), to_protobuf(logs(observed)), batch_of(gauge), b"", to_protobuf(traces())]
     records, account = read_bytes(tmp_path, prefixed(*messages))
-    assert (account.spans, account.log_records, account.other_signals, account.damaged) == (1, 1, 1, 0)
+    assert (account.spans, account.log_records, account.other_signals, account.quarantined) == (1, 1, 1, 0)
     assert records[1].time_ns == 9
 
 

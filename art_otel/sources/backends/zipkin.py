@@ -2,29 +2,28 @@
 
 A list a trace, a list of such lists, a list a line, or a span a line. Tags are texts, so the types of attributes are
 lost; the resource's attributes stand among the tags of its spans, and Zipkin's server makes names lower-case. A span
-that shares the id of its client's (B3) gets one that is made of it, below the client's. Invariant: as `json_spans`.
+that shares the id of its client's (B3) gets one that is made of it, below the client's. Invariant: as `store_spans`.
 
 Source of the format: https://zipkin.io/zipkin-api/ and, for what OTel puts into it,
 https://opentelemetry.io/docs/specs/otel/trace/sdk_exporters/zipkin/ and the collector's Zipkin translator.
 """
 
 import hashlib
-import io
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.sources.backends.json_spans import Translator, read_spans
 from art_otel.sources.backends.otel_tags import read_tags
-from art_otel.sources.backends.plain_records import plain
+from art_otel.sources.backends.plain_spans import plain
+from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_spans
 from art_otel.sources.backends.times import Number, decode_exactly, us_to_ns
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.heads import objects_in_head
+from art_otel.sources.format import Format
+from art_otel.sources.json_text.values import head_detector
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.records import Batch, scope_of
-from art_otel.spans import Resource, Value
+from art_otel.spans import Value
 
 _SPAN_BYTES: Final = 8
 _NAMES: Final = frozenset({"localEndpoint", "timestamp", "duration"})
@@ -66,69 +65,41 @@ class _Span(msgspec.Struct, rename="camel"):
     annotations: list[_Annotation] | None = None
 
 
-_TRANSLATOR: Final = Translator(message=_Span, trace_id="traceId", span_id="id", padded=True)
-
-
-def _detects(head: bytes) -> bool:
-    return any(span.keys() >= {"traceId", "id"} and span.keys() & _NAMES for span in objects_in_head(head))
-
-
-def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return read_spans(stream, reading, _TRANSLATOR, _to_otlp, decode_exactly)
-
-
-FORMAT: Final = Format(
-    name="zipkin-json",
-    detects=_detects,
-    reads=_reads,
-    lacks=(
-        "types of attribute values",
-        "case of names (Zipkin's server)",
-        "nanoseconds",
-        "resource attributes apart from the span's",
-        "links (most exporters)",
-    ),
-)
-
-
-def _to_otlp(found: _Span, place: str) -> tuple[otlp.Span, Batch]:
-    told = read_tags(found.tags or {}, found.kind)
-    links = list(_links(told.attributes))
-    start = us_to_ns(found.timestamp, "timestamp")
-    taken = us_to_ns(found.duration, "duration")
-    dropped_attributes, dropped_events, dropped_links = told.dropped
-    span_id, parent_id = _ids(found)
+def _to_otlp(row: _Span) -> TranslatedSpan:
+    tagged = read_tags(row.tags or {}, row.kind)
+    links = list(_links(tagged.attributes))
+    start, duration = us_to_ns(row.timestamp, "timestamp"), us_to_ns(row.duration, "duration")
+    span_id, parent_id = _ids(row)
     span = otlp.Span(
-        trace_id=_TRANSLATOR.trace(found.trace_id),
+        trace_id=row.trace_id,
         span_id=span_id,
         parent_span_id=parent_id,
-        name=found.name,
-        kind=told.kind,
+        name=row.name,
+        kind=tagged.kind,
         start_time_unix_nano=start,
-        end_time_unix_nano=None if start is None or taken is None else start + taken,
-        attributes=plain(told.attributes),
-        events=[_event(one) for one in found.annotations or ()],
+        end_time_unix_nano=None if start is None or duration is None else start + duration,
+        attributes=plain(tagged.attributes),
+        events=[_event(annotation) for annotation in row.annotations or ()],
         links=links,
-        status=told.status,
-        dropped_attributes_count=dropped_attributes,
-        dropped_events_count=dropped_events,
-        dropped_links_count=dropped_links,
+        status=tagged.status,
+        dropped_attributes_count=tagged.dropped_attributes,
+        dropped_events_count=tagged.dropped_events,
+        dropped_links_count=tagged.dropped_links,
     )
-    service = found.local_endpoint.service_name if found.local_endpoint else None
-    resource = Resource(attributes={"service.name": service} if service else {})
-    return span, Batch(place=place, resource=resource, scope=scope_of(told.scope))
+    service = row.local_endpoint.service_name if row.local_endpoint else None
+    return TranslatedSpan(span, {"service.name": service} if service else {}, tagged.scope)
 
 
-def _ids(found: _Span) -> tuple[str | None, str | None]:
-    """The ids of a span and of its parent."""
-    given = _TRANSLATOR.span(found.id)
-    if not found.shared or given is None:
-        return given, _TRANSLATOR.span(found.parent_id)
-    return hashlib.blake2b(given.encode(), digest_size=_SPAN_BYTES).hexdigest(), given
+def _ids(row: _Span) -> tuple[str | None, str | None]:
+    """Give the ids of a span and of its parent; a server that shares its client's id gets another one."""
+    if not row.shared or not row.id:
+        return row.id, row.parent_id
+    client_id = row.id.lower().zfill(2 * _SPAN_BYTES)
+    return hashlib.blake2b(client_id.encode(), digest_size=_SPAN_BYTES).hexdigest(), client_id
 
 
 def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
-    """Links as the collector writes them: `otlp.link.0`, … = `trace|span|state|attributes|dropped`."""
+    """Take out the collector's links: the tags `otlp.link.0`, … = `trace|span|state|attributes|dropped`."""
     for name in [name for name in tags if name.startswith("otlp.link.")]:
         tag = tags[name]
         if not isinstance(tag, str) or (link := _LINK.match(tag)) is None:
@@ -141,7 +112,10 @@ def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
 
 
 def _event(annotation: _Annotation) -> otlp.Event:
-    """An event. Its attributes are `name|{…}|dropped` (collector), `"name": {…}` (SDKs) or `{"name": {…}}` (Python)."""
+    """Translate an event.
+
+    With attributes it is `name|{…}|dropped` (collector), `"name": {…}` (SDKs) or `{"name": {…}}` (Python).
+    """
     text = annotation.value or ""
     counted = _counted(text)
     if counted and len(counted.number) > _MAX_DIGITS:
@@ -179,3 +153,22 @@ def _decoded(text: str) -> dict[str, Value] | None:
         return _ATTRIBUTES.decode(text)
     except (ValueError, RecursionError):
         return None
+
+
+FORMAT: Final = Format(
+    name="zipkin-json",
+    detects=head_detector(lambda span: span.keys() >= {"traceId", "id"} and bool(span.keys() & _NAMES)),
+    reads=partial(
+        read_spans,
+        translator=Translator(
+            message=_Span, to_otlp=_to_otlp, trace_id="traceId", span_id="id", padded=True, decode=decode_exactly
+        ),
+    ),
+    lacks=(
+        "types of attribute values",
+        "case of names (Zipkin's server)",
+        "nanoseconds",
+        "resource attributes apart from the span's",
+        "links (most exporters)",
+    ),
+)

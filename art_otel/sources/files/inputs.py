@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
+from art_otel.sources.files.dataset_files import WHAT_READS_IT, has_own_name, is_dataset_file
 from art_otel.sources.files.globs import folder_of, is_glob, matches
-from art_otel.sources.files.own_output import WHAT_READS_IT, has_own_name, is_own_output
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
 from art_otel.storage import shown
 
@@ -25,7 +25,7 @@ FILE_SCHEME: Final = "file://"
 _DEEP: Final = "**"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
 
     `format` names that of the whole file: a part may begin with what nobody would know it by.
@@ -41,8 +41,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` is what people see, `size` is in bytes and None when unknown.
     `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
-    in a folder may be anything, so that it is no error when nobody knows its format. `part` is what is to be read of
-    a file that several processes share; `size` is then the part's. `mtime_ns` is when the whole was last changed.
+    in a folder may be anything, so that it is no error when nobody knows its format. `byte_range` is what is to be read
+    of a file that several processes share; `size` is then that of the range. `mtime_ns` is when the whole was changed.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     explicit: bool
     mtime_ns: int | None = None
     stored: StoredFile | None = None
-    part: Part | None = None
+    byte_range: ByteRange | None = None
 
 
 def identity_of(source: Input) -> tuple[str, int, int] | None:
@@ -83,7 +83,7 @@ def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
 
 def _why_nothing(source: str) -> str:
     paths: Iterable[Path] = () if is_store_url(source) else _paths(source)
-    if any(is_own_output(file) for path in paths for file in _visible_files(path)):
+    if any(is_dataset_file(file) for path in paths for file in _visible_files(path)):
         return f"{source}: {WHAT_READS_IT}"
     return (
         f"{shown(source)}: nothing to read there; name a file, a folder with files in it, "
@@ -136,7 +136,7 @@ def _files(path: Path) -> Iterator[Input]:
         yield _input(path, explicit=True)
         return
     for file in sorted(_visible_files(path)):
-        if _is_for_reading(file) and not is_own_output(file):
+        if _is_for_reading(file) and not is_dataset_file(file):
             yield _input(file, explicit=False)
 
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.errors import SourceError
+from art_otel.sources.files.dataset_files import SCHEMA_KEY
 from art_otel.sources.files.decompress import Fail, Failure
 from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.own_output import SCHEMA_KEY
 from art_otel.sources.files.parquet_values import plain_values
 from art_otel.sources.files.stores import open_stored, store_errors
 from art_otel.sources.format import Row
@@ -47,7 +47,7 @@ class ParquetTable:
         except _UNREADABLE as error:
             what_to_do = "export it unencrypted" if "encrypted" in str(error) else "is it cut off? export it again"
             raise SourceError(f"{name}: cannot be read as Parquet ({_described(error)}); {what_to_do}") from error
-        self.is_own_output = SCHEMA_KEY in (self._file.metadata.metadata or {})
+        self.is_dataset_file = SCHEMA_KEY in (self._file.metadata.metadata or {})
 
     def rows(self, columns: list[str], limits: Limits, fail: Fail) -> Iterator[Row]:
         """Every row that can be read, numbered through the file; `fail` gets what cannot of each row group."""

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.limits import advice
-from art_otel.sources.otlp.protobuf_records import ProtobufRecords
+from art_otel.sources.otlp.protobuf_records import ProtobufSpanBuilder
 from art_otel.sources.otlp.protobuf_split import LENGTH, Split, read_fields, read_varint
 from art_otel.sources.refusals import Refused
 
@@ -68,7 +68,7 @@ def _is_request(head: bytes) -> bool:
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    records = ProtobufRecords(reading)
+    records = ProtobufSpanBuilder(reading)
     head = stream.peek()
     frames = partial(_bare_frames, is_answer=Split(head).is_answer) if _is_request(head) else _prefixed_frames
     number = 0
@@ -80,7 +80,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         elif message:
             yield from records.read_split(message, place, problem)
         else:
-            yield problem.damage(place)
+            yield problem.quarantine(place)
 
 
 FORMAT: Final = Format(name="otlp-protobuf", detects=_detects, reads=_reads)

@@ -1,4 +1,4 @@
-"""Records of OTLP protobuf: a request is decoded whole, and one that does not decode record by record.
+"""SpanBuilder of OTLP protobuf: a request is decoded whole, and one that does not decode record by record.
 
 Invariant: a record that is sound alone is kept, a bad one is quarantined, and what no record explains (a torn tail,
 rubbish) is exactly one Quarantined of kind "unknown".
@@ -24,8 +24,8 @@ class _MessageType(Protocol):
     def FromString(self, data: bytes, /) -> object: ...  # noqa: N802 # protobuf's name
 
 
-class ProtobufRecords(ProtobufValues):
-    """Records of requests in protobuf."""
+class ProtobufSpanBuilder(ProtobufValues):
+    """SpanBuilder of requests in protobuf."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
@@ -41,9 +41,9 @@ class ProtobufRecords(ProtobufValues):
         split = Split(data)
         if split.is_answer:
             problem = Refused("not OTLP", detail="an answer of Tempo amid requests; give it in a file of its own")
-            return (problem.damage(place),)
+            return (problem.quarantine(place),)
         if split.signal == "other":
-            self.reading.account.other_signals += 1
+            self.reading.stats.other_signals += 1
             return ()
         try:
             if split.signal == "logs":
@@ -93,7 +93,7 @@ class ProtobufRecords(ProtobufValues):
         if signal is None and torn is None:
             torn = Refused("not OTLP", detail="there is no batch of spans or log records in it")
         if torn is not None:
-            yield torn.damage(place, ids=torn_ids)
+            yield torn.quarantine(place, ids=torn_ids)
 
     def _shared(self, split: Split, container: Field, name: _Name, place: str) -> Generator[Quarantined, None, object]:
         """What records share; when it is bad it is a partial Quarantined and its records do without it."""
@@ -101,7 +101,7 @@ class ProtobufRecords(ProtobufValues):
         try:
             return field and self._decode(split.data[field.start : field.end], name)
         except Refused as problem:
-            yield problem.damage(place, partial=True)
+            yield problem.quarantine(place, partial=True)
             return None
 
     def _record(self, split: Split, record: Field, signal: Signal, batch: Batch) -> Iterator[Record]:
@@ -112,7 +112,7 @@ class ProtobufRecords(ProtobufValues):
             else:
                 yield from self.span(cast("otlp.Span", self._decode(data, "Span")), batch)
         except Refused as problem:
-            yield problem.damage(batch.place, "log" if signal == "logs" else "span", split.ids(record, signal))
+            yield problem.quarantine(batch.place, "log" if signal == "logs" else "span", split.ids(record, signal))
 
     def _decode(self, data: bytes, name: _Name) -> object:
         """One message. Raises Refused."""

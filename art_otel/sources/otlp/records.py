@@ -18,12 +18,11 @@ from art_otel.sources.format import Reading, Record
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.refusals import (
     MAX_NAME,
+    DroppedFields,
     Ids,
-    Losses,
     Refused,
     Site,
     attribute_path,
-    partial_damages,
 )
 from art_otel.spans import (
     Event,
@@ -66,7 +65,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
 
 
-class Records(ABC):
+class SpanBuilder(ABC):
     """Makes records of decoded messages. An encoding says how it spells ids and attribute values.
 
     The messages of every encoding have the field names of `otlp_messages`, so those types stand for all.
@@ -86,22 +85,22 @@ class Records(ABC):
             raise Refused("nested too deep", attribute_path(site), f"more than {self.max_depth} lists and dicts deep")
 
     @abstractmethod
-    def hex(self, raw: object) -> str:
+    def hex(self, raw: object, digits: int) -> str:
         """An id in lower-case hex, empty when there is none."""
 
     @abstractmethod
-    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
-        """Attributes by name; numbers that are not finite become None and are noted in `losses`. Raises Refused."""
+    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
+        """Attributes by name; numbers that are not finite become None and are noted in `dropped`. Raises Refused."""
 
     @abstractmethod
-    def value(self, value: otlp.AnyValue | None, site: Site, losses: Losses) -> Value:
+    def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
         """One value, as `attributes` reads them. Raises Refused."""
 
     def traces(self, batches: Iterable[otlp.ResourceSpans] | None, place: str) -> Iterator[Record]:
         """Every span of one request."""
         for spans in batches or ():
-            resource, damages = self.resource(spans.resource, place)
-            yield from damages
+            resource, quarantined = self.resource(spans.resource, place)
+            yield from quarantined
             for scoped in spans.scope_spans or ():
                 batch = Batch(place=place, resource=resource, scope=scope_of(scoped.scope))
                 for span in scoped.spans or ():
@@ -119,42 +118,42 @@ class Records(ABC):
         """The resource of a batch, with a partial Quarantined for what cannot be read of it."""
         if message is None:
             return Resource(), ()
-        losses = Losses()
+        dropped = DroppedFields()
         try:
-            attributes = self.attributes(message.attributes, "resource.", losses)
+            attributes = self.attributes(message.attributes, "resource.", dropped)
         except Refused as problem:
-            return Resource(), (problem.damage(place, partial=True),)
-        return Resource(attributes=attributes), tuple(partial_damages(losses, place))
+            return Resource(), (problem.quarantine(place, partial=True),)
+        return Resource(attributes=attributes), tuple(dropped.quarantine(place))
 
     def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
         """One span, with a partial Quarantined for each reason for which something of it was lost."""
-        losses = Losses()
+        dropped = DroppedFields()
         try:
-            span = self._span(message, batch, losses)
+            span = self._span(message, batch, dropped)
         except Refused as problem:
-            return (problem.damage(batch.place, "span", self.known_ids(message.trace_id, message.span_id)),)
-        return (span, *partial_damages(losses, batch.place, "span", span.key)) if losses else (span,)
+            return (problem.quarantine(batch.place, "span", self.known_ids(message.trace_id, message.span_id)),)
+        return (span, *dropped.quarantine(batch.place, "span", span.key)) if dropped else (span,)
 
     def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
-        """One log record. One that belongs to no span is in the account, and given only if it may be an event."""
-        losses = Losses()
+        """One log record. One that belongs to no span is in the stats, and given only if it may be an event."""
+        dropped = DroppedFields()
         try:
             trace_id = self._id(message.trace_id, _TRACE_DIGITS, "traceId")
             span_id = self._id(message.span_id, _SPAN_DIGITS, "spanId")
             if trace_id is None or span_id is None:
-                self.reading.account.logs_without_span += 1
+                self.reading.stats.logs_without_span += 1
                 return self._event_without_span(message)
-            record = self._log_record(message, trace_id, span_id, losses)
+            record = self._log_record(message, trace_id, span_id, dropped)
         except Refused as problem:
-            return (problem.damage(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
-        return (record, *partial_damages(losses, batch.place, "log", record.key)) if losses else (record,)
+            return (problem.quarantine(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
+        return (record, *dropped.quarantine(batch.place, "log", record.key)) if dropped else (record,)
 
     def _event_without_span(self, message: otlp.LogRecord) -> tuple[LogRecord, ...]:
         """The record without ids: an event may name what it is about in another way, as evaluations name responses."""
         if not message.event_name and not message.attributes:
             return ()
         try:
-            record = self._log_record(message, "", "", Losses())
+            record = self._log_record(message, "", "", DroppedFields())
         except Refused:
             return ()
         return (record,) if record.event_name else ()
@@ -170,7 +169,7 @@ class Records(ABC):
         except Refused:
             return trace, None
 
-    def _span(self, message: otlp.Span, batch: Batch, losses: Losses) -> Span:
+    def _span(self, message: otlp.Span, batch: Batch, dropped: DroppedFields) -> Span:
         raw, trace_id = self._last_trace  # spans of one trace, and children of one span, mostly stand together
         if message.trace_id != raw:
             raw = message.trace_id
@@ -199,9 +198,9 @@ class Records(ABC):
             kind=_KINDS[message.kind],
             start_ns=start_ns,
             end_ns=end_ns,
-            attributes=self.attributes(message.attributes, "", losses),
-            events=self._events(message.events, losses) if message.events else (),
-            links=self._links(message.links, losses) if message.links else (),
+            attributes=self.attributes(message.attributes, "", dropped),
+            events=self._events(message.events, dropped) if message.events else (),
+            links=self._links(message.links, dropped) if message.links else (),
             status=_STATUSES[code],
             status_message=(status.message or "") if status else "",
             scope=batch.scope,
@@ -216,47 +215,47 @@ class Records(ABC):
             )
         return span
 
-    def _events(self, messages: Iterable[otlp.Event] | None, losses: Losses) -> tuple[Event, ...]:
+    def _events(self, messages: Iterable[otlp.Event] | None, dropped: DroppedFields) -> tuple[Event, ...]:
         events: list[Event] = []
         for index, message in enumerate(messages or ()):
             field = f"events[{index}].timeUnixNano"
             time_ns = _time(message.time_unix_nano, field)
             if time_ns is None:
-                losses.note(field, "bad field")
+                dropped.note(field, "bad field")
                 continue
             event = Event(
                 name=message.name or "",
                 time_ns=time_ns,
-                attributes=self.attributes(message.attributes, f"events[{index}].", losses),
+                attributes=self.attributes(message.attributes, f"events[{index}].", dropped),
                 dropped_attributes_count=message.dropped_attributes_count or 0,
             )
             events.append(event)
         return tuple(events)
 
-    def _links(self, messages: Iterable[otlp.Link] | None, losses: Losses) -> tuple[Link, ...]:
+    def _links(self, messages: Iterable[otlp.Link] | None, dropped: DroppedFields) -> tuple[Link, ...]:
         links: list[Link] = []
         for index, message in enumerate(messages or ()):
             trace_id, span_id = self.known_ids(message.trace_id, message.span_id)
             if trace_id is None or span_id is None:
-                losses.note(f"links[{index}]", "bad id")
+                dropped.note(f"links[{index}]", "bad id")
                 continue
-            attributes = self.attributes(message.attributes, f"links[{index}].", losses)
+            attributes = self.attributes(message.attributes, f"links[{index}].", dropped)
             links.append(Link(trace_id=trace_id, span_id=span_id, attributes=attributes))
         return tuple(links)
 
-    def _log_record(self, message: otlp.LogRecord, trace_id: str, span_id: str, losses: Losses) -> LogRecord:
+    def _log_record(self, message: otlp.LogRecord, trace_id: str, span_id: str, dropped: DroppedFields) -> LogRecord:
         time_ns = _time(message.time_unix_nano, "timeUnixNano")
         time_ns = time_ns or _time(message.observed_time_unix_nano, "observedTimeUnixNano")
         if time_ns is None:
             raise Refused("bad field", "timeUnixNano", "a log record must have its time or the time it was observed")
-        attributes = self.attributes(message.attributes, "", losses)
+        attributes = self.attributes(message.attributes, "", dropped)
         named = attributes.get("event.name")
         return LogRecord(
             trace_id=trace_id,
             span_id=span_id,
             event_name=message.event_name or (named if isinstance(named, str) else ""),
             time_ns=time_ns,
-            body=self.value(message.body, ("body", None), losses),
+            body=self.value(message.body, ("body", None), dropped),
             attributes=attributes,
             dropped_attributes_count=message.dropped_attributes_count or 0,
         )
@@ -265,7 +264,7 @@ class Records(ABC):
         """None for an id that is empty or all zeros, which is how OTLP writes that there is none."""
         if isinstance(raw, str) and len(raw) == digits and _IS_HEX(raw) and raw != _ZEROS[digits]:
             return raw  # as nearly all are in JSON
-        text = self.hex(raw)
+        text = self.hex(raw, digits)
         if len(text) == digits and _IS_HEX(text):
             return text if text != _ZEROS[digits] else None
         if not text:
@@ -278,11 +277,11 @@ def scope_of(message: otlp.Scope | None) -> Scope:
     return Scope(name=message.name or "", version=message.version or "") if message else Scope()
 
 
-def finite(number: float, site: Site, losses: Losses) -> float | None:
-    """The number; None, noted in `losses`, for NaN and the infinities."""
+def finite(number: float, site: Site, dropped: DroppedFields) -> float | None:
+    """The number; None, noted in `dropped`, for NaN and the infinities."""
     if math.isfinite(number):
         return number
-    losses.note(attribute_path(site), "not a finite number")
+    dropped.note(attribute_path(site), "not a finite number")
     return None
 
 

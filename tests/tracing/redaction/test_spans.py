@@ -13,7 +13,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlag
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.tracing.processing import span_parts
 from art_otel.tracing.redaction import Redactor
@@ -192,7 +192,7 @@ def test_code_that_a_model_reads_and_writes_keeps_its_tokens(tmp_path):
         span.set_attribute("art.response.choices", json.dumps(choices))
     app.everything()
     (read,) = [
-        one for source in find_inputs([app.file]) for one in read_file(source, FileAccount()) if isinstance(one, Span)
+        one for source in find_inputs([app.file]) for one in read_file(source, FileStats()) if isinstance(one, Span)
     ]
     call = parse_call(read)
     assert call.extra == {}
@@ -254,7 +254,7 @@ def test_tokens_that_spell_a_secret_go_with_it(tmp_path):
     assert kept.attributes["art.redacted.content"] is True
     app.everything()
     (read,) = [
-        one for source in find_inputs([app.file]) for one in read_file(source, FileAccount()) if isinstance(one, Span)
+        one for source in find_inputs([app.file]) for one in read_file(source, FileStats()) if isinstance(one, Span)
     ]
     call = parse_call(read)
     assert call.extra == {"art.redacted": 1, "art.redacted.content": True}

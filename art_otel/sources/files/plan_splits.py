@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from art_otel.sources.files.decompress import compression_of
-from art_otel.sources.files.inputs import Input, Part
+from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.stores import read_range
 from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.sources.format import Format
@@ -24,7 +24,7 @@ _LOOKAHEAD: Final = 1 << 12
 """What a pattern of `Format.cuts` matches need not be seen beyond so many bytes."""
 
 
-def split_inputs(inputs: Sequence[Input], split_bytes: int, known: Format | None = None) -> list[tuple[Input, ...]]:
+def plan_splits(inputs: Sequence[Input], split_bytes: int, known: Format | None = None) -> list[tuple[Input, ...]]:
     """Divide the inputs, in their order, into splits of about `split_bytes`.
 
     Small inputs are put together. A larger one is cut where its format, `known` or detected, says that it can be, and
@@ -57,7 +57,9 @@ def _parts(source: Input, split_bytes: int, known: Format | None) -> Iterable[In
     if len(ends) == 2:  # it was cut nowhere
         return (source,)
     return [
-        msgspec.structs.replace(source, size=end - start, part=Part(start=start, end=end, format=dump_format.name))
+        msgspec.structs.replace(
+            source, size=end - start, byte_range=ByteRange(start=start, end=end, format=dump_format.name)
+        )
         for start, end in pairwise(ends)
     ]
 

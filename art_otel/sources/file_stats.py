@@ -1,6 +1,6 @@
-"""FileAccount: what became of one input.
+"""FileStats: what became of one input.
 
-Invariant: `spans + log_records + damaged` is the number of records that were read, so nothing is lost silently.
+Invariant: `spans + log_records + quarantined` is the number of records that were read, so nothing is lost silently.
 """
 
 from typing import Final
@@ -10,11 +10,11 @@ import msgspec
 UNKNOWN_FORMAT: Final = "no known format"
 
 
-class FileAccount(msgspec.Struct, kw_only=True):
+class FileStats(msgspec.Struct, kw_only=True):
     """Filled while a file is read; final when the iterator of `read_file` ends.
 
-    `bytes` counts what was read from the file (compressed). `damaged` counts records and rubbish set aside whole,
-    `partly_damaged` the partial damages beside records that were kept. `logs_without_span` counts log records that
+    `bytes` counts what was read from the file (compressed). `quarantined` counts records and rubbish set aside whole,
+    `partly_quarantined` the partial damages beside records that were kept. `logs_without_span` counts log records that
     belong to no span, `other_signals` requests with metrics or profiles: both are of no use here and no damage.
     `altered` counts lines that were read although their checksum does not match, `replaced` the characters U+FFFD that
     stand for what no text can hold: halves of emoji (surrogate pairs), and bytes that are no UTF-8.
@@ -28,8 +28,8 @@ class FileAccount(msgspec.Struct, kw_only=True):
     bytes: int = 0
     spans: int = 0
     log_records: int = 0
-    damaged: int = 0
-    partly_damaged: int = 0
+    quarantined: int = 0
+    partly_quarantined: int = 0
     logs_without_span: int = 0
     other_signals: int = 0
     altered: int = 0
@@ -38,14 +38,14 @@ class FileAccount(msgspec.Struct, kw_only=True):
     note: str | None = None
     error: str | None = None
 
-    def add(self, other: "FileAccount") -> None:
+    def add(self, other: "FileStats") -> None:
         """Add what another process read of the same file."""
         for name in (
             "bytes",
             "spans",
             "log_records",
-            "damaged",
-            "partly_damaged",
+            "quarantined",
+            "partly_quarantined",
             "logs_without_span",
             "other_signals",
             "altered",
