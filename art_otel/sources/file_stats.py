@@ -14,8 +14,8 @@ class FileStats(msgspec.Struct, kw_only=True):
     """Filled while a file is read; final when the iterator of `read_file` ends.
 
     `bytes` counts what was read from the file (compressed). `quarantined` counts records and rubbish set aside whole,
-    `partly_quarantined` the partial damages beside records that were kept. `logs_without_span` counts log records that
-    belong to no span, `other_signals` requests with metrics or profiles: both are of no use here and no damage.
+    `partly_quarantined` the partial Quarantined of records that were kept. `logs_without_span` counts log records that
+    belong to no span, `other_signals` requests with metrics or profiles; neither is quarantined.
     `altered` counts lines that were read although their checksum does not match, `replaced` the characters U+FFFD that
     stand for what no text can hold: halves of emoji (surrogate pairs), and bytes that are no UTF-8.
     `lacks` says what the format cannot carry.
@@ -40,16 +40,8 @@ class FileStats(msgspec.Struct, kw_only=True):
 
     def add(self, other: "FileStats") -> None:
         """Add what another process read of the same file."""
-        for name in (
-            "bytes",
-            "spans",
-            "log_records",
-            "quarantined",
-            "partly_quarantined",
-            "logs_without_span",
-            "other_signals",
-            "altered",
-            "replaced",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in self.__struct_fields__:
+            count = getattr(other, name)
+            if isinstance(count, int):
+                setattr(self, name, getattr(self, name) + count)
         self.error = self.error or other.error

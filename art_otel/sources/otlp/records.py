@@ -16,6 +16,7 @@ import msgspec
 
 from art_otel.sources.format import Reading, Record
 from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp.enums import SPAN_KINDS, STATUS_CODES
 from art_otel.sources.refusals import (
     MAX_NAME,
     DroppedFields,
@@ -32,8 +33,6 @@ from art_otel.spans import (
     Resource,
     Scope,
     Span,
-    SpanKind,
-    StatusCode,
     Value,
 )
 
@@ -42,19 +41,6 @@ _SPAN_DIGITS: Final = 16
 _IS_HEX: Final = re.compile("[0-9a-f]+").fullmatch
 _ZEROS: Final = {digits: "0" * digits for digits in (_TRACE_DIGITS, _SPAN_DIGITS)}
 _MAX_TIME: Final = 2**63 - 1
-
-_KIND_NAMES: Final[tuple[SpanKind, ...]] = ("unspecified", "internal", "server", "client", "producer", "consumer")
-_KINDS: Final[dict[int | str | None, SpanKind]] = {
-    None: "unspecified",
-    **dict(enumerate(_KIND_NAMES)),
-    **{f"SPAN_KIND_{name.upper()}": name for name in _KIND_NAMES},
-}
-_STATUS_NAMES: Final[tuple[StatusCode, ...]] = ("unset", "ok", "error")
-_STATUSES: Final[dict[int | str | None, StatusCode]] = {
-    None: "unset",
-    **dict(enumerate(_STATUS_NAMES)),
-    **{f"STATUS_CODE_{name.upper()}": name for name in _STATUS_NAMES},
-}
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +52,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpanBuilder(ABC):
-    """Makes records of decoded messages. An encoding says how it spells ids and attribute values.
+    """Builds records of decoded messages. A subclass says how an encoding writes ids and attribute values.
 
-    The messages of every encoding have the field names of `otlp_messages`, so those types stand for all.
+    The messages of every encoding have the field names of `otlp.messages`, so those types stand for all.
     """
 
     max_depth: Final = 32
@@ -86,18 +72,18 @@ class SpanBuilder(ABC):
 
     @abstractmethod
     def hex(self, raw: object, digits: int) -> str:
-        """An id in lower-case hex, empty when there is none."""
+        """Write an id of so many digits in lower-case hex, empty when there is none."""
 
     @abstractmethod
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """Attributes by name; numbers that are not finite become None and are noted in `dropped`. Raises Refused."""
+        """Read attributes by name; numbers that are not finite become None, noted in `dropped`. Raises Refused."""
 
     @abstractmethod
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """One value, as `attributes` reads them. Raises Refused."""
+        """Read one value, as `attributes` does. Raises Refused."""
 
     def traces(self, batches: Iterable[otlp.ResourceSpans] | None, place: str) -> Iterator[Record]:
-        """Every span of one request."""
+        """Read every span of one request."""
         for spans in batches or ():
             resource, quarantined = self.resource(spans.resource, place)
             yield from quarantined
@@ -107,7 +93,7 @@ class SpanBuilder(ABC):
                     yield from self.span(span, batch)
 
     def logs(self, batches: Iterable[otlp.ResourceLogs] | None, place: str) -> Iterator[Record]:
-        """Every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
+        """Read every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
         batch = Batch(place=place, resource=Resource(), scope=Scope())
         for logs in batches or ():
             for scoped in logs.scope_logs or ():
@@ -115,7 +101,7 @@ class SpanBuilder(ABC):
                     yield from self.log_record(log_record, batch)
 
     def resource(self, message: otlp.Resource | None, place: str) -> tuple[Resource, tuple[Quarantined, ...]]:
-        """The resource of a batch, with a partial Quarantined for what cannot be read of it."""
+        """Read the resource of a batch, with a partial Quarantined for what cannot be read of it."""
         if message is None:
             return Resource(), ()
         dropped = DroppedFields()
@@ -126,7 +112,7 @@ class SpanBuilder(ABC):
         return Resource(attributes=attributes), tuple(dropped.quarantine(place))
 
     def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
-        """One span, with a partial Quarantined for each reason for which something of it was lost."""
+        """Read one span, with a partial Quarantined for each reason for which something of it was lost."""
         dropped = DroppedFields()
         try:
             span = self._span(message, batch, dropped)
@@ -135,7 +121,7 @@ class SpanBuilder(ABC):
         return (span, *dropped.quarantine(batch.place, "span", span.key)) if dropped else (span,)
 
     def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
-        """One log record. One that belongs to no span is in the stats, and given only if it may be an event."""
+        """Read one log record. One that belongs to no span is counted, and returned only if it may be an event."""
         dropped = DroppedFields()
         try:
             trace_id = self._id(message.trace_id, _TRACE_DIGITS, "traceId")
@@ -149,7 +135,7 @@ class SpanBuilder(ABC):
         return (record, *dropped.quarantine(batch.place, "log", record.key)) if dropped else (record,)
 
     def _event_without_span(self, message: otlp.LogRecord) -> tuple[LogRecord, ...]:
-        """The record without ids: an event may name what it is about in another way, as evaluations name responses."""
+        """Read a record without ids, which may name its subject in another way, as evaluations name responses."""
         if not message.event_name and not message.attributes:
             return ()
         try:
@@ -159,15 +145,14 @@ class SpanBuilder(ABC):
         return (record,) if record.event_name else ()
 
     def known_ids(self, trace_id: object, span_id: object) -> Ids:
-        """The ids that a record has, each None where it is absent or bad."""
-        try:
-            trace = self._id(trace_id, _TRACE_DIGITS, "traceId")
-        except Refused:
-            trace = None
-        try:
-            return trace, self._id(span_id, _SPAN_DIGITS, "spanId")
-        except Refused:
-            return trace, None
+        """Read the ids that a record has, each None where it is absent or bad."""
+        ids: list[str | None] = []
+        for raw, digits in ((trace_id, _TRACE_DIGITS), (span_id, _SPAN_DIGITS)):
+            try:
+                ids.append(self._id(raw, digits, ""))
+            except Refused:
+                ids.append(None)
+        return ids[0], ids[1]
 
     def _span(self, message: otlp.Span, batch: Batch, dropped: DroppedFields) -> Span:
         raw, trace_id = self._last_trace  # spans of one trace, and children of one span, mostly stand together
@@ -181,9 +166,9 @@ class SpanBuilder(ABC):
             start_ns, end_ns = _times(start_ns, end_ns)
         status = message.status
         code = status.code if status else None
-        if message.kind not in _KINDS:
+        if message.kind not in SPAN_KINDS:
             raise Refused("bad field", "kind", f"{message.kind!r} is no SpanKind")
-        if code not in _STATUSES:
+        if code not in STATUS_CODES:
             raise Refused("bad field", "status.code", f"{code!r} is no StatusCode")
         raw, parent = self._last_parent
         if message.parent_span_id != raw:
@@ -195,13 +180,13 @@ class SpanBuilder(ABC):
             span_id=span_id,
             parent_span_id=parent,
             name=message.name or "",
-            kind=_KINDS[message.kind],
+            kind=SPAN_KINDS[message.kind],
             start_ns=start_ns,
             end_ns=end_ns,
             attributes=self.attributes(message.attributes, "", dropped),
             events=self._events(message.events, dropped) if message.events else (),
             links=self._links(message.links, dropped) if message.links else (),
-            status=_STATUSES[code],
+            status=STATUS_CODES[code],
             status_message=(status.message or "") if status else "",
             scope=batch.scope,
             resource=batch.resource,
@@ -249,11 +234,11 @@ class SpanBuilder(ABC):
         if time_ns is None:
             raise Refused("bad field", "timeUnixNano", "a log record must have its time or the time it was observed")
         attributes = self.attributes(message.attributes, "", dropped)
-        named = attributes.get("event.name")
+        event_name = attributes.get("event.name")
         return LogRecord(
             trace_id=trace_id,
             span_id=span_id,
-            event_name=message.event_name or (named if isinstance(named, str) else ""),
+            event_name=message.event_name or (event_name if isinstance(event_name, str) else ""),
             time_ns=time_ns,
             body=self.value(message.body, ("body", None), dropped),
             attributes=attributes,
@@ -261,7 +246,7 @@ class SpanBuilder(ABC):
         )
 
     def _id(self, raw: object, digits: int, field: str) -> str | None:
-        """None for an id that is empty or all zeros, which is how OTLP writes that there is none."""
+        """Check an id; None for one that is empty or all zeros, which is how OTLP writes that there is none."""
         if isinstance(raw, str) and len(raw) == digits and _IS_HEX(raw) and raw != _ZEROS[digits]:
             return raw  # as nearly all are in JSON
         text = self.hex(raw, digits)
@@ -273,12 +258,12 @@ class SpanBuilder(ABC):
 
 
 def scope_of(message: otlp.Scope | None) -> Scope:
-    """The scope of a batch."""
+    """Make the scope of a batch."""
     return Scope(name=message.name or "", version=message.version or "") if message else Scope()
 
 
 def finite(number: float, site: Site, dropped: DroppedFields) -> float | None:
-    """The number; None, noted in `dropped`, for NaN and the infinities."""
+    """Give the number; None, noted in `dropped`, for NaN and the infinities."""
     if math.isfinite(number):
         return number
     dropped.note(attribute_path(site), "not a finite number")
@@ -290,7 +275,7 @@ def _no_id(field: str) -> NoReturn:
 
 
 def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
-    """When a span started and ended. Raises Refused."""
+    """Check when a span started and ended. Raises Refused."""
     start_ns = _time(start, "startTimeUnixNano")
     if start_ns is None:
         raise Refused("bad field", "startTimeUnixNano", "a span must say when it started")
@@ -301,7 +286,7 @@ def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
 
 
 def _time(raw: int | None, field: str) -> int | None:
-    """Nanoseconds; 0 is how OTLP writes an unknown time."""
+    """Check a time; 0 is how OTLP writes an unknown one."""
     if raw and not 0 < raw <= _MAX_TIME:
         raise Refused("bad field", field, f"{raw} is before 1970 or does not fit 63 bits")
     return raw or None
