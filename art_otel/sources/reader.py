@@ -32,7 +32,7 @@ def read_file(
     format: Format | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
     prefetcher: Prefetcher | None = None,
 ) -> Iterator[Record]:
-    """Every record of one file in its order; `stats` is filled on the way.
+    """Read every record of one file in its order, and fill `stats` on the way.
 
     `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
     somebody says the file is; without it the content decides. `prefetcher` fetches files of stores before they are
@@ -71,7 +71,7 @@ def read_file(
 
 
 def _read_table(source: Input, opened: OpenInput, reading: Reading, dump_format: Format | None) -> Iterator[Record]:
-    """The records of a Parquet file."""
+    """Read the records of a Parquet file."""
     from art_otel.sources.files.parquet import open_table  # noqa: PLC0415 # few dumps are Parquet
 
     stats = reading.stats
@@ -106,7 +106,7 @@ def _refuse(source: Input, stats: FileStats, why: str | None) -> None:
 
 
 def _counted(records: Iterator[Record], opened: OpenInput, reading: Reading) -> Iterator[Record]:
-    """The records, counted in the stats, and behind them what cannot be read of the stream."""
+    """Count the records in the stats, and add what cannot be read of the stream."""
     stats = reading.stats
     last: Record | None = None
     for last in records:
@@ -115,33 +115,33 @@ def _counted(records: Iterator[Record], opened: OpenInput, reading: Reading) -> 
         elif isinstance(last, Quarantined):
             stats.partly_quarantined += last.partial
             stats.quarantined += not last.partial
-        elif last.span_id:  # those without are in the stats
+        elif last.span_id:  # those without are counted already
             stats.log_records += 1
         yield last
     yield from _end(opened, last, reading)
 
 
 def _in_whole_file(records: Iterator[Record], source: Input) -> Iterator[Record]:
-    """The records of a part, the quarantined ones with the line numbers that they have in the whole file."""
-    first: int | None = None
+    """Give the quarantined records of a byte range the line numbers that they have in the whole file."""
+    lines: int | None = None
     for record in records:
         if not isinstance(record, Quarantined) or source.byte_range is None or source.path is None:
             yield record
             continue
-        if first is None:  # they are rare, and counting lines takes time
-            first = lines_before(source.path, source.byte_range.start)
-        yield _behind(record, source.name, first)
+        if lines is None:  # they are rare, and counting lines takes time
+            lines = lines_before(source.path, source.byte_range.start)
+        yield _renumbered(record, source.name, lines)
 
 
-def _behind(damage: Quarantined, name: str, lines: int) -> Quarantined:
-    number, slash, rest = damage.path.removeprefix(f"{name}:").partition(" / ")
-    if not damage.path.startswith(f"{name}:") or not number.isdecimal():
-        return damage
-    return msgspec.structs.replace(damage, path=f"{name}:{int(number) + lines}{slash}{rest}")
+def _renumbered(quarantined: Quarantined, name: str, lines: int) -> Quarantined:
+    number, slash, rest = quarantined.path.removeprefix(f"{name}:").partition(" / ")
+    if not quarantined.path.startswith(f"{name}:") or not number.isdecimal():
+        return quarantined
+    return msgspec.structs.replace(quarantined, path=f"{name}:{int(number) + lines}{slash}{rest}")
 
 
 def _end(opened: OpenInput, last: Record | None, reading: Reading) -> Iterator[Record]:
-    """Each piece of the stream that cannot be read as Quarantined, unless `last` says that its end is torn."""
+    """Quarantine each piece of the stream that cannot be read, unless `last` says already that its end is torn."""
     is_torn = isinstance(last, Quarantined) and last.reason == "torn"
     for reason, detail, place in opened.failures:
         if place or reason != "torn" or not is_torn:

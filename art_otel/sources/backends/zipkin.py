@@ -28,18 +28,17 @@ from art_otel.spans import Value
 _SPAN_BYTES: Final = 8
 _NAMES: Final = frozenset({"localEndpoint", "timestamp", "duration"})
 _LINK: Final = re.compile(r"(?P<trace>[0-9a-f]*)\|(?P<span>[0-9a-f]*)\|")
-_NUMBER: Final = re.compile(r"[0-9]+")
-_MAX_DIGITS: Final = 9
+_IS_COUNT: Final = re.compile("[0-9]{1,9}").fullmatch
 _ATTRIBUTES: Final = msgspec.json.Decoder(dict[str, Value])
 _NAMED: Final = msgspec.json.Decoder(dict[str, dict[str, Value]])
 
 
-class _Counted(NamedTuple):
-    """The collector's `before|{…}|number`: attributes, and how many were dropped."""
+class _Note(NamedTuple):
+    """What the text of an annotation says: a name, attributes, and how many were dropped."""
 
-    before: str
-    attributes: str
-    number: str
+    name: str
+    attributes: dict[str, Value]
+    dropped: int
 
 
 class _Endpoint(msgspec.Struct, rename="camel"):
@@ -102,57 +101,45 @@ def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
     """Take out the collector's links: the tags `otlp.link.0`, … = `trace|span|state|attributes|dropped`."""
     for name in [name for name in tags if name.startswith("otlp.link.")]:
         tag = tags[name]
-        if not isinstance(tag, str) or (link := _LINK.match(tag)) is None:
-            continue
-        counted = _counted(tag[link.end() :])
-        attributes = _decoded(counted.attributes) if counted else None
-        if attributes is not None:
+        match = _LINK.match(tag) if isinstance(tag, str) else None
+        note = _collector_note(match.string[match.end() :]) if match else None
+        if match and note:
             del tags[name]
-            yield otlp.Link(trace_id=link["trace"], span_id=link["span"], attributes=plain(attributes))
+            yield otlp.Link(trace_id=match["trace"], span_id=match["span"], attributes=plain(note.attributes))
 
 
 def _event(annotation: _Annotation) -> otlp.Event:
-    """Translate an event.
-
-    With attributes it is `name|{…}|dropped` (collector), `"name": {…}` (SDKs) or `{"name": {…}}` (Python).
-    """
     text = annotation.value or ""
-    counted = _counted(text)
-    if counted and len(counted.number) > _MAX_DIGITS:
-        counted = None
-    attributes = _decoded(counted.attributes) if counted else None
-    name = counted.before if counted and attributes is not None else text
-    if counted is None and text.startswith(('"', "{")):
-        name, attributes = _named(text)
+    note = _collector_note(text) or _sdk_note(text) or _Note(text, {}, 0)
     return otlp.Event(
         time_unix_nano=us_to_ns(annotation.timestamp, "annotations.timestamp"),
-        name=name,
-        attributes=plain(attributes),
-        dropped_attributes_count=int(counted.number) if counted and attributes is not None else 0,
+        name=note.name,
+        attributes=plain(note.attributes),
+        dropped_attributes_count=note.dropped,
     )
 
 
-def _counted(text: str) -> _Counted | None:
+def _collector_note(text: str) -> _Note | None:
+    """Parse the collector's `name|{…}|dropped`."""
     head, _, number = text.rpartition("|")
-    before, mark, attributes = head.partition("|{")
-    if not mark or not attributes.endswith("}") or not _NUMBER.fullmatch(number):
+    name, mark, attributes = head.partition("|{")
+    if not mark or not _IS_COUNT(number):
         return None
-    return _Counted(before, f"{{{attributes}", number)
+    try:
+        return _Note(name, _ATTRIBUTES.decode(f"{{{attributes}"), int(number))
+    except (ValueError, RecursionError):
+        return None
 
 
-def _named(text: str) -> tuple[str, dict[str, Value] | None]:
+def _sdk_note(text: str) -> _Note | None:
+    """Parse the SDKs' `"name": {…}`, or Python's `{"name": {…}}`."""
+    if not text.startswith(('"', "{")):
+        return None
     try:
         ((name, attributes),) = _NAMED.decode(text if text.startswith("{") else f"{{{text}}}").items()
     except (ValueError, RecursionError):
-        return text, None
-    return name, attributes
-
-
-def _decoded(text: str) -> dict[str, Value] | None:
-    try:
-        return _ATTRIBUTES.decode(text)
-    except (ValueError, RecursionError):
         return None
+    return _Note(name, attributes, 0)
 
 
 FORMAT: Final = Format(

@@ -34,7 +34,7 @@ class Prefetcher:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def chunks(self, source: Input) -> Generator[bytes]:
-        """The bytes of an input that is stored. Raises SourceError."""
+        """Read the bytes of an input that is stored. Raises SourceError."""
         try:
             self._fetch()
             while self._coming and self._coming[0][0] == source:

@@ -1,4 +1,4 @@
-"""OTLP JSON's spelling of ids and values: hex ids (base64 in what Tempo and Jaeger give), integers as text.
+"""OTLP JSON's ids and values: hex ids (base64 in what Tempo and Jaeger give), integers as text.
 
 Invariant: as `SpanBuilder`.
 
@@ -20,7 +20,7 @@ _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
 
 
 class JsonSpanBuilder(SpanBuilder):
-    """SpanBuilder of messages decoded from JSON: hex ids and base64 bytes."""
+    """Builds records of messages decoded from JSON: hex ids and base64 bytes."""
 
     def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
         """As `SpanBuilder.hex`."""
@@ -32,21 +32,17 @@ class JsonSpanBuilder(SpanBuilder):
         for pair in pairs or ():
             value = pair.value
             if value is None or (text := value.string_value) is None:
-                flat[pair.key] = self._other_value(value, (owner, pair.key), dropped, 1)
+                flat[pair.key] = self._value(value, (owner, pair.key), dropped, 1)
             else:
                 flat[pair.key] = text  # most are text, so no call for those, here and below
         return flat
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
         """As `SpanBuilder.value`."""
-        return (
-            value.string_value
-            if value and value.string_value is not None
-            else self._other_value(value, site, dropped, 1)
-        )
+        return value.string_value if value and value.string_value is not None else self._value(value, site, dropped, 1)
 
-    def _other_value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields, depth: int) -> Value:
-        """A value that is no text; `depth` is that of a list or dict standing here."""
+    def _value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields, depth: int) -> Value:
+        """Read a value that is no text; `depth` is that of a list or dict standing here."""
         if value is None:
             return None
         if value.int_value is not None:
@@ -67,7 +63,7 @@ class JsonSpanBuilder(SpanBuilder):
         for pair in pairs:
             value = pair.value
             if value is None or (text := value.string_value) is None:
-                flat[pair.key] = self._other_value(value, site, dropped, depth + 1)
+                flat[pair.key] = self._value(value, site, dropped, depth + 1)
             else:
                 flat[pair.key] = text
         return flat
@@ -83,11 +79,11 @@ class JsonSpanBuilder(SpanBuilder):
 
     def _item(self, value: otlp.AnyValue, site: Site, dropped: DroppedFields, depth: int) -> Value:
         text = value.string_value
-        return self._other_value(value, site, dropped, depth) if text is None else text
+        return self._value(value, site, dropped, depth) if text is None else text
 
 
 def hex_id(text: str) -> str:
-    """An id in lower-case hex. Protobuf's own JSON mapping writes base64, which its length tells."""
+    """Write an id in lower-case hex. Protobuf's own JSON mapping writes base64, which its length tells."""
     if len(text) in _BASE64_LENGTHS:
         with contextlib.suppress(ValueError):
             return _bytes_of(text).hex()
@@ -102,6 +98,6 @@ def _base64(text: str, site: Site) -> bytes:
 
 
 def _bytes_of(text: str) -> bytes:
-    """Standard or URL-safe, padded or not, as protobuf's JSON mapping allows. Raises ValueError."""
+    """Decode base64, standard or URL-safe, padded or not, as protobuf's JSON mapping allows. Raises ValueError."""
     plain = text.replace("-", "+").replace("_", "/").rstrip("=")
     return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)

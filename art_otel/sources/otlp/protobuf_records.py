@@ -1,4 +1,4 @@
-"""SpanBuilder of OTLP protobuf: a request is decoded whole, and one that does not decode record by record.
+"""Builds records of OTLP protobuf: a request is decoded whole, and one that does not decode record by record.
 
 Invariant: a record that is sound alone is kept, a bad one is quarantined, and what no record explains (a torn tail,
 rubbish) is exactly one Quarantined of kind "unknown".
@@ -23,7 +23,7 @@ class _MessageType(Protocol):
 
 
 class ProtobufSpanBuilder(ProtobufValues):
-    """SpanBuilder of requests in protobuf."""
+    """Builds records of requests in protobuf."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)

@@ -1,4 +1,4 @@
-"""OTLP protobuf's spelling of ids and values: bytes for ids, one set field a value."""
+"""OTLP protobuf's ids and values: bytes for ids, one set field a value."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ProtobufValues(SpanBuilder):
-    """SpanBuilder of messages decoded from protobuf, which itself allows no deeper nesting than Python does."""
+    """Builds records of messages decoded from protobuf, which itself allows no deeper nesting than Python does."""
 
     def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
         """As `SpanBuilder.hex`."""

@@ -1,4 +1,4 @@
-"""OTLP's data model: a decoded message becomes a Span, a LogRecord or a Quarantined, the same from every encoding.
+"""SpanBuilder: a decoded message becomes a Span, a LogRecord or a Quarantined, the same from every encoding.
 
 Invariant: what leaves here holds what `art_otel.spans` promises (good ids, finite numbers, ordered times), and each
 message gives exactly one record or one whole Quarantined; what a kept record lost is a partial Quarantined.
