@@ -69,11 +69,15 @@ def _relations(row: jaeger.Span) -> tuple[str | None, list[otlp.Link]]:
     parent_id = None
     links: list[otlp.Link] = []
     for reference in row.references or ():
-        if parent_id is None and reference.kind == "CHILD_OF" and reference.trace_id == row.trace_id:
+        if parent_id is None and reference.kind == "CHILD_OF" and _is_same_id(reference.trace_id, row.trace_id):
             parent_id = reference.span_id
         else:
             links.append(otlp.Link(trace_id=reference.trace_id, span_id=reference.span_id))
     return parent_id, links
+
+
+def _is_same_id(first: str | None, second: str | None) -> bool:
+    return (first or "").lower().lstrip("0") == (second or "").lower().lstrip("0")
 
 
 def _event(log: jaeger.Log) -> otlp.Event:

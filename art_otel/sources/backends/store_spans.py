@@ -25,6 +25,9 @@ from art_otel.spans import Quarantined, Resource, Scope, Value
 Message = TypeVar("Message")
 
 _NO_SCOPE: Final = Scope()
+_BLANKS: Final = b" \t\r\n\x1e\xef\xbb\xbf"
+_END_BYTES: Final = 64
+"""Bytes at both ends of a document that tell whether it opens or closes a list."""
 
 
 class TranslatedSpan(NamedTuple):
@@ -131,18 +134,24 @@ def read_objects(
     With `is_record` the dump is the output of a program: what is no object is passed over, but for broken texts of
     which `is_record` says that they were records.
     """
+    open_lists = 0
     for document in read_documents(stream, reading.limits.max_message_bytes, decode):
         if document.data is None:
             yield too_long(f"{reading.path}:{document.line}")
             continue
         reading.stats.replaced += document.replaced
+        open_lists += bytes(document.data[:_END_BYTES]).lstrip(_BLANKS).startswith(b"[")
+        open_lists -= bytes(document.data[-_END_BYTES:]).rstrip(_BLANKS).endswith(b"]")
         is_broken = document.value is UNSET
         for piece in parse_values(bytes(document.data)) if is_broken else (Piece(0, document.value),):
             place = f"{reading.path}:{document.line + piece.lines}"
             if not isinstance(piece.value, Refused):
                 yield from _objects(piece.value, place, amid_output=is_record is not None)
             elif is_record is None or is_record(piece.text):
+                open_lists = 0  # what follows may be the rest of it, also the end of a list
                 yield piece.value.quarantine(place)
+    if open_lists > 0 and is_record is None:
+        yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
 
 
 def _objects(value: Value, place: str, *, amid_output: bool) -> Iterator[JsonObject | Quarantined]:

@@ -121,10 +121,14 @@ class LogRecord(Message):
 
 
 class ScopeSpans(Message):
-    """The spans of one scope."""
+    """The spans of one scope. `instrumentation_library` is what scopes were called before OTLP 0.15; so below."""
 
     scope: Scope | None = None
     spans: list[Span] | None = None
+    instrumentation_library: Scope | None = None
+
+    def __post_init__(self) -> None:
+        self.scope = self.scope or self.instrumentation_library
 
 
 class ResourceSpans(Message):
@@ -132,6 +136,10 @@ class ResourceSpans(Message):
 
     resource: Resource | None = None
     scope_spans: list[ScopeSpans] | None = None
+    instrumentation_library_spans: list[ScopeSpans] | None = None
+
+    def __post_init__(self) -> None:
+        self.scope_spans = self.scope_spans or self.instrumentation_library_spans
 
 
 class ScopeLogs(Message):
@@ -144,6 +152,10 @@ class ResourceLogs(Message):
     """The log records of one resource."""
 
     scope_logs: list[ScopeLogs] | None = None
+    instrumentation_library_logs: list[ScopeLogs] | None = None
+
+    def __post_init__(self) -> None:
+        self.scope_logs = self.scope_logs or self.instrumentation_library_logs
 
 
 class OtherSignal(Message):
