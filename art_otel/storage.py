@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 from uuid import uuid4
 
 from art_otel.errors import StorageError
@@ -46,7 +46,10 @@ def shown(location: str) -> str:
         return location
     scheme, _, rest = location.partition("?")[0].partition("://")
     bucket, slash, key = rest.partition("/")
-    return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
+    name, at, host = bucket.rpartition("@")
+    if scheme.startswith("abfs") and name:  # a container, maybe with a password, at an account
+        host = f"{name.partition(':')[0]}{at}{host}"
+    return f"{scheme}://{host}{slash}{key}"
 
 
 class Reader(Protocol):
@@ -56,13 +59,18 @@ class Reader(Protocol):
         """So many bytes from `start` on, fewer where the file ends."""
         ...
 
+    def size(self) -> int:
+        """How many bytes it has."""
+        ...
+
 
 @contextmanager
 def open_reader(location: str) -> Generator[Reader]:
     """Open a file to read at any place."""
     with told(location):
         if is_url(location):
-            with _files(location).open_input_file(_path(location)) as reader:
+            files, path = _located(location)
+            with files.open_input_file(path) as reader:
                 yield reader
         else:
             with Path(location).open("rb", buffering=0) as file:
@@ -77,14 +85,17 @@ class _LocalReader:
         self._file.seek(start)
         return self._file.read(size) or b""
 
+    def size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
 
 def read(location: str, start: int = 0, end: int | None = None) -> bytes:
     """The bytes of a file from `start` up to `end`, or up to its end."""
-    end = size_of(location) if end is None else end
     with open_reader(location) as reader:
-        data = reader.read_at((end or 0) - start, start)
-    if end is None or len(data) != end - start:
-        raise StorageError(f"{shown(location)}: is not there, or ends before byte {end}")
+        end = reader.size() if end is None else end
+        data = reader.read_at(end - start, start)
+    if len(data) != end - start:
+        raise StorageError(f"{shown(location)}: ends before byte {end}")
     return data
 
 
@@ -94,7 +105,8 @@ def open_file(location: str) -> Any:  # noqa: ANN401 # pyarrow ships no types
 
     with told(location):
         if is_url(location):
-            return _files(location).open_input_file(_path(location))
+            files, path = _located(location)
+            return files.open_input_file(path)
         return LocalFileSystem().open_input_file(location)
 
 
@@ -102,7 +114,8 @@ def write(location: str, data: bytes, *, synced: bool = True) -> None:
     """Write a whole file, in the place of one of that name. Not `synced`, it may be gone or torn after a power loss."""
     with told(location):
         if is_url(location):
-            with _files(location).open_output_stream(_path(location)) as stream:
+            files, path = _located(location)
+            with files.open_output_stream(path) as stream:
                 stream.write(data)
             return
         temporary = Path(f"{location}.{uuid4().hex}.tmp")
@@ -118,35 +131,20 @@ def write(location: str, data: bytes, *, synced: bool = True) -> None:
 
 
 def move(source: str, location: str) -> None:
-    """Give a whole file its place: renamed on this machine, else copied and removed where it was."""
+    """Give a whole file its place: renamed on this machine or in a store, or copied to a store and removed here."""
     with told(location):
-        if is_url(location):
-            with open_stream(source) as stream, _files(location).open_output_stream(_path(location)) as target:
-                shutil.copyfileobj(stream, target, _COPIED_AT_ONCE)
-        elif is_url(source):
-            temporary = Path(f"{location}.{uuid4().hex}.tmp")
-            with open_stream(source) as stream, temporary.open("wb") as target:
-                shutil.copyfileobj(stream, target, _COPIED_AT_ONCE)
-                os.fsync(target.fileno())
-            temporary.replace(location)
+        if is_url(source):
+            files, path = _located(location)
+            files.move(_located(source)[1], path)
+        elif is_url(location):
+            files, path = _located(location)
+            with Path(source).open("rb") as file, files.open_output_stream(path) as target:
+                shutil.copyfileobj(file, target, _COPIED_AT_ONCE)
+            Path(source).unlink()
         else:
             with Path(source).open("rb+") as written:
                 os.fsync(written.fileno())
             Path(source).replace(location)
-            return
-    remove(source)
-
-
-@contextmanager
-def open_stream(location: str) -> Generator[BinaryIO]:
-    """Open a file to read it from its beginning on."""
-    with (
-        told(location),
-        _files(location).open_input_stream(_path(location))
-        if is_url(location)
-        else Path(location).open("rb") as stream,
-    ):
-        yield stream
 
 
 def size_of(location: str) -> int | None:
@@ -155,21 +153,22 @@ def size_of(location: str) -> int | None:
         if not is_url(location):
             path = Path(location)
             return path.stat().st_size if path.is_file() else None
-        found: Any = _files(location).get_file_info(_path(location))
-    return found.size if found.is_file else None
+        files, path = _located(location)
+        info = files.get_file_info(path)
+    return info.size if info.is_file else None
 
 
 def list_folder(folder: str) -> dict[str, int]:
     """The names of the files in a folder with their sizes; nothing where there is no folder."""
     if not is_url(folder):
         with told(folder):
-            found = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
-            return {path.name: path.stat().st_size for path in found if path.is_file()}
+            paths = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
+            return {path.name: path.stat().st_size for path in paths if path.is_file()}
     from pyarrow.fs import FileSelector  # noqa: PLC0415 # slow to load
 
     with told(folder):
-        selector = FileSelector(_path(folder), allow_not_found=True)
-        objects = cast(list[Any], _files(folder).get_file_info(selector))
+        files, path = _located(folder)
+        objects = cast(list[Any], files.get_file_info(FileSelector(path, allow_not_found=True)))
     return {info.base_name: info.size for info in sorted(objects, key=lambda info: info.path) if info.is_file}
 
 
@@ -184,7 +183,8 @@ def remove(location: str) -> None:
     """Remove a file, if it is there."""
     with told(location), suppress(FileNotFoundError):
         if is_url(location):
-            _files(location).delete_file(_path(location))
+            files, path = _located(location)
+            files.delete_file(path)
         else:
             Path(location).unlink()
 
@@ -193,7 +193,8 @@ def remove_folder(folder: str) -> None:
     """Remove a folder with all that is in it, if it is there."""
     with told(folder), suppress(FileNotFoundError):
         if is_url(folder):
-            _files(folder).delete_dir(_path(folder))
+            files, path = _located(folder)
+            files.delete_dir(path)
         else:
             shutil.rmtree(folder)
 
@@ -222,20 +223,18 @@ def told(location: str) -> Generator[None]:
         raise StorageError(f"{shown(location)}: {problem}") from error
 
 
-def _files(url: str) -> Any:  # noqa: ANN401 # pyarrow ships no types
-    scheme, _, rest = url.partition("://")
-    bucket = rest.partition("/")[0].partition("?")[0]
-    query = url.partition("?")[2]
-    return _store(f"{scheme}://{bucket}{'?' * bool(query)}{query}")
+def _located(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and what pyarrow calls the file there: the bucket and the key."""
+    address, mark, query = url.partition("?")
+    scheme, _, rest = address.partition("://")
+    bucket, _, key = rest.partition("/")
+    files, root = _store(f"{scheme}://{bucket}{mark}{query}")
+    return files, f"{root}/{key}".rstrip("/")
 
 
 @lru_cache(maxsize=8)
-def _store(bucket: str) -> Any:  # noqa: ANN401 # as above
+def _store(bucket: str) -> tuple[Any, str]:
     from pyarrow.fs import FileSystem  # noqa: PLC0415 # slow to load
 
-    return FileSystem.from_uri(bucket)[0]
-
-
-def _path(url: str) -> str:
-    """What pyarrow calls it: bucket and key."""
-    return url.partition("://")[2].partition("?")[0].rpartition("@")[2].rstrip("/")
+    files, root = FileSystem.from_uri(bucket)
+    return files, root.rstrip("/")

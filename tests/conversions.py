@@ -7,7 +7,7 @@ from art_otel.store import ConversionReport, read_trajectories
 from art_otel.trajectories import Trajectory
 from tests.dumps import Request, request_of, write_lines
 
-SMALL = Sizes(slots=7, least_split=10_000, most_split=10_000, partition_bytes=20_000, part_bytes=1 << 30, in_memory=0)
+SMALL = Sizes(slots=7, least_split=10_000, most_split=10_000, partition_bytes=20_000, part_bytes=1 << 30)
 """Many splits, slots and passes of little input; one part, as with the sizes of every day."""
 
 RECORDINGS = Path(__file__).parent / "recordings"

@@ -61,7 +61,7 @@ ALLOWED = {
     "rich": ("cli", "tracing/rollouts/progress.py"),
     "hypothesis": ("testing.py",),
     "loky": ("engines/local.py",),
-    "filelock": ("engines/workspace.py",),
+    "filelock": ("store/lock.py",),
 }
 """Who may import what from outside."""
 

@@ -49,6 +49,7 @@ from art_otel.engines.tasks import (
     reroute,
 )
 from art_otel.engines.tasks.probe import write_answers
+from art_otel.engines.tasks.read import LISTED_BYTES
 from art_otel.engines.workspace import Workspace, open_workspace, run_identity
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, plan_splits
@@ -97,21 +98,19 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     if conversion.on_start is not None:
         conversion.on_start(total)
     workers = conversion.workers or _default_workers(total, conversion.sizes)
-    in_memory = engine is None and workers == 1 and total is not None and total <= conversion.sizes.in_memory
-    identity = None if in_memory else run_identity(map(identity_of, inputs), _settings(conversion))
+    identity = run_identity(map(identity_of, inputs), _settings(conversion))
     chosen = nullcontext(engine) if engine is not None else local_engine(workers)
     with open_workspace(out, identity) as workspace, chosen as runs:
-        return _Run(conversion, workspace, runs, in_memory=in_memory).convert(inputs, out)
+        return _Run(conversion, workspace, runs).convert(inputs, out)
 
 
 class _Run:
     """One conversion on its way."""
 
-    def __init__(self, conversion: Conversion, workspace: Workspace, engine: Engine, *, in_memory: bool) -> None:
+    def __init__(self, conversion: Conversion, workspace: Workspace, engine: Engine) -> None:
         self._conversion = conversion
         self._workspace = workspace
         self._engine = engine
-        self._in_memory = in_memory
         self._sizes = conversion.sizes
         self._slots = conversion.sizes.slots
 
@@ -121,16 +120,16 @@ class _Run:
         links = self._link(read)
         delivered = [*(summary.shuffled for summary in links), *self._deliver(reads, links)]
         placement = plan.place(representatives(edge for summary in links for edge in summary.edges), self._slots)
-        own = [*read, *delivered]
-        rerouted = self._reroute(own, placement)
-        parts = self._assemble(own, rerouted, placement)
+        direct = [*read, *delivered]
+        rerouted = self._reroute(direct, placement)
+        parts = self._assemble(direct, rerouted, placement)
         stats = AssemblyStats()
         for part in parts:
             stats.add(part.stats)
         from art_otel.engines.stats import describe_conversion  # noqa: PLC0415 # loads while the workers work
 
         report = describe_conversion(merge_reads(reads), stats)
-        commit(out, self._workspace.run, [(part.location, part.part) for part in _numbered(parts)], report)
+        commit(out, self._workspace.run, [(part.location, part.part) for part in _with_rows(parts)], report)
         return report
 
     def _read(self, inputs: Sequence[Input]) -> list[ReadSummary]:
@@ -144,7 +143,6 @@ class _Run:
                 limits=conversion.limits,
                 slots=self._slots,
                 scratch=self._workspace.folder,
-                in_memory=self._in_memory,
             )
             for split in plan_splits(regular, self._sizes.split_bytes(_total(regular)), chosen)
         ]
@@ -163,7 +161,6 @@ class _Run:
                 files=plan.files_with(read, regions),
                 slots=self._slots,
                 scratch=self._workspace.folder,
-                in_memory=self._in_memory,
             )
             for regions in plan.link_batches(read, self._sizes)
         ]
@@ -175,55 +172,53 @@ class _Run:
         waiting = plan.files_with(shuffled, (REWARDS,))
         if not waiting:
             return []
-        listed = [summary.response_ids for summary in reads]
-        named = sorted({response_id for ids in listed for response_id in ids or ()})
-        unlisted = [summary.shuffled for summary in reads if summary.response_ids is None]
-        unlisted += [summary.shuffled for summary in links if summary.waiting]
         read = [summary.shuffled for summary in reads]
+        listed = sorted({response_id for summary in reads for response_id in summary.response_ids or ()})
+        are_few = sum(map(len, listed)) <= LISTED_BYTES and all(one.response_ids is not None for one in reads)
+        unlisted = shuffled[len(reads) :] if are_few else shuffled
         probes = [
             ProbeTask(
                 slots=partition.slots,
                 files=plan.files_with(read, partition.slots),
-                response_ids=tuple(named),
+                response_ids=tuple(listed) if are_few else (),
                 reward_files=plan.files_with(unlisted, (REWARDS,)),
             )
             for partition in plan.partitions(plan.total_sizes(read), self._sizes)
         ]
-        found = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
-        answers = write_answers(found, self._workspace.location("answers"))
+        probed = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
+        answers = write_answers(probed, self._workspace.folder)
         tasks = [
             DeliverTask(files=(file,), answers=answers, slots=self._slots, scratch=self._workspace.folder)
             for file in waiting
         ]
         return list(self._workspace.summaries(self._engine, deliver, tasks, Shuffled))
 
-    def _reroute(self, own: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
+    def _reroute(self, direct: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
         tasks = [
             RerouteTask(
                 slots=slots,
                 targets={trace: to for slot in slots for trace, to in placement.leaving[slot].items()},
-                files=plan.files_with(own, slots),
+                files=plan.files_with(direct, slots),
                 slot_count=self._slots,
                 scratch=self._workspace.folder,
-                in_memory=self._in_memory,
             )
-            for slots in plan.reroute_batches(placement, own, self._sizes)
+            for slots in plan.reroute_batches(placement, direct, self._sizes)
         ]
         return list(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
 
     def _assemble(
-        self, own: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
+        self, direct: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
     ) -> list[AssembledPart]:
-        partitions = plan.partitions(plan.total_sizes([*own, *rerouted]), self._sizes)
+        partitions = plan.partitions(plan.total_sizes([*direct, *rerouted]), self._sizes)
         linked = plan.by_slot(placement.representatives, self._slots)
         tasks: list[AssembleTask] = []
-        for number, some in enumerate(plan.parts(partitions, self._sizes)):
-            slots = [slot for partition in some for slot in partition.slots]
+        for number, batch in enumerate(plan.parts(partitions, self._sizes)):
+            slots = [slot for partition in batch for slot in partition.slots]
             tasks.append(
                 AssembleTask(
                     number=number,
-                    partitions=some,
-                    files=plan.files_with(own, slots),
+                    partitions=batch,
+                    files=plan.files_with(direct, slots),
                     rerouted=plan.files_with(rerouted, slots),
                     representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
                     rollout_spans=tuple(self._conversion.rollout_spans),
@@ -235,10 +230,10 @@ class _Run:
         return list(self._workspace.summaries(self._engine, assemble, tasks, AssembledPart))
 
 
-def _numbered(parts: Iterable[AssembledPart]) -> list[AssembledPart]:
+def _with_rows(parts: Iterable[AssembledPart]) -> list[AssembledPart]:
     """The parts that have rows, or one that has none: a dataset has a file, and thereby columns."""
-    found = list(parts)
-    return [part for part in found if part.part.rows] or found[:1]
+    assembled = list(parts)
+    return [part for part in assembled if part.part.rows] or assembled[:1]
 
 
 def _total(inputs: Iterable[Input]) -> int | None:

@@ -4,18 +4,22 @@ Invariant: none is of the dataset that is replaced, none is a pipe.
 """
 
 import os
-import shutil
 import stat
-import sys
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 import msgspec
 
-from art_otel.errors import SourceError
+from art_otel import storage
+from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Input
 from art_otel.sources.files.dataset_files import WHAT_READS_IT, is_dataset_file
+from art_otel.sources.files.streams import open_unbuffered
+
+_BLOCK: Final = 1 << 20
 
 
 def without_dataset(inputs: Sequence[Input], out: str) -> list[Input]:
@@ -35,22 +39,23 @@ def _is_of_dataset(source: Input, folder: Path) -> bool:
 
 
 def as_file(source: Input, folder: str) -> Input:
-    """The input; of standard input and pipes a copy in this folder. Raises SourceError for what cannot be copied."""
+    """The input; of standard input and pipes a copy in this folder. Raises SourceError for what cannot be read."""
     if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):
         return source
-    if source.path is None and sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # as Python has it when closed
-        raise SourceError(f"{source.name}: standard input is closed")
+    if storage.is_url(folder):
+        raise UsageError(f"{source.name}: cannot be converted into a store; write it to a file first")
     copy = Path(folder, f"input-{uuid4().hex}")
-    try:
-        with copy.open("wb") as target:
-            if source.path is None:
-                shutil.copyfileobj(sys.stdin.buffer, target)
-            else:
-                with source.path.open("rb") as opened:
-                    shutil.copyfileobj(opened, target)
-    except (OSError, ValueError) as error:  # a closed stream is a ValueError
-        raise SourceError(f"{source.name}: cannot be read: {error}") from error
+    with open_unbuffered(source) as pipe, copy.open("wb") as target:
+        while block := _next_block(pipe, source.name):
+            target.write(block)
     return msgspec.structs.replace(source, path=copy, size=copy.stat().st_size)
+
+
+def _next_block(pipe: FileIO, name: str) -> bytes | None:
+    try:
+        return pipe.read(_BLOCK)
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read: {error}") from error
 
 
 def _is_pipe(path: Path) -> bool:

@@ -65,15 +65,15 @@ class _Pool:
         self._pool = pool
 
     def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT]:
-        futures = [self._pool.submit(function, task) for task in tasks]
-        for future in futures:
-            try:
+        try:
+            futures = [self._pool.submit(function, task) for task in tasks]
+            for future in futures:
                 yield future.result()
-            except TerminatedWorkerError as error:
-                raise WorkerError(
-                    "a worker process was ended before its work was done; if the system did it for want of memory, use"
-                    " fewer --workers. Started again, the conversion goes on where it was"
-                ) from error
+        except TerminatedWorkerError as error:
+            raise WorkerError(
+                "a worker process was ended before its work was done; if the system did it for want of memory, use"
+                " fewer --workers. Started again, the conversion goes on where it was"
+            ) from error
 
 
 def _start(parent: int) -> None:

@@ -14,9 +14,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     Records are divided among `slots` by their trace ids: more are needed beyond a terabyte, and empty ones cost
     nothing. A task reads from `least_split` to `most_split` bytes of input. Neighboring slots are assembled together up
-    to `partition_bytes`, and written into one part up to `part_bytes`, both of records that are not compressed. Up to
-    `in_memory` bytes of input one process converts without shuffle files. A process is worth starting for
-    `worker_bytes` of input.
+    to `partition_bytes`, and written into one part up to `part_bytes`, both of records that are not compressed. A
+    process is worth starting for `worker_bytes` of input.
     """
 
     slots: int = 4096
@@ -24,7 +23,6 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     most_split: int = 128 << 20
     partition_bytes: int = 64 << 20
     part_bytes: int = 128 << 20
-    in_memory: int = 16 << 20
     worker_bytes: int = 64 << 20
 
     def split_bytes(self, total: int | None) -> int:

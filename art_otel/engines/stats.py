@@ -24,11 +24,11 @@ def merge_reads(summaries: Iterable[ReadSummary]) -> ReadSummary:
     """The counts of all read tasks; a file that several tasks read is one again."""
     whole = ReadSummary()
     for summary in summaries:
-        files = summary.files
-        if whole.files and files and whole.files[-1].path == files[0].path:
-            whole.files[-1].add(files[0])
-            files = files[1:]
-        whole.files += files
+        for file in summary.files:
+            if whole.files and whole.files[-1].path == file.path:
+                whole.files[-1].add(file)
+            else:
+                whole.files.append(file)
         whole.spans += summary.spans
         whole.logs += summary.logs
         whole.quarantined += summary.quarantined

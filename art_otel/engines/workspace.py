@@ -10,17 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, get_origin
+from typing import Any, Final, Generic, Protocol, TypeVar, get_origin
 from uuid import uuid4
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from art_otel import storage
 from art_otel.engines.engine import Engine
 from art_otel.errors import SourceError, StoreError, UsageError
+from art_otel.store.lock import locked
 
-_LOCK: Final = ".art-otel.lock"
 _PREFIX: Final = ".art-otel-scratch-"
 
 
@@ -40,10 +39,6 @@ class Workspace:
         self.run = run
         self._keeps = keeps
 
-    def location(self, name: str) -> str:
-        """Where a file of this name is."""
-        return storage.join(self.folder, name)
-
     def summaries(
         self,
         engine: Engine,
@@ -52,32 +47,42 @@ class Workspace:
         kind: type[_SummaryT],
     ) -> Iterator[_SummaryT]:
         """The summary of each task, in order: kept from before where it is still true, else of a new run."""
-        names = [f"{function.__name__}-{_digest(task) if self._keeps else ''}" for task in tasks]
-        kept = [self._kept(name, kind) for name in names]
-        missing = [task for task, summary in zip(tasks, kept, strict=True) if summary is None]
-        made = engine.run(function, missing)
-        for name, earlier in zip(names, kept, strict=True):
-            summary = next(made) if earlier is None else earlier
-            if self._keeps and earlier is None:
-                self._keep(name, summary)
-            yield summary
+        jobs = [(task, self._location(function.__name__, task)) for task in tasks]
+        kept = [self._kept(location, kind) for _, location in jobs]
+        new = engine.run(_Keeping(function), [job for job, summary in zip(jobs, kept, strict=True) if summary is None])
+        for earlier in kept:
+            yield next(new) if earlier is None else earlier
 
-    def _keep(self, name: str, summary: object) -> None:
-        encoded = msgspec.msgpack.encode(summary)
-        storage.write(self.location(name), hashlib.sha256(encoded).digest() + encoded, synced=False)
-
-    def _kept(self, name: str, kind: type[_SummaryT]) -> _SummaryT | None:
-        if not self._keeps or storage.size_of(self.location(name)) is None:
+    def _location(self, function: str, task: object) -> str | None:
+        if not self._keeps:
             return None
-        data = storage.read(self.location(name))
+        digest = hashlib.sha256(repr(task).encode(errors="backslashreplace"))  # names of files are any bytes
+        return storage.join(self.folder, f"{function}-{digest.hexdigest()[:32]}")
+
+    def _kept(self, location: str | None, kind: type[_SummaryT]) -> _SummaryT | None:
+        if location is None or storage.size_of(location) is None:
+            return None
+        data = storage.read(location)
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
         summary = msgspec.msgpack.decode(data[32:], type=kind, dec_hook=_counter)
         return summary if summary.is_intact() else None
 
 
-def _digest(task: object) -> str:
-    return hashlib.sha256(repr(task).encode(errors="backslashreplace")).hexdigest()[:32]  # names of files are any bytes
+class _Keeping(Generic[_TaskT, _SummaryT]):
+    """A function that keeps its summary where a task says: the conversion may not live to ask for it."""
+
+    def __init__(self, function: Callable[[_TaskT], _SummaryT]) -> None:
+        self.__name__ = function.__name__
+        self._function = function
+
+    def __call__(self, job: tuple[_TaskT, str | None]) -> _SummaryT:
+        task, location = job
+        summary = self._function(task)
+        if location is not None:
+            encoded = msgspec.msgpack.encode(summary)
+            storage.write(location, hashlib.sha256(encoded).digest() + encoded, synced=False)
+        return summary
 
 
 def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's own signature
@@ -97,12 +102,12 @@ def open_workspace(out: str, identity: bytes | None) -> Generator[Workspace]:
         raise UsageError(f"{out}: is a file; name a folder for the dataset")
     run = uuid4().hex if identity is None else hashlib.sha256(identity).hexdigest()[:32]
     folder = storage.join(out, f"{_PREFIX}{run}")
-    with _locked(out):
+    with locked(out):
         _remove_others(out, folder)
         storage.make_folder(folder)
         try:
             yield Workspace(folder, run, keeps=identity is not None)
-        except (SourceError, StoreError, UsageError):
+        except (SourceError, StoreError):
             storage.remove_folder(folder)
             raise
         except BaseException:
@@ -120,30 +125,9 @@ def _remove_others(out: str, folder: str) -> None:
                 shutil.rmtree(left)
 
 
-@contextmanager
-def _locked(out: str) -> Generator[None]:
-    """Hold the lock of a folder on this machine. A file system that has no locks is an error."""
-    if storage.is_url(out):
-        yield
-        return
-    storage.make_folder(out)
-    lock = FileLock(Path(out, _LOCK), blocking=False, fallback_to_soft=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UsageError(f"{out}: another conversion writes there; wait for it or name another folder") from None
-    except (OSError, NotImplementedError) as error:
-        raise UsageError(f"{out}: the file system grants no lock ({error}); write to another and copy") from error
-    try:
-        yield
-    finally:
-        Path(out, _LOCK).unlink(missing_ok=True)  # whoever waits for it looks whether it still has its name
-        lock.release()
-
-
 def run_identity(files: Iterable[tuple[object, ...] | None], settings: object) -> bytes | None:
     """What makes two conversions the same; None when an input can change unseen, as a pipe can."""
-    known = list(files)
-    if None in known:
+    identities = list(files)
+    if None in identities:
         return None
-    return repr((known, settings)).encode(errors="backslashreplace")
+    return repr((identities, settings)).encode(errors="backslashreplace")

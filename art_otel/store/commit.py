@@ -48,20 +48,15 @@ def commit(
     folder = _look_into(out)
     parts = tuple(part for _, part in staged)
     previous = folder.manifest
-    in_place = all(folder.files.get(part.name) == part.bytes for part in parts)
-    if previous is None or (previous.run, previous.parts) != (run, parts) or not in_place:
-        manifest = Manifest(
-            schema_version=SCHEMA_VERSION,
-            generation=0 if previous is None else previous.generation + 1,
-            run=run,
-            parts=parts,
-        )
-        storage.make_folder(out)
-        _write_pending(out, manifest, previous)
-        _place(out, staged, folder.files)
-        storage.sync_folder(out)
-        storage.write(storage.join(out, REPORT_NAME), _report_json(report, manifest))
-        storage.sync_folder(out)
+    is_repeated = previous is not None and (previous.run, previous.parts) == (run, parts)
+    generation = 0 if previous is None else previous.generation + (not is_repeated)
+    manifest = Manifest(schema_version=SCHEMA_VERSION, generation=generation, run=run, parts=parts)
+    storage.make_folder(out)
+    _write_pending(out, manifest, folder)
+    _place(out, staged, folder.files)
+    storage.sync_folder(out)
+    storage.write(storage.join(out, REPORT_NAME), _report_json(report, manifest))
+    storage.sync_folder(out)
     _clean(out)
     return tuple(storage.join(out, part.name) for part in parts)
 
@@ -102,27 +97,29 @@ def _read_pending(location: str) -> Pending:
         raise not_ours(storage.shown(location)) from error
 
 
-def _write_pending(out: str, manifest: Manifest, previous: Manifest | None) -> None:
+def _write_pending(out: str, manifest: Manifest, folder: _Folder) -> None:
+    """Write the pending file; that of this run when it was killed named what this one replaces."""
+    name = pending_name(manifest.run)
+    replaced = [one for one in (folder.manifest, folder.pending.get(name)) if one is not None]
     pending = Pending(
         run=manifest.run,
         written_at=time.time_ns(),
         parts=tuple(part.name for part in manifest.parts),
-        previous=() if previous is None else tuple(sorted(previous.names - manifest.names)),
+        previous=tuple(sorted(frozenset[str]().union(*(one.names for one in replaced)) - manifest.names)),
     )
-    storage.write(storage.join(out, pending_name(manifest.run)), msgspec.json.encode(pending))
+    storage.write(storage.join(out, name), msgspec.json.encode(pending))
 
 
 def _place(out: str, staged: Sequence[tuple[str, Part]], files: Mapping[str, int]) -> None:
     """Give each staged file its name, unless a commit that was killed has done so."""
     for path, part in staged:
-        if files.get(part.name) == part.bytes:
-            continue
         location = storage.join(out, part.name)
-        if storage.size_of(path) is None:
+        if storage.size_of(path) is not None:
+            storage.move(path, location)
+        elif files.get(part.name) != part.bytes:
             raise StorageError(
                 f"{storage.shown(location)}: is missing, and so is {storage.shown(path)}, which was to become it"
             )
-        storage.move(path, location)
 
 
 def _report_json(report: ConversionReport | None, manifest: Manifest) -> bytes:

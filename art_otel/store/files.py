@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
-from art_otel.store.manifest import Manifest, is_part_name, read_manifest
+from art_otel.store.manifest import REPORT_NAME, Manifest, is_part_name, read_manifest
 
 SUFFIX: Final = ".parquet"
 
@@ -40,10 +40,10 @@ def find_files(path: str | Path) -> list[DataFile]:
     files: dict[str, DataFile] = {}
     for match in matches:
         if match.is_dir():
-            found = _in_folder(str(match), may_be_empty=True)
+            matched = _in_folder(str(match), may_be_empty=True)
         else:  # names with an underscore are no data for any reader of Parquet folders
-            found = [] if match.name.startswith("_") else [_data_file(str(match))]
-        files |= {file.location: file for file in found}
+            matched = [] if match.name.startswith("_") else [_data_file(str(match))]
+        files |= {file.location: file for file in matched}
     if not files:
         raise StoreError(f"{path}: no such file or folder, and no file or folder with *{SUFFIX} matches it as a glob")
     return list(files.values())
@@ -65,10 +65,15 @@ def find_all_files(paths: object) -> list[DataFile]:
 
 
 def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
+    manifest = read_manifest(folder)  # first: a store keeps the parts that are replaced meanwhile
     sizes = storage.list_folder(folder)
-    manifest = read_manifest(folder)
     if manifest is not None:
         names = list(_checked_names(folder, manifest, sizes))
+    elif REPORT_NAME in sizes and any(map(is_part_name, sizes)):
+        report = storage.shown(storage.join(folder, REPORT_NAME))
+        raise StoreError(
+            f"{report}: is broken, so nobody knows which parts count; remove the folder and write the dataset again"
+        )
     else:
         names = [name for name in sizes if name.endswith(SUFFIX)]
         if not names and not may_be_empty:

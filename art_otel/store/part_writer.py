@@ -9,7 +9,6 @@ holds one row group.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +45,7 @@ FILE_LIMITS: Final = FileLimits()
 
 
 def write_part(trajectories: Iterable[Trajectory], path: Path, number: int, limits: FileLimits = FILE_LIMITS) -> Part:
-    """Write all trajectories into one file, which is on the disk then, and give the summary of part `number`.
+    """Write all trajectories into one file, and give the summary of part `number`.
 
     The file has a temporary name; a commit gives it that of the summary. Raises StoreError for a trajectory that no
     column can hold, OSError for what the disk refuses; then the file is gone.
@@ -111,14 +110,13 @@ class PartWriter:
         self._splits.add(trajectory.split)
 
     def finish(self, number: int) -> Part:
-        """Write what is left, wait for the disk, and give the summary of part `number`."""
+        """Write what is left, and give the summary of part `number`."""
         if self._group:
             self._write_group()
         self._writer.add_key_value_metadata(SCHEMA.metadata)
         self._writer.close()
         self._file.close()
-        with self.path.open("rb+") as file:
-            os.fsync(file.fileno())
+        with self.path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.tell()
         self._finished = True

@@ -19,6 +19,7 @@ from art_otel import storage
 from art_otel.errors import UsageError
 from art_otel.store.commit import check_out, commit
 from art_otel.store.files import SUFFIX
+from art_otel.store.lock import locked
 from art_otel.store.manifest import Part
 from art_otel.store.ownership import check_replaceable
 from art_otel.store.part_writer import FILE_LIMITS, FileLimits, PartWriter, write_part
@@ -41,7 +42,8 @@ def write_trajectories(
 
     A dataset that was there before is replaced when everything is written; what art-otel did not write never is. A list
     or tuple is written in `Trajectory.order`, an iterator as it comes, with memory of about one row group. Raises
-    UsageError for what is no trajectory and where the path cannot be a dataset or holds files of others, StoreError for
+    UsageError for what is no trajectory, and where the path cannot be a dataset, holds files of others or is just being
+    written to, StoreError for
     a trajectory that no column can hold, StorageError and OSError for what the disk or store refuses.
     """
     checked = _checked(trajectories)
@@ -51,8 +53,7 @@ def write_trajectories(
     if out.partition("?")[0].endswith(SUFFIX) and not Path(out).is_dir():
         return _write_file(checked, out, limits)
     check_out(out)
-    storage.make_folder(out)
-    with _staging(out) as folder:
+    with locked(out), _staging(out) as folder:
         staged = list(_parts(checked, folder, limits))
         files = commit(out, uuid4().hex, staged)
     return WriteSummary(trajectories=sum(part.rows for _, part in staged), files=files)
@@ -71,7 +72,7 @@ def _write_file(trajectories: Iterator[Trajectory], out: str, limits: FileLimits
     path = Path(out)
     check_replaceable([path])
     path.parent.mkdir(parents=True, exist_ok=True)
-    for abandoned in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+    for abandoned in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}.tmp"):
         abandoned.unlink(missing_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     part = write_part(trajectories, temporary, 0, limits)

@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -64,6 +65,21 @@ def test_standard_input(workers, other, tmp_path):
     report = json.loads(result.stdout)
     assert report["files"][0]["path"] == "<stdin>"
     assert report["spans"]["used"] == (5 + 7 if other else 5)
+
+
+def test_standard_input_that_does_not_wait(tmp_path):
+    """Somebody before us in the pipeline made it so, as Node does; what comes late is read all the same."""
+    first, _, rest = SYNC.read_bytes().partition(b"\n")
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    command = [sys.executable, "-m", "art_otel", "convert", "-", "--out", str(tmp_path), "--json"]
+    process = subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
+    os.write(writing, first + b"\n")
+    while not list(tmp_path.glob(".art-otel-scratch-*/input-*")):
+        time.sleep(0.01)
+    os.write(writing, rest)
+    os.close(writing)
+    assert json.loads(process.communicate()[0])["spans"]["used"] == 5
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -199,7 +199,7 @@ def test_two_conversions_do_not_write_to_one_folder(tmp_path):
         thread.join()
         assert Path(workspace.folder).exists()
     assert len(refused) == 1
-    assert "another conversion writes there" in refused[0]
+    assert "another process writes there" in refused[0]
     convert_too()
     assert len(refused) == 1
     assert not list(tmp_path.iterdir())

@@ -49,7 +49,7 @@ def check(data: bytes, again: bytes, *, alone: bool) -> None:
         if not alone:
             _check_neighbour(found, report)
         (base / "damaged.dump").write_bytes(again)
-        second = _converted(sources[::-1], base / "again", Sizes(least_split=20_000, most_split=20_000, in_memory=0))
+        second = _converted(sources[::-1], base / "again", Sizes(least_split=20_000, most_split=20_000))
         _check_equal(report, second, base)
 
 

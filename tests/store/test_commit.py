@@ -84,6 +84,25 @@ def test_the_report_is_the_account_and_the_manifest(tmp_path):
     assert len(parts(out)) == 1
 
 
+def test_repeated_with_another_account_it_replaces_that_and_a_rotten_part(tmp_path):
+    out = tmp_path / "out"
+    commit(str(out), "run", stage(tmp_path / "work", rollouts(3)), ConversionReport(calls=CallCounts(total=1)))
+    (part,) = parts(out)
+    sound = (out / part).read_bytes()
+    (out / part).write_bytes(bytes(len(sound)))
+    commit(str(out), "run", stage(tmp_path / "work", rollouts(3)), ConversionReport(calls=CallCounts(total=2)))
+    assert json.loads((out / "_report.json").read_text())["calls"]["total"] == 2
+    assert (out / part).read_bytes() == sound
+    assert read_manifest(str(out)).generation == 0
+
+
+def test_a_broken_report_is_no_leave_to_read_every_part(tmp_path):
+    commit(str(tmp_path), "run", stage(tmp_path / "work", rollouts(1)))
+    (tmp_path / "_report.json").write_text("{")
+    with pytest.raises(StoreError, match=r"_report\.json: is broken"):
+        ids(tmp_path)
+
+
 DIE_AT = """
 import os, pickle, sys
 from art_otel import storage
@@ -114,7 +133,7 @@ def committed(out: Path, staged, last: int) -> subprocess.CompletedProcess:
 
 
 def test_killed_behind_any_step_and_repeated_a_commit_ends_the_same(tmp_path):
-    """The steps: folder, pending file, two moves, names, report, names, two parts and the pending file removed."""
+    """The steps: folder, pending file, three moves, names, report, names, two parts and the pending file removed."""
 
     def prepare(name: str):
         folder = tmp_path / name
@@ -130,20 +149,20 @@ def test_killed_behind_any_step_and_repeated_a_commit_ends_the_same(tmp_path):
     done = committed(out, staged, 99)
     assert done.returncode == 0, done.stderr
     steps, expected = int(done.stdout), contents(out)
-    assert steps == 9
+    assert steps == 10
     assert ids(out) == ["kept00000", "new00000"]
     for last in range(steps):
         out, staged = prepare(f"killed-{last}")
         old = ids(out)
         assert committed(out, staged, last).returncode == 9
         assert ids(out) in (old, ["kept00000", "new00000"])
-        assert ids(out) == old or last > 4
+        assert ids(out) == old or last > 5
         files = commit(str(out), "new", staged)
         assert contents(out) == expected
         assert list(files) == [str(out / part.name) for _, part in staged]
 
 
-@pytest.mark.parametrize("last", range(9))
+@pytest.mark.parametrize("last", range(10))
 def test_what_an_abandoned_commit_left_goes_with_the_next(tmp_path, last):
     out = tmp_path / "out"
     commit(str(out), "old", stage(tmp_path / "work", rollouts(2, "old")))

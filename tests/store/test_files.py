@@ -63,7 +63,7 @@ def test_a_failure_leaves_the_old_dataset_and_no_temporary_file(tmp_path):
 
 def test_a_single_file_is_replaced_and_only_its_own_leftovers_go(tmp_path):
     file = tmp_path / "0001.parquet"
-    own, other = tmp_path / ".0001.parquet.9.tmp", tmp_path / ".0002.parquet.9.tmp"
+    own, other = (tmp_path / f".{name}.parquet.{9:032x}.tmp" for name in ("0001", "0002"))
     own.touch()
     other.touch()
     write_trajectories(rollouts(5), file, limits=SMALL)
@@ -99,6 +99,16 @@ except OSError as error:
     assert done.stderr == ""
     assert names(tmp_path) == [file.name]
     assert len(ids(file)) == 2
+
+
+def test_who_writes_while_another_does_is_refused(tmp_path):
+    def first():
+        with pytest.raises(UsageError, match="another process writes there"):
+            write_trajectories(rollouts(1, "s"), tmp_path)
+        yield from rollouts(2)
+
+    write_trajectories(first(), tmp_path)
+    assert ids(tmp_path) == ["r00000", "r00001"]
 
 
 def test_a_file_a_folder_and_a_glob_are_read_in_the_order_of_names(tmp_path):

@@ -57,21 +57,15 @@ _READ: Final = 16 << 20
 
 
 class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A shuffle file. `crc32` is of all its `size` bytes, of which the last from `index_start` on are the index.
-
-    `data` holds the bytes of a small one that never left memory; it has no location.
-    """
+    """A shuffle file. `crc32` is of all its `size` bytes, of which the last from `index_start` on are the index."""
 
     location: str
     size: int
     crc32: int
     index_start: int
-    data: bytes | None = None
 
     def is_intact(self) -> bool:
         """Whether the file is there as it was written."""
-        if self.data is not None:
-            return True
         try:
             return storage.size_of(self.location) == self.size and self._crc32() == self.crc32
         except (OSError, StorageError):

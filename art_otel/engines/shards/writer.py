@@ -3,7 +3,6 @@
 Invariant: memory holds about `_BUDGET` bytes of records.
 """
 
-import io
 import tempfile
 import zlib
 from collections import defaultdict
@@ -41,11 +40,11 @@ _AT_ONCE: Final = 8
 
 
 class ShuffleWriter:
-    """Writes one shuffle file into the scratch folder, or keeps it in memory."""
+    """Writes one shuffle file into the scratch folder."""
 
-    def __init__(self, scratch: str, slots: int, *, in_memory: bool = False) -> None:
+    def __init__(self, scratch: str, slots: int) -> None:
         name = f"shuffle-{uuid4().hex}"
-        self._location = "" if in_memory else storage.join(scratch, name)
+        self._location = storage.join(scratch, name)
         self._path = Path(tempfile.gettempdir() if storage.is_url(scratch) else scratch, name)
         self._slots = slots
         self._encode = msgspec.msgpack.Encoder().encode
@@ -59,7 +58,7 @@ class ShuffleWriter:
         self._index: Index = defaultdict(list)
         self._size = self._crc32 = 0
         self._compressor = zstandard.ZstdCompressor(compression_params=_COMPRESSION)
-        self._file: io.BytesIO | BinaryIO | None = io.BytesIO() if in_memory else None
+        self._file: BinaryIO | None = None
 
     def add(self, record: Record) -> None:
         """Put a record into the slot of its trace."""
@@ -78,12 +77,10 @@ class ShuffleWriter:
         self._flush()
         start = self._size
         self._write(self._encode(self._index))
-        file = self._opened()
-        data = file.getvalue() if isinstance(file, io.BytesIO) else None
-        file.close()
+        self._opened().close()
         if storage.is_url(self._location):
             storage.move(str(self._path), self._location)
-        written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start, data=data)
+        written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start)
         return Shuffled(file=written, regions=regions)
 
     def _hash(self, trace_id: str) -> int:
@@ -136,7 +133,7 @@ class ShuffleWriter:
         self._size += len(data)
         self._crc32 = zlib.crc32(data, self._crc32)
 
-    def _opened(self) -> io.BytesIO | BinaryIO:
+    def _opened(self) -> BinaryIO:
         if self._file is None:
             self._file = self._path.open("wb")
         return self._file

@@ -24,19 +24,13 @@ class LinkTask(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ShuffleFile, ...]
     slots: int
     scratch: str
-    in_memory: bool = False
 
 
 class LinkSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a link task found.
-
-    `edges` are pairs of traces that share a rollout id; `shuffled` has the rewards. `waiting` counts those that have to
-    be probed for.
-    """
+    """What a link task found: `edges` are pairs of traces that share a rollout id, `shuffled` has the rewards."""
 
     edges: tuple[tuple[str, str], ...]
     shuffled: Shuffled
-    waiting: int
 
     def is_intact(self) -> bool:
         """Whether what it names is there as it was written."""
@@ -56,19 +50,17 @@ def link(task: LinkTask) -> LinkSummary:
                 edges.add((first, record.trace_id))
         elif isinstance(record, ExternalReward):
             rewards.append(record)
-    writer = ShuffleWriter(task.scratch, task.slots, in_memory=task.in_memory)
-    waiting = 0
+    writer = ShuffleWriter(task.scratch, task.slots)
     for reward in rewards:
         rollout_id = reward.address.rollout_id or ""
         trace_id = first_traces.get(rollout_id) or _trace_in(rollout_id)
         if trace_id is None and reward.address.response_id is not None:
             writer.put(REWARDS, reward)
-            waiting += 1
         elif trace_id is None:
             writer.add(msgspec.structs.replace(reward, trace_id=reward.origin[0], undeliverable=NO_ROLLOUT))
         else:
             writer.add(msgspec.structs.replace(reward, trace_id=trace_id))
-    return LinkSummary(edges=tuple(sorted(edges)), shuffled=writer.finish(), waiting=waiting)
+    return LinkSummary(edges=tuple(sorted(edges)), shuffled=writer.finish())
 
 
 def _trace_in(rollout_id: str) -> str | None:

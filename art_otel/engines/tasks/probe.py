@@ -4,6 +4,7 @@ Invariant: a response id says where a reward goes only if exactly one trace has 
 response ids. Else the reward goes back to its own trace as undeliverable, with the reason.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -80,14 +81,16 @@ class DeliverTask(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
 
 
-def write_answers(summaries: Iterable[ProbeSummary], location: str) -> str:
-    """Write down what all probes found."""
+def write_answers(summaries: Iterable[ProbeSummary], scratch: str) -> str:
+    """Write down what all probes found, in a file whose name tells its content."""
     answers: dict[str, list[str]] = {}
     for summary in summaries:
         for response_id, traces in summary.traces.items():
             for trace_id in traces:
                 add_trace(answers.setdefault(response_id, []), trace_id)
-    storage.write(location, msgspec.msgpack.encode(answers))
+    encoded = msgspec.msgpack.encode(answers)
+    location = storage.join(scratch, f"answers-{hashlib.sha256(encoded).hexdigest()[:32]}")
+    storage.write(location, encoded, synced=False)
     return location
 
 

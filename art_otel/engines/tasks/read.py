@@ -6,6 +6,7 @@ of another trace are copied to that trace's slot; what names a rollout id is cop
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -16,19 +17,18 @@ from art_otel.sources.format import Record
 from art_otel.spans import Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, declared_id, external_rewards
 
-_LISTED_BYTES = 1 << 20
+LISTED_BYTES: Final = 1 << 20
 """More response ids than this stand with their rewards in the shuffle file only."""
 
 
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs to read, `format` None where their content decides. With `in_memory` nothing is written to files."""
+    """Inputs to read, `format` None where their content decides."""
 
     inputs: tuple[Input, ...]
     format: str | None
     limits: Limits
     slots: int
     scratch: str
-    in_memory: bool = False
 
 
 class ReadSummary(msgspec.Struct, kw_only=True):
@@ -49,8 +49,8 @@ class ReadSummary(msgspec.Struct, kw_only=True):
     shuffled: Shuffled = msgspec.field(default_factory=lambda: Shuffled(file=None, regions={}))
 
     def is_intact(self) -> bool:
-        """Whether what it names is there as it was written."""
-        return self.shuffled.is_intact()
+        """Whether what it names is there as it was written, and no file is worth another try."""
+        return self.shuffled.is_intact() and all(file.error is None for file in self.files)
 
     def count(self, quarantined: Quarantined) -> None:
         """Count and list what could not be read."""
@@ -82,7 +82,7 @@ class _Split:
     """The records of a split on their way into its shuffle file."""
 
     def __init__(self, task: ReadTask, summary: ReadSummary) -> None:
-        self.writer = ShuffleWriter(task.scratch, task.slots, in_memory=task.in_memory)
+        self.writer = ShuffleWriter(task.scratch, task.slots)
         self._summary = summary
         self._memberships: set[tuple[str, str]] = set()
         self._response_ids: set[str] = set()
@@ -126,4 +126,4 @@ class _Split:
 
     def response_ids(self) -> tuple[str, ...] | None:
         ids = self._response_ids
-        return None if sum(map(len, ids)) > _LISTED_BYTES else tuple(sorted(ids))
+        return None if sum(map(len, ids)) > LISTED_BYTES else tuple(sorted(ids))

@@ -17,13 +17,12 @@ class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ShuffleFile, ...]
     slot_count: int
     scratch: str
-    in_memory: bool = False
 
 
 def reroute(task: RerouteTask) -> Shuffled:
     """Copy the records of the traces that leave."""
     hashes = frozenset(map(hash_of, task.targets))
-    writer = ShuffleWriter(task.scratch, task.slot_count, in_memory=task.in_memory)
+    writer = ShuffleWriter(task.scratch, task.slot_count)
     for entry in Shards(task.files, task.slots).entries(task.slots):
         if entry.trace_hash in hashes and not isinstance(record := entry.record(), Membership):
             target = task.targets.get(record.trace_id or "")

@@ -5,9 +5,7 @@ Invariant: a dataset that lies among dumps is passed over, and whoever names one
 
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, Final
-
-import msgspec
+from typing import BinaryIO, Final
 
 REPORT_NAME: Final = "_report.json"
 PENDING_PREFIX: Final = "_pending-"
@@ -20,15 +18,6 @@ WHAT_READS_IT: Final = (
 )
 
 
-class _Report(msgspec.Struct):
-    """What every report of a conversion has."""
-
-    spans: dict[str, Any]
-    calls: dict[str, Any]
-    trajectories: dict[str, Any]
-    files: list[dict[str, Any]]
-
-
 def has_own_name(name: str) -> bool:
     """Whether a file has the name of a report of ours, or of what a conversion is about to write."""
     return name == REPORT_NAME or (name.startswith(PENDING_PREFIX) and name.endswith(".json"))
@@ -36,18 +25,15 @@ def has_own_name(name: str) -> bool:
 
 def is_dataset_file(path: Path) -> bool:
     """Whether a file is no dump: it has one of our names, or we wrote it."""
-    return has_own_name(path.name) or is_ours(path)
+    return has_own_name(path.name) or _has_own_schema(path)
 
 
-def is_ours(path: Path) -> bool:
-    """Whether the content proves that art-otel wrote the file: a report, or Parquet with our schema key."""
+def _has_own_schema(path: Path) -> bool:
+    """Whether it is Parquet with our schema key."""
     try:
-        if path.name == REPORT_NAME:
-            msgspec.json.decode(path.read_bytes(), type=_Report)
-            return True
         with path.open("rb") as file:
             return path.suffix == ".parquet" and SCHEMA_KEY in _parquet_footer(file)
-    except (OSError, ValueError, RecursionError):  # msgspec's errors and those of UTF-8 are values'
+    except OSError:
         return False
 
 

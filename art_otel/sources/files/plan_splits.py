@@ -6,12 +6,14 @@ splits depend on the inputs and `split_bytes` only.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from art_otel.errors import SourceError
 from art_otel.sources.files.decompress import compression_of
 from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.stores import read_range
@@ -100,17 +102,15 @@ def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
 def _blocks(source: Input, start: int) -> Iterator[bytes]:
     """Read the bytes of an input from `start` on; none of one that cannot be opened, as reading it later says why."""
     size = source.size or 0
-    if source.stored is not None:
-        for at in range(start, size, _BLOCK):
-            yield read_range(source.stored, at, min(at + _BLOCK, size))
-    elif source.path is not None:
-        try:
+    with suppress(OSError, SourceError):
+        if source.stored is not None:
+            for at in range(start, size, _BLOCK):
+                yield read_range(source.stored, at, min(at + _BLOCK, size))
+        elif source.path is not None:
             with source.path.open("rb") as file:
                 file.seek(start)
                 while block := file.read(max(_BLOCK, HEAD_BYTES)):
                     yield block
-        except OSError:
-            return
 
 
 def lines_before(path: Path, position: int) -> int:

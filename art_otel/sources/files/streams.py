@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 from typing import Final, cast
 
 from art_otel.errors import SourceError
@@ -123,15 +122,17 @@ def open_input(
             chunks = stack.enter_context(contextlib.closing(prefetcher.chunks(source)))
             yield OpenInput(_Pieces(_counted(chunks, consumed)), limits)
             return
-        file = stack.enter_context(_standard_input() if source.path is None else _opened(source.name, source.path))
-        yield OpenInput(_File(file, source, consumed), limits)
+        yield OpenInput(_File(stack.enter_context(open_unbuffered(source)), source, consumed), limits)
 
 
-def _opened(name: str, path: Path) -> io.FileIO:
+def open_unbuffered(source: Input) -> io.FileIO:
+    """An input of this machine, also standard input and pipes. Raises SourceError."""
+    if source.path is None:
+        return _standard_input()
     try:
-        return path.open("rb", buffering=0)
+        return source.path.open("rb", buffering=0)
     except OSError as error:
-        raise SourceError(f"{name}: cannot be opened ({error.strerror}); check the path") from error
+        raise SourceError(f"{source.name}: cannot be opened ({error.strerror}); check the path") from error
 
 
 def _standard_input() -> io.FileIO:
