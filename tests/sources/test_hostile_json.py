@@ -1,4 +1,4 @@
-"""What bad JSON costs: a bad value its span, a wrong type its request. Each is one Quarantined that names it."""
+"""A bad span costs no other span: not in its file, not in its line. Each bad piece is one Quarantined that names it."""
 
 import json
 
@@ -45,17 +45,9 @@ SPANS: dict[str, tuple[bytes, str, str]] = {
     "zero id": (raw(b'"00000000000000000000000000000000"', traceId="@@"), "bad id", "traceId"),
     "no id": (b'{"name":"x","startTimeUnixNano":"1"}', "bad id", "traceId"),
     "bad parent id": (raw(b'"12"', parentSpanId="@@"), "bad id", "parentSpanId"),
+    "id of another type": (raw(b"12", traceId="@@"), "bad field", "traceId"),
     "backwards": (raw(b'"1"', endTimeUnixNano="@@"), "ends before it starts", "endTimeUnixNano"),
     "no start": (raw(b"null", startTimeUnixNano="@@"), "bad field", "startTimeUnixNano"),
-    "no base64": (raw(b'"a*b"', **attributes(one={"bytesValue": "@@"})), "bad field", 'attributes["one"]'),
-    "unknown kind": (raw(b"99", kind="@@"), "bad field", "kind"),
-    "unknown status": (raw(b'{"code":"MAYBE"}', status="@@"), "bad field", "status.code"),
-    "33 lists": (deep(33, *LIST), "nested too deep", 'attributes["deep"]'),
-    "33 dicts": (deep(33, *DICT), "nested too deep", 'attributes["deep"]'),
-}
-
-WRONG_TYPES: dict[str, tuple[bytes, str, str]] = {
-    "id of another type": (raw(b"12", traceId="@@"), "bad field", "traceId"),
     "huge time": (raw(b"1" * 40, startTimeUnixNano="@@"), "bad field", "startTimeUnixNano"),
     "time beyond 63 bits": (raw(b'"18446744073709551615"', endTimeUnixNano="@@"), "bad field", "endTimeUnixNano"),
     "negative time": (raw(b"-1", startTimeUnixNano="@@"), "bad field", "startTimeUnixNano"),
@@ -75,9 +67,14 @@ WRONG_TYPES: dict[str, tuple[bytes, str, str]] = {
         "attributes[0].value.stringValue",
     ),
     "key that is a number": (raw(b"5", attributes=[{"key": "@@"}]), "bad field", "attributes[0].key"),
+    "no base64": (raw(b'"a*b"', **attributes(one={"bytesValue": "@@"})), "bad field", 'attributes["one"]'),
     "attributes of another type": (raw(b'"oops"', attributes="@@"), "bad field", "attributes"),
+    "unknown kind": (raw(b"99", kind="@@"), "bad field", "kind"),
+    "unknown status": (raw(b'{"code":"MAYBE"}', status="@@"), "bad field", "status.code"),
     "event time": (raw(b'"x"', events=[{"timeUnixNano": "@@"}]), "bad field", "events[0].timeUnixNano"),
     "NaN for a name": (raw(b"NaN", name="@@"), "bad field", "name"),
+    "33 lists": (deep(33, *LIST), "nested too deep", 'attributes["deep"]'),
+    "33 dicts": (deep(33, *DICT), "nested too deep", 'attributes["deep"]'),
 }
 
 
@@ -107,20 +104,8 @@ def test_one_bad_span_in_a_line(name, tmp_path):
     assert (account.spans, account.quarantined) == (5, 2)
 
 
-@pytest.mark.parametrize("name", WRONG_TYPES)
-def test_a_span_of_a_wrong_type_costs_its_request(name, tmp_path):
-    text, reason, where = WRONG_TYPES[name]
-    data = line_of(GOOD[0], text, GOOD[1])
-    records, account = read_bytes(tmp_path, lines(traces(span(4))) + data + lines(traces(span(5))))
-    assert [int(read.span_id, 16) for read in spans_of(records)] == [4, 5]
-    (damage,) = damages_of(records)
-    assert (damage.reason, damage.kind, damage.partial) == (reason, "unknown", False)
-    assert damage.path == f"{tmp_path}/in.dump:2 / resourceSpans[0].scopeSpans[0].spans[1].{where}"
-    assert (account.spans, account.quarantined) == (2, 1)
-
-
 def damage_ids_are_told(damage, name):
-    traceless = {"short trace id", "zero id", "no id"}
+    traceless = {"short trace id", "zero id", "no id", "id of another type"}
     assert damage.trace_id == (None if name in traceless else TRACE)
     spanless = {"no hex", "digits of another script", "no id"}
     assert damage.span_id == (None if name in spanless else BAD)
@@ -183,21 +168,44 @@ def test_a_bad_line(name, tmp_path):
         assert damage.path.partition(" / ")[0] == f"{tmp_path}/in.dump:{number}"
 
 
-def test_a_last_line_cut_anywhere_is_quarantined_whole(tmp_path):
+def test_a_last_line_cut_anywhere(tmp_path):
     first, last = lines(traces(span(1))), lines(traces(span(2), span(3)))
     for cut in range(1, len(last) - 2):
         records, _ = read_bytes(tmp_path, first + last[:cut])
         kept, (damage,) = spans_of(records), damages_of(records)
-        assert (damage.reason, damage.kind, len(kept)) == ("torn", "unknown", 1)
+        assert damage.reason == "torn"
+        assert damage.kind == "unknown"
+        assert len(kept) == 1 + last[:cut].count(b"2000") - last[:cut].endswith((b"2000", b'2000"'))
+    assert (damage.trace_id, damage.span_id) == (None, None)
+    cut = last.rindex(b"startTime")
+    (damage,) = damages_of(read_bytes(tmp_path, first + last[:cut])[0])
+    assert (damage.trace_id, damage.span_id) == (TRACE, f"{3:016x}")
 
 
-def test_a_request_glued_to_another_one(tmp_path):
-    records, _ = read_bytes(tmp_path, lines(traces(span(1)))[:-1] + lines(traces(span(2))))
-    assert len(spans_of(records)) == len(records) == 2
+def test_a_request_glued_to_what_another_writer_left_torn(tmp_path):
     torn = lines(traces(span(1), span(2), span(9)))[:-120]
     records, _ = read_bytes(tmp_path, torn + lines(traces(span(3)), traces(span(4))))
-    assert [read.span_id[-1] for read in spans_of(records)] == ["4"]
-    assert reasons_of(records) == ["not JSON"]
+    assert [read.span_id[-1] for read in spans_of(records)] == ["1", "2", "3", "4"]
+    assert reasons_of(records) == ["torn"]
+    records, _ = read_bytes(tmp_path, lines(traces(span(1)))[:-1] + lines(traces(span(2))))
+    assert len(spans_of(records)) == len(records) == 2
+
+
+def test_a_bad_resource_or_scope_costs_no_span(tmp_path):
+    request = traces(span(1), span(2))
+    batch = request["resourceSpans"][0]
+    batch["resource"]["attributes"].append({"key": "bad", "value": {"intValue": "x"}})
+    batch["scopeSpans"][0]["scope"]["name"] = 5
+    records, account = read_bytes(tmp_path, lines(request))
+    assert [read.resource.attributes for read in spans_of(records)] == [{}, {}]
+    assert [(damage.reason, damage.kind, damage.partial) for damage in damages_of(records)] == [
+        ("bad field", "unknown", True)
+    ] * 2
+    assert [damage.path.split(" / ")[1] for damage in damages_of(records)] == [
+        "resource.attributes[1].value.intValue",
+        "scope.name",
+    ]
+    assert account.quarantined == 0
 
 
 @pytest.mark.parametrize("value", [{"doubleValue": "NaN"}, {"bytesValue": "*"}])
@@ -226,9 +234,9 @@ def test_bad_log_records(tmp_path):
     records, account = read_bytes(
         tmp_path,
         lines(logs(log(), log(spanId="x"), log(timeUnixNano="0"), log(body={"bytesValue": "*"}), log()))
-        + lines(logs(log(), log(traceId=None)), logs(log(eventName=5))),
+        + lines(logs(log(), log(eventName=5), log(traceId=None))),
     )
     assert reasons_of(records) == ["bad id", "bad field", "bad field", "bad field"]
-    assert [damage.kind for damage in damages_of(records)] == ["log", "log", "log", "unknown"]
+    assert {damage.kind for damage in damages_of(records)} == {"log"}
     keys = [record.key for record in records if isinstance(record, LogRecord)]
     assert (len(keys), keys.count(("", "")), account.logs_without_span) == (4, 1, 1)

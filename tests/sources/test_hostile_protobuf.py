@@ -124,9 +124,13 @@ def test_lengths_that_lie(tmp_path):
     records, _ = read_bytes(tmp_path, prefixed(whole, lying, field(1, b"\x0a\x7fab"), field(1, b"\x02\x00"), whole))
     assert len(spans_of(records)) == 5
     assert reasons_of(records) == ["not OTLP"] * 3
+    assert damages_of(records)[0].span_id == f"{2:016x}"
 
 
-def test_torn_lengths(tmp_path):
+def test_torn_metrics_cost_nothing_and_torn_lengths_are_told(tmp_path):
+    gauge = batch_of(field(1, b"requests") + field(2, b"how many there were") + field(5, bytes(50)))
+    records, _ = read_bytes(tmp_path, prefixed(batch_of(good(1)), gauge)[:-5])
+    assert reasons_of(records) == []
     for tail in (b"\x00", b"\x00\x00\x00\x09"):
         assert reasons_of(read_bytes(tmp_path, prefixed(batch_of(good(1))) + tail)[0]) == ["torn"]
     for tail in (b"\x0a", b"\x0a\xff"):

@@ -102,7 +102,7 @@ def _is_span(value: dict[str, Value]) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     builder = _TRANSLATOR.builder(reading)
-    for item in read_objects(stream, reading, is_record=_IS_RECORD):
+    for item in read_objects(stream, builder, _TRANSLATOR, is_record=_IS_RECORD):
         if isinstance(item, Quarantined):
             yield item
         elif _is_span(item.value):

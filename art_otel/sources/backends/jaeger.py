@@ -1,7 +1,7 @@
 """Jaeger's own JSON: what its UI downloads and its `/api/traces` answers, `{"data": [trace, …]}`, or a trace a line.
 
 A trace is `{"traceID", "spans": […], "processes": {…}}`. Times are microseconds, lists are JSON text, and links to
-other spans are references without attributes. Invariant: as `store_spans`; a span is read with its process beside it.
+other spans are references without attributes. Invariant: as `store_spans`; a span is read with its resource beside it.
 
 Source of the format: https://www.jaegertracing.io/docs/latest/apis/, the types of `model/json` in Jaeger 1, and, for
 what OTel puts into it, https://opentelemetry.io/docs/specs/otel/common/mapping-to-non-otlp/.
@@ -16,22 +16,41 @@ from art_otel.sources.backends.plain_spans import plain
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_spans
 from art_otel.sources.backends.times import decode_exactly, us_to_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_text.values import head_detector
+from art_otel.sources.json_text.values import head_detector, is_object
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.refusals import converted
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Value
 
 _OWN_TAGS: Final = frozenset({"internal.span.format", "w3c.tracestate"})
 _EVENT: Final = "event"
 
 
-def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value]]:
-    """Give the spans of a trace, each with its process. Raises Refused."""
+def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value] | Refused]:
+    """Give the spans of a trace, each with the resource of its process, and what is bad of those. Raises Refused."""
     if "spans" not in trace and "errors" in trace:
         return []  # an answer without traces
-    message = converted(trace, jaeger.Trace)
-    processes = message.processes or {}
-    return [{**span, "process": processes.get(str(span.get("processID")))} for span in message.spans]
+    spans = converted(trace, jaeger.Trace).spans
+    processes = trace.get("processes")
+    resources: dict[str, dict[str, Value]] = {}
+    problems: list[dict[str, Value] | Refused] = []
+    for name, process in processes.items() if is_object(processes) else ():
+        resources[name], problem = _resource(process)
+        problems += [problem] if problem else []
+    if processes is not None and not is_object(processes):
+        problems.append(Refused("bad field", "processes", "no object"))
+    return problems + [{**span, "resource": resources.get(str(span.get("processID")))} for span in spans]
+
+
+def _resource(value: Value) -> tuple[dict[str, Value], Refused | None]:
+    """Read what a process says of its spans, and what is bad of it."""
+    service: dict[str, Value] = {}
+    try:
+        process = converted(value, jaeger.Process, strict=True)
+        if process.service_name:
+            service["service.name"] = process.service_name
+        return {**service, **jaeger.values_of(process.tags)}, None
+    except Refused as problem:
+        return service, Refused(problem.reason, f"processes.{problem.where}", problem.detail)
 
 
 def _to_otlp(row: jaeger.Span) -> TranslatedSpan:
@@ -54,14 +73,7 @@ def _to_otlp(row: jaeger.Span) -> TranslatedSpan:
         dropped_events_count=tagged.dropped_events,
         dropped_links_count=tagged.dropped_links,
     )
-    return TranslatedSpan(span, _resource(row.process), tagged.scope)
-
-
-def _resource(process: jaeger.Process | None) -> dict[str, Value]:
-    if process is None:
-        return {}
-    service: dict[str, Value] = {"service.name": process.service_name} if process.service_name else {}
-    return {**service, **jaeger.values_of(process.tags)}
+    return TranslatedSpan(span, row.resource or {}, tagged.scope)
 
 
 def _relations(row: jaeger.Span) -> tuple[str | None, list[otlp.Link]]:
@@ -94,6 +106,7 @@ _TRANSLATOR: Final = Translator(
     message=jaeger.Span,
     to_otlp=_to_otlp,
     spans_of=_spans_of,
+    holders=frozenset({"data", "spans"}),
     trace_id="traceID",
     span_id="spanID",
     padded=True,

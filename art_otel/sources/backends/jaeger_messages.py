@@ -63,7 +63,7 @@ _SPAN_NAMES: Final = {
 
 
 class Span(msgspec.Struct, rename=_SPAN_NAMES):
-    """An operation. Times are microseconds. `process` is that of `processID` in its trace."""
+    """An operation. Times are microseconds. `resource` is made of its process."""
 
     trace_id: str | None = None
     span_id: str | None = None
@@ -73,14 +73,13 @@ class Span(msgspec.Struct, rename=_SPAN_NAMES):
     references: list[Reference] | None = None
     tags: list[Tag] | None = None
     logs: list[Log] | None = None
-    process: Process | None = None
+    resource: dict[str, Value] | None = None
 
 
 class Trace(msgspec.Struct):
-    """The spans of a trace and its processes by id, not decoded."""
+    """The spans of a trace, not decoded."""
 
     spans: list[dict[str, Value]]
-    processes: dict[str, Value] | None = None
 
 
 def values_of(tags: list[Tag] | None) -> dict[str, Value]:

@@ -105,7 +105,12 @@ def _value(text: str) -> Value:
 
 
 _TRANSLATOR: Final = Translator(
-    message=mlflow.Span, to_otlp=_to_otlp, spans_of=_spans_of, prefix=_TRACE_PREFIX, strict=False
+    message=mlflow.Span,
+    to_otlp=_to_otlp,
+    spans_of=_spans_of,
+    holders=frozenset({"data", "spans"}),
+    prefix=_TRACE_PREFIX,
+    strict=False,
 )
 
 FORMAT: Final = Format(

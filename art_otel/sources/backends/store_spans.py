@@ -1,13 +1,13 @@
 """Spans that a store writes as JSON objects or rows of its own: from the bytes of a dump to Span and Quarantined.
 
-Invariant: a bad object or row is quarantined and costs no other. A JSON document that is broken or torn is quarantined
-whole.
+Invariant: a bad object or row is quarantined and costs no other. A JSON document that is broken is quarantined whole,
+but for the whole spans before the tear of one that ends too early.
 """
 
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -16,16 +16,18 @@ from art_otel.sources.backends.plain_spans import PlainSpanBuilder, plain
 from art_otel.sources.format import Reading, Record, Row
 from art_otel.sources.json_text.documents import read_documents
 from art_otel.sources.json_text.lenient import Piece, parse_values
+from art_otel.sources.json_text.torn import split_torn
 from art_otel.sources.json_text.values import is_object, items_of
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
-from art_otel.sources.refusals import Ids, Refused, converted, too_long
+from art_otel.sources.refusals import NO_IDS, Ids, Refused, converted, too_long
 from art_otel.spans import Quarantined, Resource, Scope, Value
 
 Message = TypeVar("Message")
 
 _NO_SCOPE: Final = Scope()
 _BLANKS: Final = b" \t\r\n\x1e\xef\xbb\xbf"
+_ANSWER: Final = frozenset({"data"})
 _END_BYTES: Final = 64
 """Bytes at both ends of a document that tell whether it opens or closes a list."""
 
@@ -38,21 +40,26 @@ class TranslatedSpan(NamedTuple):
     scope: Scope = _NO_SCOPE
 
 
-def _itself(value: dict[str, Value]) -> Iterable[dict[str, Value]]:
+_Spans: TypeAlias = Iterable[dict[str, Value] | Refused]
+
+
+def _itself(value: dict[str, Value]) -> _Spans:
     return (value,)
 
 
 class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
     """How the spans of a store become OTLP's.
 
-    `spans_of` gives the spans in an object of the dump, `to_otlp` translates the `message` that a span is decoded into;
-    both may raise Refused. The ids stand under `trace_id` and `span_id`, maybe in the span's `context`. `padded` and
+    `spans_of` gives the spans in an object of the dump, and a Refused for what is bad of that which they share;
+    `to_otlp` translates the `message` that a span is decoded into. Both may raise Refused. `holders` are the fields
+    that lead to spans. The ids stand under `trace_id` and `span_id`, maybe in the span's `context`. `padded` and
     `prefix` are as in PlainSpanBuilder. Numbers may be texts where it is not `strict`.
     """
 
     message: type[Message]
     to_otlp: Callable[[Message], TranslatedSpan]
-    spans_of: Callable[[dict[str, Value]], Iterable[dict[str, Value]]] = _itself
+    spans_of: Callable[[dict[str, Value]], _Spans] = _itself
+    holders: frozenset[str] = _ANSWER
     trace_id: str = "trace_id"
     span_id: str = "span_id"
     padded: bool = False
@@ -64,8 +71,10 @@ class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
         """Make what builds the records."""
         return PlainSpanBuilder(reading, padded=self.padded, prefix=self.prefix)
 
-    def ids(self, span: Mapping[str, Value], builder: PlainSpanBuilder) -> Ids:
+    def ids(self, span: Value, builder: PlainSpanBuilder) -> Ids:
         """Read the ids of an object that is no message, as far as they are good."""
+        if not is_object(span):
+            return NO_IDS
         context = span.get("context")
         ids = context if is_object(context) else span
         return builder.known_ids(ids.get(self.trace_id), ids.get(self.span_id))
@@ -81,7 +90,7 @@ class JsonObject(NamedTuple):
 def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
     """Read every span of a dump in JSON."""
     builder = translator.builder(reading)
-    for item in read_objects(stream, reading, translator.decode):
+    for item in read_objects(stream, builder, translator):
         if isinstance(item, Quarantined):
             yield item
             continue
@@ -91,7 +100,10 @@ def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translat
             yield problem.quarantine(item.place)
             continue
         for span in spans:
-            yield from read_span(span, item.place, builder, translator)
+            if isinstance(span, Refused):
+                yield span.quarantine(item.place, partial=True)
+            else:
+                yield from read_span(span, item.place, builder, translator)
 
 
 def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
@@ -100,7 +112,9 @@ def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Mess
     for row in rows:
         place = f"{reading.path}:{row.number}"
         for span in translator.spans_of({name: value for name, value in row.values.items() if value is not None}):
-            if row.problem is not None:
+            if isinstance(span, Refused):
+                yield span.quarantine(place, partial=True)
+            elif row.problem is not None:
                 yield row.problem.quarantine(place, "span", translator.ids(span, builder))
             else:
                 yield from read_span(span, place, builder, translator)
@@ -124,8 +138,8 @@ def read_span(
 
 def read_objects(
     stream: io.BufferedReader,
-    reading: Reading,
-    decode: Callable[[bytes | memoryview], Value] = msgspec.json.decode,
+    builder: PlainSpanBuilder,
+    translator: Translator[Message],
     *,
     is_record: Callable[[str], object] | None = None,
 ) -> Iterator[JsonObject | Quarantined]:
@@ -134,8 +148,8 @@ def read_objects(
     With `is_record` the dump is the output of a program: what is no object is passed over, but for broken texts of
     which `is_record` says that they were records.
     """
-    open_lists = 0
-    for document in read_documents(stream, reading.limits.max_message_bytes, decode):
+    reading, open_lists = builder.reading, 0
+    for document in read_documents(stream, reading.limits.max_message_bytes, translator.decode):
         if document.data is None:
             yield too_long(f"{reading.path}:{document.line}")
             continue
@@ -149,7 +163,9 @@ def read_objects(
                 yield from _objects(piece.value, place, amid_output=is_record is not None)
             elif is_record is None or is_record(piece.text):
                 open_lists = 0  # what follows may be the rest of it, also the end of a list
-                yield piece.value.quarantine(place)
+                whole, torn = split_torn(piece.text, translator.holders) if piece.value.reason == "torn" else ([], None)
+                yield from _objects(whole, place, amid_output=is_record is not None)
+                yield piece.value.quarantine(place, ids=translator.ids(torn, builder))
     if open_lists > 0 and is_record is None:
         yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
 

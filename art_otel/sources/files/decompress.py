@@ -110,42 +110,45 @@ def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], 
 def _unframed(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[bytes]:
     """Decompress messages that are a zstd frame each with its 4-byte big-endian length before it.
 
-    JSON comes a message a line, protobuf with the length of the message before each. A message that cannot be read
-    comes empty, so that the others keep their numbers.
+    JSON comes a message a line, protobuf with the length of the message before each. A message that is broken or over
+    the limit comes empty, so that the others keep their numbers.
     """
     is_json: bool | None = None
     empty = 0
-    for message in _messages(stream, limit, fail):
+    for message, is_torn in _messages(stream, limit, fail):
         if not message:
             empty += 1
             continue
         if is_json is None:
             is_json = message[:1] in (b"{", b"[")
         yield empty * (b"\n" if is_json else bytes(_LENGTH_BYTES))
-        yield message + b"\n" if is_json else len(message).to_bytes(_LENGTH_BYTES) + message
         empty = 0
+        if is_json:
+            yield message + (b"" if is_torn else b"\n")
+        else:
+            yield (len(message) + is_torn).to_bytes(_LENGTH_BYTES) + message  # a byte too many says that it is torn
 
 
-def _messages(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[bytes]:
-    """Decompress each message; one that is torn, broken or over the limit is empty."""
+def _messages(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[tuple[bytes, bool]]:
+    """Decompress each message, and say whether the file ends inside it; one broken or over the limit is empty."""
     number = 0
     while prefix := stream.read(_LENGTH_BYTES):
         number += 1
         size = int.from_bytes(prefix)
         frame = stream.read(size) if size <= limit else b""
+        is_torn = len(prefix) < _LENGTH_BYTES or len(frame) < size <= limit
         problems: list[Failure] = []
         message = b"".join(bounded(_unzstd(io.BytesIO(frame), problems.append), limit + 1, problems.append))
         if size > limit or len(message) > limit:
             _skip(stream, size - len(frame))
             detail = f"it is larger than {limit} bytes; {advice('max_message_bytes')}"
             fail(Failure("over a limit", detail, f"message {number}"))
-        elif problems or len(frame) < size or len(prefix) < _LENGTH_BYTES:
-            detail = problems[0].detail if problems else "the file ends inside it"
-            fail(Failure("torn", detail, f"message {number}"))
-        else:
-            yield message
-            continue
-        yield b""
+        elif is_torn:
+            fail(Failure("torn", f"the file ends inside message {number}"))
+        elif problems:
+            fail(Failure("torn", problems[0].detail, f"message {number}"))
+        is_kept = len(message) <= limit and (is_torn or not problems)
+        yield message if is_kept else b"", is_torn
 
 
 def _skip(stream: io.BufferedReader, size: int) -> None:

@@ -1,12 +1,16 @@
 """JSON that a strict decoder refuses: NaN, several values in a line, text between values, halves of characters.
 
-Invariant: nothing here raises for any bytes. An object that is broken or torn is refused with all behind it.
+Invariant: nothing here raises for any bytes. An object that is broken or torn is refused with all behind it, up to the
+beginning of another one that its writer cannot have written inside it.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+import jiter
 
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Value
@@ -19,6 +23,12 @@ _SURROGATES: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 """An escape in a string; the group is half of a surrogate pair without its other half."""
+
+_TORN_MEMBER: Final = re.compile(r'(?:,|(?<=[{\[]))\s*+(?:"[^"\\]*+(?:"\s*+(?::\s*+[\w.+-]*+)?)?|[\w.+-]*+)$')
+"""A name without its value, or a word that may go on. jiter would leave it out, so that what is whole looked torn."""
+
+_SENTINELS: Final = (",null", ',"":null', "")
+"""Written behind a torn text, so that what is open there ends with it. Which one fits depends on the open bracket."""
 
 
 class Piece(NamedTuple):
@@ -48,8 +58,11 @@ def repair(data: bytes) -> tuple[bytes, int]:
     return text.encode(), replaced
 
 
-def parse_values(data: bytes) -> Iterator[Piece]:
-    """Parse one value after the other, with Python's json, which takes NaN and Infinity. The data is UTF-8."""
+def parse_values(data: bytes, beginning: re.Pattern[str] | None = None) -> Iterator[Piece]:
+    """Parse one value after the other, with Python's json, which takes NaN and Infinity. The data is UTF-8.
+
+    `beginning` matches how a value begins, and nothing inside one: a writer that died may have left one torn before it.
+    """
     text = data.decode()
     position = counted = lines = 0
     while (position := _skip_separators(text, position)) < len(text):
@@ -63,13 +76,29 @@ def parse_values(data: bytes) -> Iterator[Piece]:
             continue
         try:
             value, position = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError) as error:
-            if text[start] == "[" and isinstance(error, json.JSONDecodeError):  # its items are read one by one
+        except json.JSONDecodeError as error:
+            if text[start] == "[":  # its items are read one by one
                 position = start + 1
                 continue
-            yield Piece(lines, _refused(error, len(text.rstrip())), text[start:])
+            following = beginning.search(text, start + 1) if beginning and beginning.match(text, start) else None
+            position = following.start() if following else len(text)
+            broken = text[start:position]
+            yield Piece(lines, _refused(error, error.pos - start, len(broken.rstrip())), broken)
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits is the other one
+            reason = "nested too deep" if isinstance(error, RecursionError) else "not JSON"
+            yield Piece(lines, Refused(reason, detail=str(error)), text[start:])
             return
-        yield Piece(lines, value)
+        else:
+            yield Piece(lines, value)
+
+
+def parse_torn(text: str) -> Value:
+    """Parse a torn text as far as it goes. What is open at its end may hold one null more; None for what is no JSON."""
+    text = _TORN_MEMBER.sub("", text.rstrip(), count=1)
+    for sentinel in _SENTINELS:
+        with contextlib.suppress(ValueError):
+            return jiter.from_json((text + sentinel).encode(), partial_mode="trailing-strings")
+    return None
 
 
 def _skip_separators(text: str, position: int) -> int:
@@ -77,11 +106,7 @@ def _skip_separators(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-def _refused(error: Exception, end: int) -> Refused:
-    """Say what is wrong with a value in a text that ends at `end`."""
-    if isinstance(error, RecursionError):
-        return Refused("nested too deep", detail=str(error))
-    if not isinstance(error, json.JSONDecodeError):  # a number of thousands of digits
-        return Refused("not JSON", detail=str(error))
-    is_torn = error.msg.startswith("Unterminated string") or error.pos >= end - _LONGEST_WORD
-    return Refused("torn" if is_torn else "not JSON", detail=f"{error.msg} at character {error.pos}")
+def _refused(error: json.JSONDecodeError, position: int, end: int) -> Refused:
+    """Say what is wrong at a position in a value that ends at `end`."""
+    is_torn = error.msg.startswith("Unterminated string") or position >= end - _LONGEST_WORD
+    return Refused("torn" if is_torn else "not JSON", detail=f"{error.msg} at character {position}")

@@ -1,17 +1,15 @@
 """Decoded JSON values: their types, the records in lists of them, and the objects that a dump begins with."""
 
-import contextlib
 import io
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TypeGuard
 
-import jiter
 import msgspec
 from msgspec import UNSET
 
 from art_otel.sources.json_text.documents import read_documents
-from art_otel.sources.json_text.lenient import parse_values
+from art_otel.sources.json_text.lenient import parse_torn, parse_values
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Value
 
@@ -61,5 +59,4 @@ def _values_of(data: bytes) -> Iterator[Value]:
         if not isinstance(piece.value, Refused):
             yield piece.value
         elif piece.value.reason == "torn":
-            with contextlib.suppress(ValueError):
-                yield jiter.from_json(piece.text.encode(), partial_mode="trailing-strings")
+            yield parse_torn(piece.text)

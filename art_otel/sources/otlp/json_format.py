@@ -4,8 +4,8 @@ This is what a collector's file exporter and the SDK's JSON file exporter write.
 and JSON arrays of requests are read too, amid lines or alone; so are the answers of the query APIs of Tempo
 (`{"batches": […]}`, `{"trace": {"resourceSpans": …}}`) and Jaeger v3 (`{"result": {"resourceSpans": …}}`).
 
-Invariant: a document that decodes at once takes the fast way. Any other is read one request at a time, and a request
-with a field of the wrong type is quarantined whole.
+Invariant: a document that decodes at once takes the fast way. Of any other each record is converted by itself, and what
+is no JSON costs that document, but for the whole records before the tear of one that ends too early.
 
 Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/,
 https://grafana.com/docs/tempo/latest/api_docs/, https://www.jaegertracing.io/docs/latest/apis/
@@ -22,18 +22,21 @@ from msgspec import UNSET
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.documents import Document, read_documents
 from art_otel.sources.json_text.lenient import parse_values
+from art_otel.sources.json_text.torn import split_torn
 from art_otel.sources.json_text.values import is_object, items_of, objects_in_head
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.checksums import is_altered
 from art_otel.sources.otlp.json_records import JsonSpanBuilder
-from art_otel.sources.refusals import Refused, converted, too_long
+from art_otel.sources.otlp.json_recovery import HOLDERS, ids_of, recover_request
+from art_otel.sources.refusals import Refused, too_long
 from art_otel.spans import Value
 
 _Requests: TypeAlias = otlp.Request | list[otlp.Request]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
 _ENVELOPES: Final = ("trace", "result")
 _EMPTY_BYTES: Final = 1 << 10
-_CUT: Final = re.compile(rb'\n(?=(?:\xef\xbb\xbf|\x1e)?\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:)')
+_BEGINNING: Final = re.compile(r'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
+_CUT: Final = re.compile(rb"\n(?=(?:\xef\xbb\xbf|\x1e)?" + _BEGINNING.pattern.encode() + rb")")
 _decode: Final[Callable[[bytes | memoryview], _Requests]] = msgspec.json.Decoder(_Requests, strict=False).decode
 
 
@@ -84,20 +87,28 @@ def _records(documents: Iterable[Document[_Requests]], reading: Reading) -> Iter
 
 
 def _read_leniently(document: Document[_Requests], builder: JsonSpanBuilder) -> Iterator[Record]:
-    """Read every request of a document that does not decode at once."""
-    for piece in parse_values(bytes(document.data or b"")):
+    """Read every record of a document that does not decode at once."""
+    for piece in parse_values(bytes(document.data or b""), _BEGINNING):
         place = f"{builder.reading.path}:{document.line + piece.lines}"
-        if isinstance(piece.value, Refused):
+        if not isinstance(piece.value, Refused):
+            yield from _recover(piece.value, place, builder)
+        elif piece.value.reason == "torn":
+            whole, torn = split_torn(piece.text, HOLDERS)
+            yield from _recover(whole, place, builder)
+            yield piece.value.quarantine(place, ids=ids_of(torn, builder))
+        else:
             yield piece.value.quarantine(place)
-            continue
-        for item in items_of(piece.value):
-            try:
-                request = converted(item, otlp.Request)
-            except Refused as problem:
-                reason = problem.reason if _is_request(item) else "not OTLP"
-                yield Refused(reason, problem.where, problem.detail).quarantine(place)
-            else:
-                yield from _read(request, place, builder, is_empty=not item)
+
+
+def _recover(value: Value, place: str, builder: JsonSpanBuilder) -> Iterator[Record]:
+    for item in items_of(value):
+        try:
+            request, quarantined = recover_request(item, place, builder)
+        except Refused as problem:
+            yield problem.quarantine(place)
+        else:
+            yield from _read(request, place, builder, is_empty=not item)
+            yield from quarantined
 
 
 def _read(request: otlp.Request, place: str, builder: JsonSpanBuilder, *, is_empty: bool) -> Iterator[Record]:

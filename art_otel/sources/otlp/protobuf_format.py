@@ -5,8 +5,7 @@ and logs are told apart on the wire. A request without a length before it is rea
 that is what protobuf's concatenation of messages means; each counts as a message. So is an answer of Tempo's v2 API,
 which has a whole request in its field 1 and says more about it in others.
 
-Invariant: a message that is torn or over the limit is quarantined whole, and costs no other unless nothing says where
-the next one begins.
+Invariant: a message that is broken or over the limit costs no other, unless nothing says where the next one begins.
 
 Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-encoding, and for Tempo's answers
 `TraceByIDResponse` in its `pkg/tempopb/tempo.proto`.
@@ -38,8 +37,8 @@ _SKIP_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 64 << 20
 _MAX_SIZE_BYTES: Final = 10
 
-_Frame: TypeAlias = bytes | Refused
-"""A message, or why it cannot be read."""
+_Frame: TypeAlias = tuple[bytes, Refused | None]
+"""A message as far as it could be read, and what was wrong with its frame."""
 
 
 def _detects(head: bytes) -> bool:
@@ -73,13 +72,13 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     head = stream.peek()
     read_frames = partial(_bare_frames, is_answer=Split(head).is_answer) if _is_request(head) else _prefixed_frames
     number = 0
-    for frame in read_frames(stream, reading.limits.max_message_bytes):
+    for message, problem in read_frames(stream, reading.limits.max_message_bytes):
         number += 1  # noqa: SIM113 # enumerate() would hold the message
         place = f"{reading.path}:message {number}"
-        if isinstance(frame, Refused):
-            yield frame.quarantine(place)
+        if problem is None:
+            yield from builder.read(message, place)
         else:
-            yield from builder.read(frame, place)
+            yield from builder.read_split(Split(message), place, problem)
 
 
 FORMAT: Final = Format(name="otlp-protobuf", detects=_detects, reads=_reads)
@@ -89,7 +88,7 @@ def _prefixed_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
     """Read messages with a 4-byte length before each."""
     while prefix := stream.read(_PREFIX_BYTES):
         if len(prefix) < _PREFIX_BYTES:
-            yield Refused("torn", detail="the file ends inside a message's length")
+            yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
         yield _read_body(stream, b"", int.from_bytes(prefix), limit)
 
@@ -100,11 +99,11 @@ def _bare_frames(stream: io.BufferedReader, limit: int, *, is_answer: bool) -> I
     while tag := stream.read(1):
         if tag not in tags:
             _skip(stream, sys.maxsize)  # nothing says where the next message begins
-            yield Refused("not OTLP", detail="no request begins here; the rest of the file cannot be read")
+            yield b"", Refused("not OTLP", detail="no request begins here; the rest of the file cannot be read")
             return
         size, header = _read_size(stream)
         if size is None:
-            yield Refused("torn", detail="the file ends inside a message's length")
+            yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
         if tag == _TAG:
             yield _read_body(stream, b"" if is_answer else tag + header, size, limit)
@@ -126,11 +125,10 @@ def _read_size(stream: io.BufferedReader) -> tuple[int | None, bytes]:
 def _read_body(stream: io.BufferedReader, header: bytes, size: int, limit: int) -> _Frame:
     if size > limit:
         _skip(stream, size)
-        return Refused("over a limit", detail=f"a message of {size} bytes; {advice('max_message_bytes')}")
+        return b"", Refused("over a limit", detail=f"a message of {size} bytes; {advice('max_message_bytes')}")
     body = b"".join(_read_pieces(stream, size))
-    if len(body) < size:
-        return Refused("torn", detail=f"the file ends {size - len(body)} bytes too early")
-    return header + body
+    torn = Refused("torn", detail=f"the file ends {size - len(body)} bytes too early") if len(body) < size else None
+    return header + body, torn
 
 
 def _read_pieces(stream: io.BufferedReader, size: int, piece_bytes: int = _PIECE_BYTES) -> Iterator[bytes]:

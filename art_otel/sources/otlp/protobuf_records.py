@@ -12,7 +12,7 @@ from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.protobuf_split import FIRST, SECOND, Field, Signal, Split
 from art_otel.sources.otlp.protobuf_values import ProtobufValues
 from art_otel.sources.otlp.records import Batch, scope_of
-from art_otel.sources.refusals import Refused
+from art_otel.sources.refusals import NO_IDS, Refused
 from art_otel.spans import Quarantined, QuarantineReason
 
 _Name: TypeAlias = Literal["TracesData", "LogsData", "Span", "LogRecord", "Resource", "InstrumentationScope"]
@@ -51,14 +51,16 @@ class ProtobufSpanBuilder(ProtobufValues):
                 return self.traces(self._traces(data), place)
         except Refused:
             pass
-        return self._read_split(split, place)
+        return self.read_split(split, place)
 
     def _traces(self, data: bytes) -> list[otlp.ResourceSpans]:
         return cast("list[otlp.ResourceSpans]", cast("otlp.Request", self._decode(data, "TracesData")).resource_spans)
 
-    def _read_split(self, split: Split, place: str) -> Iterator[Record]:
-        """Read every record of a request that does not decode, each by itself."""
-        signal = split.signal
+    def read_split(self, split: Split, place: str, problem: Refused | None = None) -> Iterator[Record]:
+        """Read every record of a request that does not decode, each by itself; `problem` says why it has no end."""
+        signal, torn_ids = split.signal, NO_IDS
+        if signal == "other":
+            return  # a torn request of metrics costs nothing
         for batch in split.inside(split.root, FIRST):
             message = yield from self._shared(split, batch, "Resource", place)
             resource, quarantined = self.resource(cast("otlp.Resource | None", message), place)
@@ -69,8 +71,12 @@ class ProtobufSpanBuilder(ProtobufValues):
                 for record in split.inside(scoped, SECOND):
                     if record.whole:
                         yield from self._record(split, record, signal or "traces", shared)
-        if split.is_broken or signal is None:
-            yield Refused("not OTLP", detail="no request, or a length goes beyond its message").quarantine(place)
+                    else:
+                        torn_ids = split.ids(record, signal or "traces")
+        if problem is None and (split.is_broken or signal is None):
+            problem = Refused("not OTLP", detail="no request, or a length goes beyond its message")
+        if problem is not None:
+            yield problem.quarantine(place, ids=torn_ids)
 
     def _shared(self, split: Split, container: Field, name: _Name, place: str) -> Generator[Quarantined, None, object]:
         """Decode what records share; when it is bad it is a partial Quarantined and its records do without it."""
