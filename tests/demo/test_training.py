@@ -1,7 +1,6 @@
 """The whole circle: rollouts, spans, trajectories, batches, better weights."""
 
 import json
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 from art_otel.batches import batches, grpo
 from art_otel.demo import training as demo
-from art_otel.demo.new_spans import NewSpans
 from art_otel.demo.policy import untrained
 from art_otel.demo.training import Step, Training, examples, train
 from art_otel.engines import Conversion, convert
@@ -122,22 +120,3 @@ def test_without_openai_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'art-otel\[demo\]'"):
         next(train(Training(out=tmp_path)))
-
-
-def test_new_spans_are_taken_once_and_whole(tmp_path: Path):
-    spool, dump = tmp_path / "spool", tmp_path / "dump"
-    spool.mkdir()
-    one, other = spool / "1.otlp.jsonl", spool / "2.otlp.jsonl"
-    spans = NewSpans(spool)
-
-    def take() -> bytes:
-        spans.take(dump)
-        return dump.read_bytes()
-
-    assert take() == b""
-    one.write_bytes(b"a\nb\nhal")
-    assert take() == b"a\nb\n"
-    assert take() == b""
-    other.write_bytes(b"c\n")
-    one.write_bytes(b"a\nb\nhalf\n")
-    assert take() == b"half\nc\n"

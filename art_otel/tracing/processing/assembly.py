@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from art_otel.tracing.processing.stored_line import StoredLine
+from art_otel.spool import SpooledLine
 
 if TYPE_CHECKING:
     from art_otel.trajectories import Trajectory
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 NAME: Final = "live"
 
 
-def assemble(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> "Trajectory | None":
+def assemble(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> "Trajectory | None":
     """Build the rollout's trajectory. The lines may be those of rollouts around it too."""
     from art_otel.sources import FileStats, Limits, Reading, read_lines_of  # noqa: PLC0415 # only who asks reads
     from art_otel.spans import Quarantined, Span  # noqa: PLC0415
@@ -34,7 +34,7 @@ def assemble(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> "Trajector
     return next((trajectory for trajectory in trajectories if trajectory.rollout_id == rollout_id), None)
 
 
-def _texts(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> Iterator[bytes]:
+def _texts(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> Iterator[bytes]:
     lost = 0
     for line in lines:
         try:

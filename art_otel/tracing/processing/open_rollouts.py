@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from art_otel.spool import SpooledLine
 from art_otel.tracing.processing.assembly import assemble
 from art_otel.tracing.processing.open_rollout import OpenRollout
-from art_otel.tracing.processing.stored_line import StoredLine
 from art_otel.tracing.rollouts.recorder import Counts
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class OpenRollouts:
                 self._place(rollout_id, rollout)
             return rollout.is_here
 
-    def add(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None) -> None:
+    def add(self, rollout_id: str, line: bytes, *, stored: SpooledLine | None = None) -> None:
         """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later.
 
         `stored` is where the line can be read again.
@@ -91,7 +91,7 @@ class OpenRollouts:
                 rollout.started += 1
                 self._place(each, rollout)
 
-    def ended(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None, is_root: bool) -> None:
+    def ended(self, rollout_id: str, line: bytes, *, stored: SpooledLine | None = None, is_root: bool) -> None:
         """A span of the rollout ended. One that is done is opened again by a late span."""
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
@@ -196,7 +196,7 @@ class OpenRollouts:
             yield self._rollouts[rollout_id]
             rollout_id = self._rollouts[rollout_id].parent
 
-    def _hold(self, rollout: OpenRollout, line: bytes, stored: StoredLine | None) -> None:
+    def _hold(self, rollout: OpenRollout, line: bytes, stored: SpooledLine | None) -> None:
         added = rollout.hold(line, stored)
         if not rollout.kept:
             self._bytes += added

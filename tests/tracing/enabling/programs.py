@@ -80,7 +80,10 @@ def run_code(folder: Path, code: str, **settings: str) -> Outcome:
 def spans_in(spool: Path) -> list[dict[str, Any]]:
     """The spans of a spool, as OTLP JSON has them."""
     return [
-        span for file in sorted(spool.glob("*")) for line in file.read_bytes().splitlines() for span in _spans(line)
+        span
+        for file in sorted(spool.rglob("*.jsonl"))
+        for line in file.read_bytes().splitlines()
+        for span in _spans(line)
     ]
 
 
