@@ -214,6 +214,10 @@ def test_a_bad_span_or_process_of_jaeger_costs_no_other_span(tmp_path):
     records, _ = read_bytes(tmp_path, whole.replace(b'"here"', b"NaN"))
     assert [span.resource.attributes for span in spans_of(records)] == [{}, {}, {}]
     assert [(damage.reason, damage.partial) for damage in damages_of(records)] == [("bad field", True)]
+    assert damages_of(records)[0].path.endswith("in.dump:1 / processes.p1.serviceName")
+    records, _ = read_bytes(tmp_path, whole.replace(b'{"p1": {"serviceName": "here"}}', b"5"))
+    assert [span.resource.attributes for span in spans_of(records)] == [{}, {}, {}]
+    assert [(damage.reason, damage.partial) for damage in damages_of(records)] == [("bad field", True)]
 
 
 @pytest.mark.parametrize("trace", [{"traceID": TRACE, "spans": 5}, {"traceID": TRACE, "spans": [5]}])

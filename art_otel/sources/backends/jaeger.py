@@ -18,7 +18,7 @@ from art_otel.sources.backends.times import decode_exactly, us_to_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_text.values import head_detector, is_object
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.refusals import Refused, converted
+from art_otel.sources.refusals import MAX_NAME, Refused, converted
 from art_otel.spans import Value
 
 _OWN_TAGS: Final = frozenset({"internal.span.format", "w3c.tracestate"})
@@ -34,15 +34,15 @@ def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value] | Refused]:
     resources: dict[str, dict[str, Value]] = {}
     problems: list[dict[str, Value] | Refused] = []
     for name, process in processes.items() if is_object(processes) else ():
-        resources[name], problem = _resource(process)
+        resources[name], problem = _resource(process, f"processes.{name[:MAX_NAME]}")
         problems += [problem] if problem else []
     if processes is not None and not is_object(processes):
         problems.append(Refused("bad field", "processes", "no object"))
     return problems + [{**span, "resource": resources.get(str(span.get("processID")))} for span in spans]
 
 
-def _resource(value: Value) -> tuple[dict[str, Value], Refused | None]:
-    """Read what a process says of its spans, and what is bad of it."""
+def _resource(value: Value, where: str) -> tuple[dict[str, Value], Refused | None]:
+    """Read what a process says of its spans, and what is bad of it. It stands at `where`."""
     service: dict[str, Value] = {}
     try:
         process = converted(value, jaeger.Process, strict=True)
@@ -50,7 +50,7 @@ def _resource(value: Value) -> tuple[dict[str, Value], Refused | None]:
             service["service.name"] = process.service_name
         return {**service, **jaeger.values_of(process.tags)}, None
     except Refused as problem:
-        return service, Refused(problem.reason, f"processes.{problem.where}", problem.detail)
+        return service, Refused(problem.reason, f"{where}.{problem.where}".rstrip("."), problem.detail)
 
 
 def _to_otlp(row: jaeger.Span) -> TranslatedSpan:

@@ -27,6 +27,9 @@ _SURROGATES: Final = re.compile(
 _TORN_MEMBER: Final = re.compile(r'(?:,|(?<=[{\[]))\s*+(?:"[^"\\]*+(?:"\s*+(?::\s*+[\w.+-]*+)?)?|[\w.+-]*+)$')
 """A name without its value, or a word that may go on. jiter would leave it out, so that what is whole looked torn."""
 
+_MAX_MEMBER: Final = 4 << 10
+"""Characters at the end of a text in which a torn member is looked for."""
+
 _SENTINELS: Final = (",null", ',"":null', "")
 """Written behind a torn text, so that what is open there ends with it. Which one fits depends on the open bracket."""
 
@@ -94,7 +97,9 @@ def parse_values(data: bytes, beginning: re.Pattern[str] | None = None) -> Itera
 
 def parse_torn(text: str) -> Value:
     """Parse a torn text as far as it goes. What is open at its end may hold one null more; None for what is no JSON."""
-    text = _TORN_MEMBER.sub("", text.rstrip(), count=1)
+    text = text.rstrip()
+    member = _TORN_MEMBER.search(text, max(0, len(text) - _MAX_MEMBER))
+    text = text[: member.start()] if member else text
     for sentinel in _SENTINELS:
         with contextlib.suppress(ValueError):
             return jiter.from_json((text + sentinel).encode(), partial_mode="trailing-strings")

@@ -58,7 +58,8 @@ def _take_out_bad(request: Value, place: str, builder: SpanBuilder) -> Iterator[
                 waiting += reversed(value) if is_list(value) else [value]
             elif name in _SHARED and value is not None and (problem := _problem_of(value, _SHARED[name])) is not None:
                 message[name] = None
-                yield Refused(problem.reason, f"{name}.{problem.where}", problem.detail).quarantine(place, partial=True)
+                where = f"{name}.{problem.where}".rstrip(".")
+                yield Refused(problem.reason, where, problem.detail).quarantine(place, partial=True)
 
 
 def _problem_of(value: Value, message: type[otlp.Message]) -> Refused | None:
