@@ -52,7 +52,7 @@ from art_otel.engines.tasks.probe import write_answers
 from art_otel.engines.tasks.read import LISTED_BYTES
 from art_otel.engines.workspace import Workspace, open_workspace, run_identity
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, split_inputs
+from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, plan_splits
 from art_otel.store import SCHEMA_VERSION
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
@@ -144,7 +144,7 @@ class _Run:
                 slots=self._slots,
                 scratch=self._workspace.folder,
             )
-            for split in split_inputs(regular, self._sizes.split_bytes(_total(regular)), chosen)
+            for split in plan_splits(regular, self._sizes.split_bytes(_total(regular)), chosen)
         ]
         summaries: list[ReadSummary] = []
         for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary):

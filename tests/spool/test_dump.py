@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.engines import Sizes
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Quarantined, Span
 from tests.conversions import convert_files
 from tests.dumps import make_span, request_of
@@ -71,11 +71,11 @@ def test_a_torn_tail_costs_itself_only(tmp_path):
             app.call("q")
     (path,) = (tmp_path / "spool").iterdir()
     path.write_bytes(path.read_bytes()[:-30])
-    records = list(read_file(find_inputs([path])[0], FileAccount()))
+    records = list(read_file(find_inputs([path])[0], FileStats()))
     assert sum(isinstance(record, Span) for record in records) + sum(isinstance(r, Quarantined) for r in records) == 8
 
 
 def test_lines_of_others_need_no_checksum(tmp_path):
     (tmp_path / "in.jsonl").write_text(json.dumps({**request_of(make_span(1)), "crc32": "zzzzzzzz"}) + "\n")
-    (record,) = read_file(find_inputs([tmp_path])[0], FileAccount())
+    (record,) = read_file(find_inputs([tmp_path])[0], FileStats())
     assert isinstance(record, Span)

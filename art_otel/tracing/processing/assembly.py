@@ -20,11 +20,11 @@ NAME: Final = "live"
 
 def assemble(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> "Trajectory | None":
     """Build the rollout's trajectory. The lines may be those of rollouts around it too."""
-    from art_otel.sources import FileAccount, Limits, Reading, read_lines_of  # noqa: PLC0415 # only who asks reads
+    from art_otel.sources import FileStats, Limits, Reading, read_lines_of  # noqa: PLC0415 # only who asks reads
     from art_otel.spans import Quarantined, Span  # noqa: PLC0415
     from art_otel.trajectories import SpanGroup, build_trajectories  # noqa: PLC0415
 
-    reading = Reading(path=NAME, limits=Limits(), account=FileAccount())
+    reading = Reading(path=NAME, limits=Limits(), stats=FileStats())
     records = list(read_lines_of(_texts(rollout_id, lines), reading))
     group = SpanGroup(
         spans=[record for record in records if isinstance(record, Span)],

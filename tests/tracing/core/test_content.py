@@ -9,7 +9,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from art_otel.conventions import parse_call, role_of
-from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
+from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.spans import Span
 from art_otel.tracing.processing.content import content_environment, content_free, without_content
 from art_otel.tracing.processing.content_names import names_content
@@ -44,7 +44,7 @@ def as_sdk_span(span: Span) -> ReadableSpan:
 
 def read_back(span: ReadableSpan) -> Span:
     """The span as a reader of the spool gets it."""
-    reading = Reading(path="test", limits=Limits(), account=FileAccount())
+    reading = Reading(path="test", limits=Limits(), stats=FileStats())
     (record,) = read_lines_of([SpanLines().line(span)], reading)
     return record
 

@@ -1,7 +1,7 @@
-"""Splits: the inputs divided into pieces of work that can be read in any process.
+"""plan_splits: divides the inputs into pieces of work that can be read in any process.
 
-Invariant: every byte of the inputs is in exactly one split, a part begins and ends where a line does, and the splits
-depend on the inputs and `split_bytes` only.
+Invariant: every byte of the inputs is in exactly one split, a byte range begins and ends where a line does, and the
+splits depend on the inputs and `split_bytes` only.
 """
 
 import re
@@ -15,7 +15,7 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.sources.files.decompress import compression_of
-from art_otel.sources.files.inputs import Input, Part
+from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.stores import read_range
 from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.sources.format import Format
@@ -26,17 +26,19 @@ _LOOKAHEAD: Final = 1 << 12
 """What a pattern of `Format.cuts` matches need not be seen beyond so many bytes."""
 
 
-def split_inputs(inputs: Sequence[Input], split_bytes: int, known: Format | None = None) -> list[tuple[Input, ...]]:
+def plan_splits(
+    inputs: Sequence[Input], split_bytes: int, dump_format: Format | None = None
+) -> list[tuple[Input, ...]]:
     """Divide the inputs, in their order, into splits of about `split_bytes`.
 
-    Small inputs are put together. A larger one is cut where its format, `known` or detected, says that it can be, and
-    is a split of its own where it cannot. Inputs of unknown size count as small.
+    Small inputs are put together. A larger one is cut where its format, given or detected, says that it can be, and is
+    a split of its own where it cannot. Inputs of unknown size count as small.
     """
     splits: list[tuple[Input, ...]] = []
     together: list[Input] = []
     size = 0
     for source in inputs:
-        for part in _parts(source, split_bytes, known):
+        for part in _parts(source, split_bytes, dump_format):
             if together and size + (part.size or 0) > split_bytes:
                 splits.append(tuple(together))
                 together, size = [], 0
@@ -45,10 +47,10 @@ def split_inputs(inputs: Sequence[Input], split_bytes: int, known: Format | None
     return [*splits, tuple(together)] if together else splits
 
 
-def _parts(source: Input, split_bytes: int, known: Format | None) -> Iterable[Input]:
-    """The parts that an input is cut into, all of about one size; the input itself where it is not cut."""
+def _parts(source: Input, split_bytes: int, dump_format: Format | None) -> Iterable[Input]:
+    """Cut an input into parts of about one size; the input itself where it cannot be cut."""
     size = source.size or 0
-    dump_format = _cuttable(source, known) if size > split_bytes else None
+    dump_format = _cuttable(source, dump_format) if size > split_bytes else None
     if dump_format is None or dump_format.cuts is None:
         return (source,)
     count = -(-size // split_bytes)
@@ -59,34 +61,36 @@ def _parts(source: Input, split_bytes: int, known: Format | None) -> Iterable[In
     if len(ends) == 2:  # it was cut nowhere
         return (source,)
     return [
-        msgspec.structs.replace(source, size=end - start, part=Part(start=start, end=end, format=dump_format.name))
+        msgspec.structs.replace(
+            source, size=end - start, byte_range=ByteRange(start=start, end=end, format=dump_format.name)
+        )
         for start, end in pairwise(ends)
     ]
 
 
-def _cuttable(source: Input, known: Format | None) -> Format | None:
-    """The format of an input that can be cut; None for one that cannot."""
+def _cuttable(source: Input, dump_format: Format | None) -> Format | None:
+    """Find the format of an input that can be cut; None for one that cannot."""
     head = next(_blocks(source, 0), b"")
     if compression_of(head) is not None:
         return None  # also where its bytes let a text shine through, as fast levels of zstd do
-    dump_format = known or detect_format(head)
+    dump_format = dump_format or detect_format(head)
     return dump_format if dump_format is not None and dump_format.detects(head) else None
 
 
-def _next_cut(source: Input, place: int, cuts: re.Pattern[bytes]) -> int:
-    """Where the input can be cut next, which may be further away than memory holds; its end where it cannot."""
+def _next_cut(source: Input, position: int, cuts: re.Pattern[bytes]) -> int:
+    """Find where the input can be cut next, which may be further away than memory holds; its end where it cannot."""
     data = b""
-    for block in _blocks(source, place):
+    for block in _blocks(source, position):
         data += block
         if cut := _first_cut(data, cuts):
-            return place + cut
-        place += max(len(data) - _LOOKAHEAD, 0)
+            return position + cut
+        position += max(len(data) - _LOOKAHEAD, 0)
         data = data[-_LOOKAHEAD:]
-    return place + len(data)
+    return position + len(data)
 
 
 def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
-    """Behind which line the bytes can be cut first. A pattern is slow, so it is asked at the ends of lines only."""
+    """Find the first line behind which the bytes can be cut. A pattern is slow, so only the ends of lines are tried."""
     end = data.find(b"\n")
     while end >= 0:
         if cut := cuts.match(data, end):
@@ -96,7 +100,7 @@ def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
 
 
 def _blocks(source: Input, start: int) -> Iterator[bytes]:
-    """The bytes of an input from `start` on; none of one that cannot be opened, as reading it later says why."""
+    """Read the bytes of an input from `start` on; none of one that cannot be opened, as reading it later says why."""
     size = source.size or 0
     with suppress(OSError, SourceError):
         if source.stored is not None:
@@ -109,10 +113,10 @@ def _blocks(source: Input, start: int) -> Iterator[bytes]:
                     yield block
 
 
-def lines_before(path: Path, place: int) -> int:
-    """How many lines a file has before a place in bytes."""
+def lines_before(path: Path, position: int) -> int:
+    """Count the lines of a file before a position in bytes."""
     count = 0
     with path.open("rb") as file:
-        while block := file.read(min(_BLOCK, place - file.tell())):
+        while block := file.read(min(_BLOCK, position - file.tell())):
             count += block.count(b"\n")
     return count

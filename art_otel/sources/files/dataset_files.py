@@ -23,7 +23,7 @@ def has_own_name(name: str) -> bool:
     return name == REPORT_NAME or (name.startswith(PENDING_PREFIX) and name.endswith(".json"))
 
 
-def is_own_output(path: Path) -> bool:
+def is_dataset_file(path: Path) -> bool:
     """Whether a file is no dump: it has one of our names, or we wrote it."""
     return has_own_name(path.name) or _has_own_schema(path)
 
