@@ -6,9 +6,9 @@ for source in find_inputs(["dumps/"]):
 """
 
 from art_otel.sources.file_stats import FileStats
-from art_otel.sources.files.inputs import Input, find_inputs, identity_of
+from art_otel.sources.files.inputs import ByteRange, Input, find_inputs, identity_of
 from art_otel.sources.files.lines import Lines
-from art_otel.sources.files.plan_splits import plan_splits
+from art_otel.sources.files.plan_splits import cuttable_format, plan_splits
 from art_otel.sources.files.prefetch import Prefetcher
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, format_named
@@ -18,6 +18,7 @@ from art_otel.sources.reader import read_file
 
 __all__ = [
     "FORMATS",
+    "ByteRange",
     "FileStats",
     "Format",
     "Input",
@@ -27,6 +28,7 @@ __all__ = [
     "Reading",
     "Record",
     "advice",
+    "cuttable_format",
     "find_inputs",
     "format_named",
     "identity_of",

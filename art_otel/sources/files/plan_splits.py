@@ -50,7 +50,9 @@ def plan_splits(
 def _parts(source: Input, split_bytes: int, dump_format: Format | None) -> Iterable[Input]:
     """Cut an input into parts of about one size; the input itself where it cannot be cut."""
     size = source.size or 0
-    dump_format = _cuttable(source, dump_format) if size > split_bytes else None
+    if source.byte_range is not None:
+        return (source,)
+    dump_format = cuttable_format(source, dump_format) if size > split_bytes else None
     if dump_format is None or dump_format.cuts is None:
         return (source,)
     count = -(-size // split_bytes)
@@ -68,7 +70,7 @@ def _parts(source: Input, split_bytes: int, dump_format: Format | None) -> Itera
     ]
 
 
-def _cuttable(source: Input, dump_format: Format | None) -> Format | None:
+def cuttable_format(source: Input, dump_format: Format | None = None) -> Format | None:
     """Find the format of an input that can be cut; None for one that cannot."""
     head = next(_blocks(source, 0), b"")
     if compression_of(head) is not None:
