@@ -69,7 +69,9 @@ def _end_of_lines(path: Path, start: int, end: int) -> int:
 def _name(source: Input) -> str | None:
     if source.stored is not None:
         return source.stored.name
-    return None if source.path is None or source.size is None else os.path.realpath(source.path)
+    if source.path is None or source.size is None:
+        return None
+    return os.fsencode(os.path.realpath(source.path)).decode(errors="backslashreplace")  # a name need not be text
 
 
 def _changed(source: Input) -> SourceError:

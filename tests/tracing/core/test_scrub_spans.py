@@ -13,7 +13,7 @@ from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.scrubbing import Scrubber
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.tracing.processing import span_parts
 from art_otel.tracing.processing.content import without_content
@@ -37,7 +37,7 @@ def scrubbed(attributes, mode="on", **parts) -> ReadableSpan:
 
 def calls_of(app: App) -> list:
     app.everything()
-    found = [one for source in find_inputs([app.file]) for one in read_file(source, FileAccount())]
+    found = [one for source in find_inputs([app.file]) for one in read_file(source, FileStats())]
     return [parse_call(one) for one in found if isinstance(one, Span)]
 
 
