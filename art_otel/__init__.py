@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from art_otel.runlog import RunLog
     from art_otel.store import read_trajectories, write_trajectories
     from art_otel.tracing.enabling.setup import configure
+    from art_otel.tracing.gathering.gather import gather_trajectory
+    from art_otel.tracing.gathering.gather_many import gather_trajectories, gather_trajectory_groups
     from art_otel.tracing.rollouts.context import in_context
-    from art_otel.tracing.rollouts.gather import gather_trajectory
-    from art_otel.tracing.rollouts.gather_many import gather_trajectories, gather_trajectory_groups
     from art_otel.tracing.rollouts.group_rewards import prefer, preferences, reward_group
     from art_otel.tracing.rollouts.rewards import reward
     from art_otel.tracing.rollouts.rollout import rollout
@@ -80,8 +80,8 @@ __getattr__ = lazy_names(
         "runlog": ("RunLog",),
         "store": ("read_trajectories", "write_trajectories"),
         "tracing.rollouts.context": ("in_context",),
-        "tracing.rollouts.gather": ("gather_trajectory",),
-        "tracing.rollouts.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
+        "tracing.gathering.gather": ("gather_trajectory",),
+        "tracing.gathering.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
         "tracing.rollouts.group_rewards": ("prefer", "preferences", "reward_group"),
         "tracing.rollouts.rewards": ("reward",),
         "tracing.rollouts.rollout": ("rollout",),

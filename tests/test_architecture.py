@@ -41,7 +41,7 @@ FOLDERS = {
     "conventions": ["attributes", "caches", "bodies", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "engines": ["shards", "tasks"],
-    "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
+    "tracing": ["rollouts", "processing", "redaction", "capture", "enabling", "gathering"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 
@@ -58,7 +58,7 @@ ALLOWED = {
     "numpy": ("batches", "demo"),
     "openai": ("tracing", "demo"),
     "torch": ("batches/torch_dataset.py",),
-    "rich": ("cli", "tracing/rollouts/progress.py"),
+    "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing.py",),
     "loky": ("engines/local.py",),
     "filelock": ("store/lock.py",),

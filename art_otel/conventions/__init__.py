@@ -11,8 +11,8 @@ How a span becomes a call:
 
 What dialects share: `attributes/` reads values of attributes and names in `cut` those that were truncated or are
 damaged, `bodies/` reads the JSON of messages, tools, tokens, requests and responses, `caches/` keeps what was parsed,
-because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards, and `tool_spans` reads
-executions of tools.
+because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards, `tool_spans` reads
+executions of tools, and `history_events` reads messages that an app put behind a completion.
 
 To add a dialect: a module in `dialects/` with `matches` and `read`, a line in `DIALECTS`, a recording in the tests.
 
@@ -28,6 +28,12 @@ from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
 from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
+from art_otel.conventions.history_events import (
+    RecordedMessage,
+    history_attributes,
+    history_messages,
+    recorded_messages,
+)
 from art_otel.conventions.recordings import merge_calls, request_key
 from art_otel.conventions.rewards import (
     EVALUATION,
@@ -46,6 +52,7 @@ __all__ = [
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",
+    "RecordedMessage",
     "RecordedReward",
     "Role",
     "ToolFacts",
@@ -55,6 +62,8 @@ __all__ = [
     "failure_of",
     "has_call_attributes",
     "has_response",
+    "history_attributes",
+    "history_messages",
     "integer",
     "is_cancellation",
     "is_completion_event",
@@ -70,6 +79,7 @@ __all__ = [
     "merge_calls",
     "number",
     "parse_call",
+    "recorded_messages",
     "request_key",
     "response_id_of_details",
     "rewards_of",

@@ -29,15 +29,19 @@ and share its prompt; what is unknown is None and never 0 or empty.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 import msgspec
+from typing_extensions import TypeVar
 
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
     from art_otel.trajectories.views.history import History
+
+Result_co = TypeVar("Result_co", covariant=True, default=object)
+"""What a rollout's function returned; any object where nobody says which type it has."""
 
 Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 """How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
@@ -168,6 +172,16 @@ class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     turn: int | None = None
 
 
+class AddedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message that the app put behind a completion, as the result of a tool that the completion called.
+
+    `turn` is the position of that completion's turn. Later prompts may have the message too.
+    """
+
+    turn: int
+    message: Message
+
+
 class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The policy versions of a rollout's first and last call that has one."""
 
@@ -176,7 +190,7 @@ class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trajectory:
+class Trajectory(Generic[Result_co]):
     """One recorded rollout: what it was, how it went, its rewards, and its calls and turns.
 
     `trace_id` is the trace of the rollout's own span, or of its first span where its own is missing. `revision` counts,
@@ -185,7 +199,11 @@ class Trajectory:
     rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave one. `metadata` holds
     JSON values as they were given, `tools` every tool definition that any call had, `tool_calls` the tools that ran.
     `calls` and `prompts` have one entry a call, in causal order: a call stands behind the call that its prompt
-    continues. `result` is what the rollout's function returned to `gather_trajectory`; files do not have it.
+    continues. `added_messages` are what the app put behind completions by `get_history(…).append(…)`, in that order.
+
+    What only `gather_trajectory` knows, and files do not have: `result` is what the rollout's function returned (None
+    where it raised), `exception` what it raised, and `children` are the rollouts that began inside this one, without
+    results of their own.
     """
 
     rollout_id: str
@@ -213,7 +231,11 @@ class Trajectory:
     prompts: tuple[Prompt, ...] = ()
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolExecution, ...] = ()
-    result: object = field(default=None, compare=False, repr=False)
+    added_messages: tuple[AddedMessage, ...] = ()
+    # None where there is none; a type that says so would make every app check for it.
+    result: Result_co = field(default=None, compare=False, repr=False)  # pyright: ignore[reportAssignmentType]
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
+    children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
 
     @property
     def complete(self) -> bool:
@@ -226,6 +248,16 @@ class Trajectory:
         from art_otel.trajectories.views.history import histories  # noqa: PLC0415 # histories are made of trajectories
 
         return histories(self)
+
+    def get_history(self, completion_id: str, choice: int = 0) -> "History | None":
+        """The messages up to and with a completion, and what the app put behind it.
+
+        `completion_id` is the id of the response, `choice` the index of one of its choices. None where the trajectory
+        has no such completion, or its messages are unknown.
+        """
+        from art_otel.trajectories.views.history import history_of  # noqa: PLC0415 # as above
+
+        return history_of(self.calls, self.turns, completion_id, choice, self.added_messages)
 
     @property
     def order(self) -> tuple[str, int, str]:

@@ -37,6 +37,13 @@ class Switches:
             if self._environ.get(name) == self._ours.get(name):
                 self._environ[name] = self._ours[name] = value
 
+    def withdraw(self) -> None:
+        """Take away those that we have set and nobody has changed."""
+        for name, value in self._ours.items():
+            if self._environ.get(name) == value:
+                del self._environ[name]
+        self._ours.clear()
+
 
 class Client:
     """One a process. `on_provider` learns of providers that the app gives to an instrumentor of its own."""
@@ -72,8 +79,9 @@ class Client:
             self._start()
 
     def stop(self) -> None:
-        """Leave the client as it was."""
+        """Leave the client and the variables as they were."""
         self._settings = _OFF
+        self._switches.withdraw()
         if self._instrumentation is not None:
             self._instrumentation.stop()
         if CLIENT in sys.modules:

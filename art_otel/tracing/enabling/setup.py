@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -19,11 +20,14 @@ from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.tracing import switch
 from art_otel.tracing.enabling.client import Client
 from art_otel.tracing.enabling.settings import Keywords, Settings, read_settings
+from art_otel.tracing.guest import say_once
 from art_otel.tracing.import_hooks import after_import, guarded
+from art_otel.tracing.rollouts.recorder import recorder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from art_otel.tracing.enabling.late_provider import LateTracerProvider
     from art_otel.tracing.enabling.recording import Recording
 
 logger = logging.getLogger(__name__)
@@ -50,6 +54,11 @@ class Tracing:
         self._lock = threading.RLock()
         self._is_hooked = False
         self._recording: Recording | None = None
+        self._late: LateTracerProvider | None = None
+        self._memory: Settings | None = None
+        """The settings of `in_memory` while they are in use, by so many blocks."""
+        self._memory_users = 0
+        self._memory_provider: TracerProvider | None = None
         self.client = Client(guarded(self._attach))
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -71,6 +80,40 @@ class Tracing:
             self.settings, self._keywords = _OFF, {}
             switch.turn(off=False)
             use_run_defaults(RunDefaults())
+
+    @contextmanager
+    def in_memory(self) -> Generator[None]:
+        """Record in memory while the block runs, if nothing is set up; afterwards everything is as it was.
+
+        Nothing is written or exported. `configure()` inside the block takes the place of this.
+        """
+        self._enter_memory()
+        try:
+            yield
+        finally:
+            self._leave_memory()
+
+    def _enter_memory(self) -> None:
+        with self._lock:
+            self._memory_users += 1
+            if self.is_set_up or recorder() is not None:
+                return
+            settings, problems = read_settings(os.environ, {"spool": False, "exporters": ()})
+            for problem in problems:
+                say_once("%s; going on without it", problem.text)
+            if settings.enabled:
+                self._memory = settings
+                self.begin(settings)
+
+    def _leave_memory(self) -> None:
+        with self._lock:
+            self._memory_users -= 1
+            if self._memory_users or self._memory is None:
+                return
+            if self._memory is self.settings:
+                self._let_go()
+                self.settings = _OFF
+            self._memory = None
 
     def change(self, environ: Mapping[str, str], keywords: Mapping[str, object]) -> None:
         """Set up by keywords and variables. Raises UsageError."""
@@ -107,9 +150,10 @@ class Tracing:
 
     def _stand_in(self) -> None:
         """OTel's API was imported: learn which provider the app sets, or make one when a span needs it."""
-        from art_otel.tracing.enabling.late_provider import stand_in  # noqa: PLC0415
+        from art_otel.tracing.enabling.late_provider import LateTracerProvider, stand_in  # noqa: PLC0415
 
-        if not stand_in(self._make_provider, guarded(self._attach)):
+        self._late = LateTracerProvider(self._make_provider)
+        if not stand_in(self._late, guarded(self._attach)):
             logger.warning(
                 "art-otel: opentelemetry-api is not as it was: set the app's tracer provider before art-otel"
             )
@@ -136,7 +180,12 @@ class Tracing:
             return None
         from art_otel.tracing.enabling.own_provider import make_provider  # noqa: PLC0415 # loads the SDK
 
-        provider = make_provider(self.settings, os.environ)
+        is_memory = self.settings is self._memory
+        provider = self._memory_provider if is_memory else None
+        if provider is None:
+            provider = make_provider(self.settings, os.environ)
+        if is_memory:
+            self._memory_provider = provider
         self._attach(provider)
         return provider
 
@@ -154,10 +203,14 @@ class Tracing:
         """Undo what was set up; gives the providers that were recorded."""
         recording, self._recording = self._recording, None
         self.client.stop()
-        return [] if recording is None else recording.end()
+        providers = [] if recording is None else recording.end()
+        if self.settings is self._memory and self._late is not None:
+            self._late.withdraw()
+            return [provider for provider in providers if provider is not self._memory_provider]
+        return providers
 
     def _require_nothing_recorded(self, settings: Settings) -> None:
-        if self._recording is None or not self._recording.begun:
+        if self._recording is None or not self._recording.begun or self.settings is self._memory:
             return
         names = [entry.name for entry in fields(settings)]
         changed = [name for name in names if getattr(settings, name) != getattr(self.settings, name)]

@@ -4,9 +4,11 @@ Invariant: at most one recorder is in use in a process. Without one (tracing is 
 means) the API still makes its spans and knows nothing of what became of them.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from art_otel.calls import InferenceCall
     from art_otel.trajectories import Trajectory
 
 
@@ -24,8 +26,12 @@ class Recorder(Protocol):
         """How many spans the rollout has so far; None for one that is not known here."""
         ...
 
-    def trajectory(self, rollout_id: str) -> "Trajectory | None":
-        """The rollout as far as it is recorded; None for one that is not known here."""
+    def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
+        """The LLM calls recorded so far, the same object until there is more. Empty for one that is not known here."""
+        ...
+
+    def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
+        """Those of the rollouts that are known here, by id, as far as they are recorded."""
         ...
 
     def wait(self, rollout_id: str, timeout: float) -> bool:

@@ -32,14 +32,24 @@ class Step(Rewarded):
 
     def __init__(self, running: RunningTrajectory | None, index: int | None, span: Span) -> None:
         super().__init__(span)
-        self.running = running
-        self.index = index
+        self._running = running
+        self._index = index
+
+    @property
+    def running(self) -> RunningTrajectory | None:
+        """The rollout that it belongs to."""
+        return self._running
+
+    @property
+    def index(self) -> int | None:
+        """Its number in the rollout."""
+        return self._index
 
     def settle(self) -> None:
         """As Rewarded. Only what the span is known by is kept, for rewards that come later."""
         super().settle()
         self.span.end()
-        self.span = NonRecordingSpan(self.span.get_span_context())
+        self._span = NonRecordingSpan(self.span.get_span_context())
 
 
 class OpenStep:
