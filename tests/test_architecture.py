@@ -29,6 +29,7 @@ PACKAGES = [
     "batches",
     "exporting",
     "engines",
+    "conversion",
     "tracing",
     "demo",
     "cli",

@@ -46,7 +46,13 @@ from art_otel.conventions.rewards import (
 )
 from art_otel.conventions.roles import Role, agent_name, has_call_attributes, may_be_call, may_have_role, role_of
 from art_otel.conventions.sampled import is_same_but_for_thinking, is_structured_output, without_thinking
-from art_otel.conventions.tool_spans import ToolFacts, tool_facts
+from art_otel.conventions.tool_spans import (
+    ToolFacts,
+    execution_attributes,
+    execution_name,
+    result_attributes,
+    tool_facts,
+)
 
 __all__ = [
     "ERROR_TYPE",
@@ -59,6 +65,8 @@ __all__ = [
     "agent_name",
     "capture_switch",
     "evaluation_attributes",
+    "execution_attributes",
+    "execution_name",
     "failure_of",
     "has_call_attributes",
     "has_response",
@@ -82,6 +90,7 @@ __all__ = [
     "recorded_messages",
     "request_key",
     "response_id_of_details",
+    "result_attributes",
     "rewards_of",
     "rewards_of_log",
     "role_of",

@@ -27,7 +27,7 @@ Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
@@ -189,7 +189,7 @@ class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     last: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
     """One recorded rollout: what it was, how it went, its rewards, and its calls and turns.
 
@@ -237,6 +237,16 @@ class Trajectory(Generic[Result_co]):
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
 
+    def __repr__(self) -> str:
+        from art_otel.trajectories.views.summary import describe_trajectory  # noqa: PLC0415 # views are of trajectories
+
+        return f"<Trajectory {describe_trajectory(self)}>"
+
+    def _repr_html_(self) -> str:
+        from art_otel.trajectories.views.summary import trajectory_html  # noqa: PLC0415 # as above
+
+        return trajectory_html(self)
+
     @property
     def complete(self) -> bool:
         """Whether nothing is known to be missing."""
@@ -245,7 +255,7 @@ class Trajectory(Generic[Result_co]):
     @property
     def histories(self) -> "tuple[History, ...]":
         """Every message path from a root to a leaf, as `art_otel.histories` gives them."""
-        from art_otel.trajectories.views.history import histories  # noqa: PLC0415 # histories are made of trajectories
+        from art_otel.trajectories.views.history import histories  # noqa: PLC0415 # as above
 
         return histories(self)
 
@@ -265,13 +275,30 @@ class Trajectory(Generic[Result_co]):
         return (self.rollout_id, self.attempt or 0, self.trace_id)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class TrajectoryGroup:
     """Trajectories of one task, compared with each other by group-relative advantages.
 
-    `metrics` are about the group as a whole; `art_otel.RunLog` writes them.
+    `metrics` are about the group as a whole; `art_otel.RunLog` writes them. `len(group)` and `for trajectory in group`
+    are those of its trajectories.
     """
 
     group_id: str
     trajectories: Sequence[Trajectory]
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return iter(self.trajectories)
+
+    def __repr__(self) -> str:
+        from art_otel.trajectories.views.summary import describe_group  # noqa: PLC0415 # as above
+
+        return f"<TrajectoryGroup {describe_group(self)}>"
+
+    def _repr_html_(self) -> str:
+        from art_otel.trajectories.views.summary import group_html  # noqa: PLC0415 # as above
+
+        return group_html(self)

@@ -78,12 +78,14 @@ class Client:
         if CLIENT in sys.modules:
             self._start()
 
-    def stop(self) -> None:
-        """Leave the client and the variables as they were."""
+    def stop(self, *, for_good: bool = True) -> None:
+        """Leave the client and the variables as they were; if not `for_good`, the client's methods stay wrapped."""
         self._settings = _OFF
         self._switches.withdraw()
-        if self._instrumentation is not None:
+        if self._instrumentation is not None and for_good:
             self._instrumentation.stop()
+        elif self._instrumentation is not None:
+            self._instrumentation.pause()
         if CLIENT in sys.modules:
             from art_otel.tracing.capture import uninstall  # noqa: PLC0415
 

@@ -12,14 +12,15 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
-from typing import TYPE_CHECKING, Final, Unpack
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from art_otel.errors import UsageError
 from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.tracing import switch
 from art_otel.tracing.enabling.client import Client
 from art_otel.tracing.enabling.settings import Keywords, Settings, read_settings
+from art_otel.tracing.enabling.unknown import warn_of_unknown
 from art_otel.tracing.guest import say_once
 from art_otel.tracing.import_hooks import after_import, guarded
 from art_otel.tracing.rollouts.recorder import recorder
@@ -38,8 +39,9 @@ _OFF: Final = Settings(enabled=False)
 def configure(**keywords: Unpack[Keywords]) -> "Tracing":
     """Trace this process; every keyword has an environment variable that means the same (docs/spec/settings.md).
 
-    Call it before the first span. A later call may add keywords; those of earlier calls stay. `ART_OTEL_ENABLED=0`
-    turns it off. Raises UsageError for a setting that cannot be, and where other settings have recorded spans already.
+    Call it before the first span. A later call may add keywords; those of earlier calls stay. `project` and `model`
+    may change at any time. `ART_OTEL_ENABLED=0` turns it off. Raises UsageError for a setting that cannot be, and where
+    other settings have recorded spans already.
     """
     tracing.change(os.environ, keywords)
     return tracing
@@ -85,7 +87,8 @@ class Tracing:
     def in_memory(self) -> Generator[None]:
         """Record in memory while the block runs, if nothing is set up; afterwards everything is as it was.
 
-        Nothing is written or exported. `configure()` inside the block takes the place of this.
+        Nothing is written or exported. `configure()` inside the block takes the place of this. The client's methods
+        stay wrapped, and their calls pass through.
         """
         self._enter_memory()
         try:
@@ -103,7 +106,7 @@ class Tracing:
                 say_once("%s; going on without it", problem.text)
             if settings.enabled:
                 self._memory = settings
-                self.begin(settings)
+                self.begin(settings, for_good=False)
 
     def _leave_memory(self) -> None:
         with self._lock:
@@ -111,7 +114,7 @@ class Tracing:
             if self._memory_users or self._memory is None:
                 return
             if self._memory is self.settings:
-                self._let_go()
+                self._let_go(for_good=False)
                 self.settings = _OFF
             self._memory = None
 
@@ -126,13 +129,17 @@ class Tracing:
             self._keywords = {name: getattr(settings, name) for name in asked}  # paths stay where they were
             use_run_defaults(_said(settings, asked))
 
-    def begin(self, settings: Settings) -> None:
+    def begin(self, settings: Settings, *, for_good: bool = True) -> None:
         """Set up. Raises UsageError where something was recorded by other settings."""
         with self._lock:
             if settings == self.settings:
                 return
+            warn_of_unknown(os.environ)
+            if self._recording is not None and replace(settings, **_of_run_log(self.settings)) == self.settings:
+                self.settings = settings
+                return
             self._require_nothing_recorded(settings)
-            providers = self._let_go()
+            providers = self._let_go(for_good=for_good)
             self.settings = settings
             switch.turn(off=not settings.enabled)
             if settings.enabled:
@@ -199,10 +206,10 @@ class Tracing:
                 self._recording = make_recording(self.settings)
             self._recording.attach(provider)
 
-    def _let_go(self) -> "list[TracerProvider]":
+    def _let_go(self, *, for_good: bool = True) -> "list[TracerProvider]":
         """Undo what was set up; gives the providers that were recorded."""
         recording, self._recording = self._recording, None
-        self.client.stop()
+        self.client.stop(for_good=for_good)
         providers = [] if recording is None else recording.end()
         if self.settings is self._memory and self._late is not None:
             self._late.withdraw()
@@ -221,6 +228,11 @@ class Tracing:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
+
+
+def _of_run_log(settings: Settings) -> dict[str, Any]:
+    """Settings that affect no recording, so that they may change at any time."""
+    return {"project": settings.project, "model": settings.model}
 
 
 def _said(settings: Settings, keywords: Mapping[str, object]) -> RunDefaults:

@@ -42,6 +42,7 @@ class OpenRollouts:
         grace: float = 2.0,
     ) -> None:
         self.evicted = 0
+        self.calls_outside = 0
         self.grace = grace
         self._max_rollouts = max_rollouts
         self._max_bytes = max_bytes

@@ -28,8 +28,12 @@ class Call(NamedTuple):
 
     def arguments(self) -> dict[str, object]:
         """The arguments by name, without those that were not given. Raises TypeError or ValueError as `inspect`."""
-        bound = inspect.signature(self.function).bind(*self.args, **self.kwargs).arguments
-        return {name: value for name, value in bound.items() if name not in ("self", "cls")}
+        bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
+        named = {name: value for name, value in bound.arguments.items() if name not in ("self", "cls")}
+        for parameter in bound.signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                named |= named.pop(parameter.name, {})
+        return named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,15 +53,15 @@ class GatherScope:
                 " OTEL_SDK_DISABLED=true or configure(enabled=False)), or the tracer provider takes no span processors"
             )
             raise self.refusal
-        self._hold(TakenRollout(running, nested))
+        self.hold(TakenRollout(running, nested), self.recorder)
         if self._outer is not None:  # gathered inside a rollout that is gathered as well
-            self._outer.recorder = self.recorder
-            self._outer._hold(self.rollouts[-1])
+            self._outer.hold(self.rollouts[-1], self.recorder)
         return nested
 
-    def _hold(self, taken: TakenRollout) -> None:
-        if self.recorder is not None:
-            self.recorder.keep(taken.running.rollout_id)
+    def hold(self, taken: TakenRollout, recorder: Recorder) -> None:
+        """Keep a rollout until `release`."""
+        self.recorder = recorder
+        recorder.keep(taken.running.rollout_id)
         self.rollouts.append(taken)
 
     def release(self) -> None:

@@ -22,6 +22,11 @@ class Counts(NamedTuple):
 class Recorder(Protocol):
     """Where running rollouts are recorded."""
 
+    @property
+    def calls_outside(self) -> int:
+        """How many LLM calls began in this process outside of every rollout that the app has begun."""
+        ...
+
     def counts(self, rollout_id: str) -> Counts | None:
         """How many spans the rollout has so far; None for one that is not known here."""
         ...

@@ -89,6 +89,8 @@ class Run:
         with AS_GUEST:
             self.running.settle()
         with AS_GUEST:
+            self.running.warn_of_lost_calls()
+        with AS_GUEST:
             record_outcome(span, error)
         with AS_GUEST:
             recording = recorder()

@@ -57,6 +57,8 @@ class RunningTrajectory(Rewarded):
         self._steps: dict[int, Step] = {}
         self._next_step = 0
         self._lock = threading.Lock()
+        recording = recorder()
+        self._calls_outside = 0 if recording is None else recording.calls_outside
         self._added: list[tuple[str, int, Message]] = []
         self._turns: tuple[Sequence[InferenceCall], Sequence[InferenceCall], tuple[Turn, ...]] = ((), (), ())
 
@@ -171,6 +173,18 @@ class RunningTrajectory(Rewarded):
     def close(self, error: BaseException | None) -> None:
         """Note that its code has come to its end, and what that raised."""
         self._ended, self._failed = True, error is not None
+
+    def warn_of_lost_calls(self) -> None:
+        """Say so where it has no call and others ran in no rollout meanwhile, as in a thread without its context."""
+        recording = recorder()
+        if recording is None or recording.calls_outside == self._calls_outside or self.calls:
+            return
+        say_once(
+            "rollout %s has no LLM calls, and %d began outside of every rollout while it ran: threads and pools start"
+            " without its context; give them art_otel.in_context(function)",
+            self.name,
+            recording.calls_outside - self._calls_outside,
+        )
 
     def settle(self) -> None:
         """As Rewarded, after metrics and metadata: beyond the SDK's limit the oldest attributes are dropped."""

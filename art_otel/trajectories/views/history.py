@@ -13,6 +13,7 @@ from art_otel.calls import InferenceCall, Message, ToolCall
 from art_otel.trajectories.lineage.turns import turn_of
 from art_otel.trajectories.model import AddedMessage, Trajectory, Turn
 from art_otel.trajectories.views.message_paths import path_to, prompt_messages
+from art_otel.trajectories.views.messages_html import messages_html
 from art_otel.trajectories.views.openai_message import request_message
 from art_otel.trajectories.views.rebuild_prompts import message_link
 
@@ -32,7 +33,7 @@ class HistoryMessage:
 
     @property
     def role(self) -> str:
-        """Who says it: system, user, assistant, tool, …"""
+        """Who says it, as `system`, `user`, `assistant` or `tool`."""
         return self.message.role
 
     @property
@@ -55,7 +56,7 @@ class HistoryMessage:
         return request_message(self.message)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class History(Sequence[HistoryMessage]):
     """A path of messages from a root turn to a leaf; a sequence of its messages, empty where they are unknown.
 
@@ -77,7 +78,14 @@ class History(Sequence[HistoryMessage]):
     def __getitem__(self, index: int | slice) -> HistoryMessage | tuple[HistoryMessage, ...]:
         return (self.messages or ())[index]
 
-    def to_openai(self) -> list[dict[str, Any]]:
+    def __repr__(self) -> str:
+        said = "messages unknown" if self.messages is None else f"{len(self)} messages, {len(self.turns)} sampled"
+        return f"<History {said}>"
+
+    def _repr_html_(self) -> str:
+        return messages_html(self)
+
+    def to_openai(self) -> list[Any]:
         """The messages as plain dicts, for `client.chat.completions.create(messages=…)`."""
         return [entry.to_openai() for entry in self]
 
