@@ -54,8 +54,8 @@ def execution_attributes(name: str, arguments: str | None) -> dict[str, str]:
     return {"gen_ai.operation.name": "execute_tool", TOOL_NAME: name, "gen_ai.tool.type": "function", **known}
 
 
-def result_attributes(result: str) -> dict[str, str]:
-    """The attributes with which an execution ends well. `result` is JSON text."""
+def result_attributes(result: str | bool | int | float) -> dict[str, str | bool | int | float]:  # noqa: FBT001, PYI041 # what a tool returned
+    """The attributes with which an execution ends well. `result` is text, a number, or JSON text of another value."""
     return {_RESULTS[0]: result}
 
 

@@ -23,7 +23,7 @@ class Model:
     name: str
 '''
 
-SETTING = '''
+SETTING = """
 import asyncio
 import os
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ class Scenario:
 
 client = AsyncOpenAI(base_url=os.environ["MODEL_URL"], api_key="none")
 model, scenario = art.Model("m"), Scenario("the river")
-'''
+"""
 
-REQUEST = '''
+REQUEST = """
 @art.rollout
 async def get_summary(model: art.Model, scenario: Scenario) -> str:
     completion = await client.chat.completions.create(
@@ -57,7 +57,7 @@ async def get_summary(model: art.Model, scenario: Scenario) -> str:
     )
 
     return completion.choices[0].message.content
-'''
+"""
 """The request's own example."""
 
 
@@ -67,7 +67,7 @@ def run(folder: Path, url: str, *parts: str, **variables: str) -> list:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("ART_OTEL_", "OTEL_", "COV_"))}
     environ |= {"PYTHONPATH": str(ROOT), "MODEL_URL": url, **variables}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "\n".join(parts)],
+        [sys.executable, "-c", "\n".join(parts)],
         cwd=folder,
         env=environ,
         capture_output=True,

@@ -26,7 +26,8 @@ async def main():
     ]))
     from opentelemetry import trace
     print(json.dumps([
-        dict(os.environ) == before, [name for name in os.listdir(".") if name != "__pycache__"], isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider),
+        dict(os.environ) == before, [name for name in os.listdir(".") if name != "__pycache__"],
+        isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider),
         await caller() == summary,
     ]))
 
@@ -117,7 +118,8 @@ async def agent(question: str) -> str:
         history.append({"role": "tool", "tool_call_id": call.id, "content": json.dumps(result)})
     answer = await client.chat.completions.create(model="m", messages=history.to_openai(), tools=TOOLS)
     last = trajectory.get_history(answer.id)
-    print(json.dumps([[one.role, one.completion_id and one.completion_id in (completion.id, answer.id)] for one in last]))
+    sampled = (completion.id, answer.id)
+    print(json.dumps([[one.role, one.completion_id and one.completion_id in sampled] for one in last]))
     last.append({"role": "tool", "tool_call_id": "late", "content": "a result that no call follows"})
     return answer.choices[0].message.content
 
@@ -192,11 +194,16 @@ asyncio.run(main())
 def test_a_thread_without_the_context_is_told(server, tmp_path):
     ((calls, said),) = run(tmp_path, server.url, SETTING, THREADS)
     assert calls == [0, 1]
+    assert len(said) == 1, said
     (text,) = said
     assert "rollout lost has no LLM calls, and 1 began outside of every rollout" in text
     assert "art_otel.in_context(function)" in text
 
 
+TYPED_IMPORTS = """
+from functools import partial
+from art_otel import gather_trajectories, get_current_trajectory, rollout, tool
+"""
 TYPED = """
 async def user() -> None:
     t = await gather_trajectory(get_summary(model, scenario))
@@ -235,8 +242,7 @@ asyncio.run(user())
 def test_the_program_is_typed(tmp_path):
     pytest.importorskip("pyright")
     own = REQUEST.replace("message.content\n", "message.content  # wrong: may be None, in the request too\n")
-    head = "from functools import partial\nfrom art_otel import gather_trajectories, get_current_trajectory, rollout, tool\n"
-    program = head + SETTING + own + TYPED
+    program = TYPED_IMPORTS + SETTING + own + TYPED
     (tmp_path / "art.py").write_text(ART, encoding="utf-8")
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "reportMissingModuleSource": false}')

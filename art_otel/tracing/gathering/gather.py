@@ -76,12 +76,7 @@ async def gather_trajectory(
 
 def log_failure(trajectory: Trajectory[Any], error: BaseException) -> None:
     """Log what a rollout raised, with its traceback: its trajectory tells it, and nobody may look."""
-    logger.warning(
-        "art-otel: rollout %s raised; its trajectory has the status %s",
-        trajectory.name,
-        trajectory.status,
-        exc_info=error,
-    )
+    logger.warning("art-otel: rollout %s raised; its trajectory says so", trajectory.name, exc_info=error)
 
 
 async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None) -> Gathered:

@@ -122,8 +122,10 @@ def _record_call(span: Span, name: str, call: Call) -> None:
 
 
 def _record_result(span: Span, result: object) -> None:
-    if span.is_recording():
+    if span.is_recording() and result is not None:
         with AS_GUEST:
             from art_otel.conventions import result_attributes  # noqa: PLC0415 # as above
 
-            span.set_attributes(result_attributes(scalars.json_text(result)))
+            is_plain = type(result) in (str, bool, float) or (type(result) is int and scalars.whole(result) is not None)
+            recorded = cast(scalars.Scalar, result) if is_plain else scalars.json_text(result)
+            span.set_attributes(result_attributes(recorded))
