@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from art_otel.trajectories.accounting.stats import AssemblyStats
     from art_otel.trajectories.build import Assembly, SpanGroup, build_trajectories
     from art_otel.trajectories.calls.policy_versions import first_and_last_known, version_of, versions_in
+    from art_otel.trajectories.group import TrajectoryGroup
     from art_otel.trajectories.model import (
         AddedMessage,
         Edit,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         Status,
         ToolExecution,
         Trajectory,
-        TrajectoryGroup,
         Turn,
         Untrained,
     )
@@ -48,6 +48,7 @@ _MODULES = {
     "accounting.stats": ("AssemblyStats",),
     "build": ("Assembly", "SpanGroup", "build_trajectories"),
     "calls.policy_versions": ("first_and_last_known", "version_of", "versions_in"),
+    "group": ("TrajectoryGroup",),
     "model": (
         "AddedMessage",
         "Edit",
@@ -57,7 +58,6 @@ _MODULES = {
         "Status",
         "ToolExecution",
         "Trajectory",
-        "TrajectoryGroup",
         "Turn",
         "Untrained",
     ),

@@ -27,7 +27,7 @@ Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
@@ -273,32 +273,3 @@ class Trajectory(Generic[Result_co]):
     def order(self) -> tuple[str, int, str]:
         """The sort key of datasets: rollout id, then attempt, then trace id."""
         return (self.rollout_id, self.attempt or 0, self.trace_id)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class TrajectoryGroup:
-    """Trajectories of one task, compared with each other by group-relative advantages.
-
-    `metrics` are about the group as a whole; `art_otel.RunLog` writes them. `len(group)` and `for trajectory in group`
-    are those of its trajectories.
-    """
-
-    group_id: str
-    trajectories: Sequence[Trajectory]
-    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-
-    def __len__(self) -> int:
-        return len(self.trajectories)
-
-    def __iter__(self) -> Iterator[Trajectory]:
-        return iter(self.trajectories)
-
-    def __repr__(self) -> str:
-        from art_otel.trajectories.views.summary import describe_group  # noqa: PLC0415 # as above
-
-        return f"<TrajectoryGroup {describe_group(self)}>"
-
-    def _repr_html_(self) -> str:
-        from art_otel.trajectories.views.summary import group_html  # noqa: PLC0415 # as above
-
-        return group_html(self)

@@ -56,7 +56,7 @@ class Field(Generic[_T]):
 
     def __set__(self, running: "RunningTrajectory", value: _T | None) -> None:
         if value is not None or running.said.get(self.attribute) is not None:
-            running.write_field(self.attribute, self.check(value))
+            running.write_field(self.name, self.attribute, self.check(value))
 
 
 GROUP_ID: Final = Field("group_id", attributes.GROUP_ID, text)

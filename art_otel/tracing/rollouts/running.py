@@ -162,9 +162,9 @@ class RunningTrajectory(Rewarded):
             self._next_step = max(self._next_step, found + 1)
             return found
 
-    def write_field(self, attribute: str, value: scalars.Scalar) -> None:
+    def write_field(self, name: str, attribute: str, value: scalars.Scalar) -> None:
         """Record a field that was set."""
-        if not self._can_be_changed(attribute.rpartition(".")[2]):
+        if not self._can_be_changed(name):
             return
         self._said[attribute] = value
         with AS_GUEST:

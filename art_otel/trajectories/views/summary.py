@@ -6,7 +6,8 @@ Invariant: the size does not depend on how much was recorded.
 from collections.abc import Iterator
 from html import escape
 
-from art_otel.trajectories.model import Trajectory, TrajectoryGroup
+from art_otel.trajectories.group import TrajectoryGroup
+from art_otel.trajectories.model import Trajectory
 from art_otel.trajectories.views.history import main_history
 from art_otel.trajectories.views.messages_html import messages_html
 

@@ -133,7 +133,7 @@ def test_an_episode_s_field_after_its_end_is_told(app, caplog):
         assert get_current_trajectory() is trajectory
     trajectory.group_id = "late"
     assert app.stored()["agent"].group_id is None
-    assert "rollout agent has ended; its id is not recorded" in caplog.text
+    assert "rollout agent has ended; its group_id is not recorded" in caplog.text
 
 
 def test_what_the_package_offers():
