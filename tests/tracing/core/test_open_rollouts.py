@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from contextvars import Context
 
 import pytest
 from hypothesis import given, settings
@@ -74,7 +73,9 @@ def test_what_nobody_waits_for_goes(app_with):
     @rollout(name="gathered")
     async def gathered() -> None:
         await app.ask_later("one")
-        Context().run(big)  # somebody else's; what begins inside is waited for as well
+        token = context.attach(Context())  # somebody else's; what begins inside is waited for as well
+        big()
+        context.detach(token)
 
     found = asyncio.run(gather_trajectory(gathered()))
     assert (len(found.calls), found.complete, app.rollouts.evicted) == (1, True, 1)
