@@ -21,6 +21,7 @@ PACKAGES = [
     "storage",
     "spans",
     "calls",
+    "spool",
     "sources",
     "conventions",
     "trajectories",

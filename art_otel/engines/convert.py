@@ -120,9 +120,9 @@ class _Run:
         links = self._link(read)
         delivered = [*(summary.shuffled for summary in links), *self._deliver(reads, links)]
         placement = plan.place(representatives(edge for summary in links for edge in summary.edges), self._slots)
-        own = [*read, *delivered]
-        rerouted = self._reroute(own, placement)
-        parts = self._assemble(own, rerouted, placement)
+        direct = [*read, *delivered]
+        rerouted = self._reroute(direct, placement)
+        parts = self._assemble(direct, rerouted, placement)
         stats = AssemblyStats()
         for part in parts:
             stats.add(part.stats)
@@ -185,40 +185,40 @@ class _Run:
             )
             for partition in plan.partitions(plan.total_sizes(read), self._sizes)
         ]
-        found = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
-        answers = write_answers(found, self._workspace.folder)
+        probed = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
+        answers = write_answers(probed, self._workspace.folder)
         tasks = [
             DeliverTask(files=(file,), answers=answers, slots=self._slots, scratch=self._workspace.folder)
             for file in waiting
         ]
         return list(self._workspace.summaries(self._engine, deliver, tasks, Shuffled))
 
-    def _reroute(self, own: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
+    def _reroute(self, direct: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
         tasks = [
             RerouteTask(
                 slots=slots,
                 targets={trace: to for slot in slots for trace, to in placement.leaving[slot].items()},
-                files=plan.files_with(own, slots),
+                files=plan.files_with(direct, slots),
                 slot_count=self._slots,
                 scratch=self._workspace.folder,
             )
-            for slots in plan.reroute_batches(placement, own, self._sizes)
+            for slots in plan.reroute_batches(placement, direct, self._sizes)
         ]
         return list(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
 
     def _assemble(
-        self, own: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
+        self, direct: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
     ) -> list[AssembledPart]:
-        partitions = plan.partitions(plan.total_sizes([*own, *rerouted]), self._sizes)
+        partitions = plan.partitions(plan.total_sizes([*direct, *rerouted]), self._sizes)
         linked = plan.by_slot(placement.representatives, self._slots)
         tasks: list[AssembleTask] = []
-        for number, some in enumerate(plan.parts(partitions, self._sizes)):
-            slots = [slot for partition in some for slot in partition.slots]
+        for number, batch in enumerate(plan.parts(partitions, self._sizes)):
+            slots = [slot for partition in batch for slot in partition.slots]
             tasks.append(
                 AssembleTask(
                     number=number,
-                    partitions=some,
-                    files=plan.files_with(own, slots),
+                    partitions=batch,
+                    files=plan.files_with(direct, slots),
                     rerouted=plan.files_with(rerouted, slots),
                     representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
                     rollout_spans=tuple(self._conversion.rollout_spans),
@@ -232,8 +232,8 @@ class _Run:
 
 def _with_rows(parts: Iterable[AssembledPart]) -> list[AssembledPart]:
     """The parts that have rows, or one that has none: a dataset has a file, and thereby columns."""
-    found = list(parts)
-    return [part for part in found if part.part.rows] or found[:1]
+    assembled = list(parts)
+    return [part for part in assembled if part.part.rows] or assembled[:1]
 
 
 def _total(inputs: Iterable[Input]) -> int | None:

@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["art_otel"], enable_loader_override=Fal
     from art_otel.sources.format import Reading
     from art_otel.spans import Event, LogRecord, Quarantined, Span
 
-from tests.test_any_content import EVENT_NAMES, NAMES
+from tests.fuzz.names import EVENT_NAMES, NAMES
 
 LIMITS = Limits(max_message_bytes=1 << 20, max_decompressed_bytes=1 << 24)
 

@@ -84,4 +84,4 @@ def test_files_are_private(server, tmp_path):
     assert run.code == 0, run.errors
     spool = tmp_path / "art" / "spool"
     assert spool.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in spool.iterdir()} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in spool.rglob("*.jsonl")} == {0o600}

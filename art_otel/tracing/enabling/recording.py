@@ -8,24 +8,25 @@ import atexit
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from opentelemetry.trace import TracerProvider
 
 from art_otel import attributes
+from art_otel.spool import SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.enabling.attach import Attachment, attach, behind, follow
 from art_otel.tracing.enabling.settings import Settings
 from art_otel.tracing.guest import say_once
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
 from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
-from art_otel.tracing.processing.queued_spool import QueuedSpool
-from art_otel.tracing.processing.spool import Spool
 from art_otel.tracing.redaction import Redactor, patterns_for
 from art_otel.tracing.redaction.content import leave_content_out
 from art_otel.tracing.rollouts.recorder import use_recorder
 from art_otel.tracing.switch import is_sdk_off
 from art_otel.tracing.tracer import tracer
+
+_DAY: Final = 24 * 3600.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -71,7 +72,7 @@ class Recording:
 class RecordingParts(TypedDict):
     """What a processor is made of."""
 
-    spool: Spool | QueuedSpool | None
+    spool: SpoolWriter | None
     rollouts: OpenRollouts
     rewrites: list[Rewrite]
     rollout_spans: tuple[str, ...]
@@ -102,11 +103,13 @@ def make_recording(settings: Settings) -> Recording:
     return Recording(processor=processor, own=parts["own_rollout"])
 
 
-def _spool(settings: Settings) -> Spool | QueuedSpool | None:
-    if settings.spool_folder is None:
+def _spool(settings: Settings) -> SpoolWriter | None:
+    folder = settings.spool_folder
+    if folder is None:
         return None
-    spool = Spool(settings.spool_folder)
-    return QueuedSpool(spool) if settings.spool_policy == "drop" else spool
+    if settings.spool_days is not None:
+        remove_old_runs(folder, settings.spool_days * _DAY)
+    return SpoolWriter(run_folder(folder))
 
 
 def _about(settings: Settings) -> dict[str, str]:

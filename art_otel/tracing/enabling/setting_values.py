@@ -61,12 +61,21 @@ def redaction(given: object) -> bool | tuple[str, ...]:
 
 def seconds(given: object) -> float:
     """A number of seconds, 0 or more."""
+    return _number(given, "seconds")
+
+
+def days(given: object) -> float | None:
+    """A number of days, 0 or more; None sets no limit."""
+    return None if given is None else _number(given, "days")
+
+
+def _number(given: object, unit: str) -> float:
     try:
         number = float(cast(Any, given))
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or number < 0 or isinstance(given, bool):
-        raise ValueError("write a number of seconds, 0 or more")
+        raise ValueError(f"write a number of {unit}, 0 or more")
     return number
 
 

@@ -15,7 +15,6 @@ from art_otel.errors import UsageError
 from art_otel.tracing.enabling import setting_values as values
 from art_otel.tracing.switch import ENABLED
 
-SpoolPolicy: TypeAlias = Literal["block", "drop"]
 Redaction: TypeAlias = bool | tuple[str, ...]
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
@@ -58,7 +57,7 @@ class Settings:
     model: Annotated[str | None, Source("ART_OTEL_MODEL", values.text)] = None
     split: Annotated[str | None, Source("ART_OTEL_SPLIT", values.text)] = None
     spool: Annotated[bool | Path, Source("ART_OTEL_SPOOL", values.switch_or_path)] = True
-    spool_policy: Annotated[SpoolPolicy, Source("ART_OTEL_SPOOL_POLICY", values.one_of(SpoolPolicy))] = "block"
+    spool_days: Annotated[float | None, Source("ART_OTEL_SPOOL_DAYS", values.days)] = None
     capture_content: Annotated[bool, Source("ART_OTEL_CAPTURE_CONTENT", values.switch, instead=bool)] = True
     request_tokens: Annotated[bool, Source("ART_OTEL_REQUEST_TOKENS", values.switch)] = False
     redact: Annotated[Redaction, Source("ART_OTEL_REDACT", values.redaction)] = True
@@ -100,7 +99,7 @@ class Keywords(TypedDict, total=False):
     model: str | None
     split: str | None
     spool: bool | str | Path
-    spool_policy: SpoolPolicy
+    spool_days: str | float | None
     capture_content: bool | str
     request_tokens: bool | str
     redact: bool | str | list[str] | tuple[str, ...]

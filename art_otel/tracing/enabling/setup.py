@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from art_otel.errors import UsageError
 from art_otel.runlog.defaults import RunDefaults, use_run_defaults
+from art_otel.spool.runs import name_run
 from art_otel.tracing import switch
 from art_otel.tracing.enabling.client import Client
 from art_otel.tracing.enabling.settings import Keywords, Settings, read_settings
@@ -148,6 +149,8 @@ class Tracing:
                     self._attach(provider)
 
     def _set_up(self) -> None:
+        if self.settings.spool_folder is not None:
+            name_run()  # before the app starts processes, which are of the same run
         self.client.begin(self.settings)
         if self._is_hooked:
             self._attach_what_is_set()

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
+from art_otel.spool.runs import RUN
 from art_otel.tracing.enabling.settings import sources
 from art_otel.tracing.guest import say_once
 
 _PREFIX: Final = "ART_OTEL_"
-_OTHERS: Final = frozenset({"ART_OTEL_RUN_PID"})
-"""Set by `art-otel run` for the program that it starts."""
+_OTHERS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
+"""The name of the run, and what `art-otel run` says to the program that it starts."""
 
 
 def warn_of_unknown(environ: Mapping[str, str]) -> None:

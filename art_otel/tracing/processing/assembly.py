@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from art_otel.tracing.processing.stored_line import StoredLine
+from art_otel.spool import SpooledLine
 
 if TYPE_CHECKING:
     from art_otel.spans import LogRecord, Quarantined, Span
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 NAME: Final = "live"
 
 
-def assemble(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> "dict[str, Trajectory]":
+def assemble(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> "dict[str, Trajectory]":
     """Build the trajectories of the lines, by their rollout ids. `rollout_id` is named where a line is lost."""
     from art_otel.spans import Quarantined, Span  # noqa: PLC0415 # only who asks reads
 
@@ -38,21 +38,21 @@ def build(spans: "Sequence[Span]", quarantine: "Sequence[Quarantined]" = ()) -> 
     return {trajectory.rollout_id: trajectory for trajectory in reversed(trajectories)}
 
 
-def read_lines(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> "list[Span]":
+def read_lines(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> "list[Span]":
     """The spans of the lines."""
     from art_otel.spans import Span  # noqa: PLC0415 # as above
 
     return [record for record in _read(rollout_id, lines) if isinstance(record, Span)]
 
 
-def _read(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> "list[Span | LogRecord | Quarantined]":
+def _read(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> "list[Span | LogRecord | Quarantined]":
     from art_otel.sources import FileAccount, Limits, Reading, read_lines_of  # noqa: PLC0415 # as above
 
     reading = Reading(path=NAME, limits=Limits(), account=FileAccount())
     return list(read_lines_of(_texts(rollout_id, lines), reading))
 
 
-def _texts(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> Iterator[bytes]:
+def _texts(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> Iterator[bytes]:
     lost = 0
     for line in lines:
         try:

@@ -7,8 +7,8 @@ costs what is new. A call that has ended while none ran is settled: whatever rec
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from art_otel.spool import SpooledLine
 from art_otel.tracing.processing.assembly import build, read_lines
-from art_otel.tracing.processing.stored_line import StoredLine
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall
@@ -28,7 +28,7 @@ class LiveCalls:
         """Spans of steps, agents, tools and whatever else calls lie in."""
         self._calls: tuple[InferenceCall, ...] = ()
 
-    def update(self, lines: Sequence[bytes | StoredLine]) -> "tuple[InferenceCall, ...]":
+    def update(self, lines: Sequence[bytes | SpooledLine]) -> "tuple[InferenceCall, ...]":
         """The calls of all these lines, of which the first are those of the update before."""
         if len(lines) == self._lines_read:
             return self._calls
@@ -70,7 +70,7 @@ class LiveCalls:
         return _calls_of(self._rollout_id, [*around.values(), *calls])
 
 
-def build_all(rollout_id: str, lines: Sequence[bytes | StoredLine]) -> "tuple[InferenceCall, ...]":
+def build_all(rollout_id: str, lines: Sequence[bytes | SpooledLine]) -> "tuple[InferenceCall, ...]":
     """The calls of all lines, built at once."""
     return _calls_of(rollout_id, read_lines(rollout_id, lines))
 

@@ -6,8 +6,8 @@ Invariant: while somebody waits for it no line is lost: each is on the disk and 
 import threading
 from dataclasses import dataclass, field
 
+from art_otel.spool import SpooledLine
 from art_otel.tracing.processing.live_calls import LiveCalls
-from art_otel.tracing.processing.stored_line import StoredLine
 
 
 @dataclass(kw_only=True, slots=True)
@@ -23,7 +23,7 @@ class OpenRollout:
     opened: float
     is_here: bool = False
     is_open: bool = False
-    lines: list[bytes | StoredLine] = field(default_factory=list[bytes | StoredLine])
+    lines: list[bytes | SpooledLine] = field(default_factory=list[bytes | SpooledLine])
     size: int = 0
     started: int = 0
     ended: int = 0
@@ -38,7 +38,7 @@ class OpenRollout:
         """Whether all that started here has ended, and nobody's code runs in it any more."""
         return not self.is_open and self.ended >= self.started
 
-    def hold(self, line: bytes, stored: StoredLine | None) -> int:
+    def hold(self, line: bytes, stored: SpooledLine | None) -> int:
         """Hold a line and return how many bytes of memory that takes. `stored` is where it can be read again."""
         if not line or self.forgotten:
             return 0

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from art_otel.spool import SpooledLine
 from art_otel.tracing.processing.assembly import assemble
 from art_otel.tracing.processing.live_calls import LiveCalls
 from art_otel.tracing.processing.open_rollout import OpenRollout
-from art_otel.tracing.processing.stored_line import StoredLine
 from art_otel.tracing.rollouts.recorder import Counts
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class OpenRollouts:
                 self._place(rollout_id, rollout)
             return rollout.is_here
 
-    def add(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None) -> None:
+    def add(self, rollout_id: str, line: bytes, *, stored: SpooledLine | None = None) -> None:
         """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later.
 
         `stored` is where the line can be read again.
@@ -94,7 +94,7 @@ class OpenRollouts:
                 rollout.started += 1
                 self._place(each, rollout)
 
-    def ended(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None, is_root: bool) -> None:
+    def ended(self, rollout_id: str, line: bytes, *, stored: SpooledLine | None = None, is_root: bool) -> None:
         """A span of the rollout ended. One that is done is opened again by a late span."""
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
@@ -217,7 +217,7 @@ class OpenRollouts:
             yield self._rollouts[rollout_id]
             rollout_id = self._rollouts[rollout_id].parent
 
-    def _hold(self, rollout: OpenRollout, line: bytes, stored: StoredLine | None) -> None:
+    def _hold(self, rollout: OpenRollout, line: bytes, stored: SpooledLine | None) -> None:
         added = rollout.hold(line, stored)
         if not rollout.kept:
             self._bytes += added

@@ -43,17 +43,6 @@ def test_it_exports_nothing_and_leaves_a_set_up_alone(tracing, monkeypatch, tmp_
     assert tracing.settings is chosen
 
 
-def test_a_provider_that_is_set_meanwhile_is_recorded(tracing, otel):
-    own = TracerProvider(shutdown_on_exit=False)
-    with tracing.in_memory():
-        otel.set_tracer_provider(own)
-        with rollout(name="agent") as trajectory:
-            call(otel)
-        assert len(trajectory.calls) == 1
-    assert otel.get_tracer_provider() is own
-    assert own._active_span_processor._span_processors == ()
-
-
 def test_configure_takes_its_place(tracing, otel, tmp_path):
     with tracing.in_memory():
         with rollout(name="before"):

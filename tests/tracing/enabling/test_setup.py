@@ -13,7 +13,6 @@ from art_otel import RunLog, reward
 from art_otel.errors import UsageError
 from art_otel.tracing import guest
 from art_otel.tracing.enabling import setup
-from art_otel.tracing.processing.queued_spool import QueuedSpool
 from art_otel.tracing.rollouts.recorder import recorder
 from tests.tracing.enabling.programs import run_code, spans_in
 
@@ -105,7 +104,7 @@ def test_settings_may_change_until_something_was_recorded(tracing, otel, tmp_pat
     provider = TracerProvider(shutdown_on_exit=False)
     otel.set_tracer_provider(provider)
     tracing.change({}, {"dir": tmp_path / "a"})
-    tracing.change({}, {"dir": tmp_path / "b", "spool_policy": "drop"})
+    tracing.change({}, {"dir": tmp_path / "b", "spool_days": 1})
     assert len(provider._active_span_processor._span_processors) == 1
     call(otel)
     assert tracing.flush()
@@ -186,16 +185,13 @@ def test_where_otel_s_internals_are_others_a_provider_is_set_for_the_client(trac
     assert ended(tmp_path) == ["chat m"]
 
 
-@pytest.mark.parametrize(
-    "keywords", [{"spool": False}, {"spool_policy": "drop"}, {"redact": False, "split": "validation"}]
-)
+@pytest.mark.parametrize("keywords", [{"spool": False}, {"redact": False, "split": "validation"}])
 def test_settings_reach_what_is_made(tracing, otel, tmp_path, keywords):
     tracing.change({}, keywords)
     call(otel)
     assert tracing.flush()
     spool = tracing._recording.processor.spool
     assert (spool is None) == (keywords.get("spool") is False)
-    assert isinstance(spool, QueuedSpool) == (keywords.get("spool_policy") == "drop")
     tracing.shutdown()
     assert ("validation" in str(spans_in(tmp_path / ".art" / "spool"))) == ("split" in keywords)
 

@@ -139,6 +139,7 @@ OpenAIInstrumentor().instrument(tracer_provider=provider)
     assert "art.response.choices" in str(found.spans), "and its call is captured"
 
 
+@pytest.mark.program
 def test_its_instrumentor_is_given_a_provider_that_is_still_to_be_set(tmp_path, server):
     code = f"""import art_otel{PROVIDER}
 from opentelemetry.instrumentation.openai import OpenAIInstrumentor
@@ -150,6 +151,7 @@ trace.set_tracer_provider(make_provider())
     assert found.ended == ["openai.chat", "rollout app.py"]
 
 
+@pytest.mark.program
 def test_an_instrumentor_that_was_there_before_stays(tmp_path, server):
     code = f"""from opentelemetry.instrumentation.openai import OpenAIInstrumentor
 from opentelemetry.instrumentation.openai.shared.config import Config

@@ -369,6 +369,7 @@ def test_a_resource_is_redacted_once_and_stays_the_same_one():
     assert calls.count("b") == 300
 
 
+@pytest.mark.flood
 def test_names_without_end_are_not_remembered_without_end():
     redactor = Redactor()
     for number in range(5_000):
