@@ -31,6 +31,7 @@ PACKAGES = [
     "batches",
     "exporting",
     "engines",
+    "conversion",
     "tracing",
     "demo",
     "cli",
@@ -43,7 +44,7 @@ FOLDERS = {
     "conventions": ["attributes", "caches", "bodies", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "engines": ["shards", "tasks"],
-    "tracing": ["rollouts", "processing", "capture", "enabling"],
+    "tracing": ["rollouts", "processing", "capture", "enabling", "gathering"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 
@@ -59,7 +60,7 @@ ALLOWED = {
     "numpy": ("batches", "demo"),
     "openai": ("tracing", "demo"),
     "torch": ("batches/torch_dataset.py",),
-    "rich": ("cli", "tracing/rollouts/progress.py"),
+    "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing.py",),
     "loky": ("engines/local.py",),
     "filelock": ("store/lock.py",),

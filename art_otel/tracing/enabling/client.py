@@ -37,6 +37,13 @@ class Switches:
             if self._environ.get(name) == self._ours.get(name):
                 self._environ[name] = self._ours[name] = value
 
+    def withdraw(self) -> None:
+        """Take away those that we have set and nobody has changed."""
+        for name, value in self._ours.items():
+            if self._environ.get(name) == value:
+                del self._environ[name]
+        self._ours.clear()
+
 
 class Client:
     """One a process. `on_provider` learns of providers that the app gives to an instrumentor of its own."""
@@ -71,11 +78,14 @@ class Client:
         if CLIENT in sys.modules:
             self._start()
 
-    def stop(self) -> None:
-        """Leave the client as it was."""
+    def stop(self, *, for_good: bool = True) -> None:
+        """Leave the client and the variables as they were; if not `for_good`, the client's methods stay wrapped."""
         self._settings = _OFF
-        if self._instrumentation is not None:
+        self._switches.withdraw()
+        if self._instrumentation is not None and for_good:
             self._instrumentation.stop()
+        elif self._instrumentation is not None:
+            self._instrumentation.pause()
         if CLIENT in sys.modules:
             from art_otel.tracing.capture import uninstall  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ import atexit
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict
 
 from opentelemetry.trace import TracerProvider
 
@@ -70,22 +70,38 @@ class Recording:
         return [attachment.provider for attachment in self.attachments]
 
 
-def make_recording(settings: Settings) -> Recording:
-    """What the settings ask for."""
-    if is_sdk_off(os.environ):
-        say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
+class RecordingParts(TypedDict):
+    """What a processor is made of."""
+
+    spool: SpoolWriter | None
+    rollouts: OpenRollouts
+    rewrites: list[Rewrite]
+    rollout_spans: tuple[str, ...]
+    own_rollout: OwnRollout
+    about: dict[str, str]
+
+
+def recording_parts(settings: Settings) -> RecordingParts:
+    """The parts that the settings ask for."""
     rollouts = OpenRollouts(grace=settings.grace_seconds)
-    own = OwnRollout(tracer, rollouts.counts)
-    processor = RolloutSpanProcessor(
+    return RecordingParts(
         spool=_spool(settings),
         rollouts=rollouts,
         rewrites=list(_rewrites(settings)),
         rollout_spans=settings.rollout_spans,
-        own_rollout=own,
+        own_rollout=OwnRollout(tracer, rollouts.counts),
         about=_about(settings),
     )
-    use_recorder(rollouts)
-    return Recording(processor=processor, own=own)
+
+
+def make_recording(settings: Settings) -> Recording:
+    """What the settings ask for."""
+    if is_sdk_off(os.environ):
+        say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
+    parts = recording_parts(settings)
+    processor = RolloutSpanProcessor(**parts)
+    use_recorder(parts["rollouts"])
+    return Recording(processor=processor, own=parts["own_rollout"])
 
 
 def _spool(settings: Settings) -> SpoolWriter | None:

@@ -17,6 +17,8 @@ MESSAGE_LISTS: Final = frozenset({"gen_ai.content.prompt", "gen_ai.content.compl
 _CONTENT: Final = (
     attributes.RESPONSE_CHOICES,
     attributes.REQUEST_MESSAGES,
+    attributes.ROLLOUT_ARGUMENTS,
+    attributes.ROLLOUT_RESULT,
     "art.tokens",
     "art.logprobs",
     "gen_ai.input.messages",

@@ -149,6 +149,8 @@ class RolloutSpanProcessor(SpanProcessor):
         around = self.membership.outermost(known)[:-1]
         rollout = self.membership.rollout_around(known)
         own = self._own
+        if rollout is None:
+            self.rollouts.calls_outside += 1
         if rollout is not None:
             around = list(takewhile(lambda above: above.rollout is None, reversed(around)))
         elif own is not None and (known.above is None or (since_ns is not None and own.was_joined_since(since_ns))):

@@ -53,7 +53,7 @@ def test_what_is_gathered_comes_back_whole(app_with, tmp_path, spool, caplog):
         if number == 3:
             raise ValueError("bad")
 
-    found = asyncio.run(gather_trajectories(agent(number) for number in range(ROLLOUTS)))
+    found = asyncio.run(gather_trajectories((agent(number) for number in range(ROLLOUTS)), max_exceptions=1))
     assert [questions(one) for one in found] == [asked(number) for number in range(ROLLOUTS)]
     assert [one.reward for one in found] == [number / ROLLOUTS for number in range(ROLLOUTS)]
     assert [one.status for one in found] == ["error" if number == 3 else "ok" for number in range(ROLLOUTS)]
@@ -87,6 +87,6 @@ def test_a_rollout_whose_files_somebody_removed_costs_no_other(app_with, tmp_pat
             shutil.rmtree(tmp_path / "spool")
             raise ValueError("bad")
 
-    found = asyncio.run(gather_trajectories((agent(number) for number in range(3)), max_concurrent=1))
+    found = asyncio.run(gather_trajectories((agent(number) for number in range(3)), max_concurrent=1, max_exceptions=1))
     assert [(one.status, one.complete) for one in found] == [("ok", True), ("error", False), ("ok", True)]
     assert f"lines of rollout {found[1].rollout_id} left the spool" in caplog.text

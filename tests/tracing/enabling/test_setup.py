@@ -110,8 +110,8 @@ def test_settings_may_change_until_something_was_recorded(tracing, otel, tmp_pat
     assert tracing.flush()
     assert ended(tmp_path, "b") == ["chat m"]
     assert not (tmp_path / "a").exists()
-    with pytest.raises(UsageError, match="project: spans were recorded"):
-        tracing.change({}, {"project": "x"})
+    with pytest.raises(UsageError, match="split: spans were recorded"):
+        tracing.change({}, {"split": "x"})
     tracing.change({}, {"dir": str(tmp_path / "b")})
 
 

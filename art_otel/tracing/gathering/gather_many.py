@@ -6,33 +6,55 @@ at a time. When it ends early, what runs is cancelled and what has not begun is 
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from inspect import iscoroutine
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from art_otel.errors import UsageError
-from art_otel.tracing.rollouts.gather import Gathered, Work, gather_one
-from art_otel.tracing.rollouts.gathering import Gathering
-from art_otel.tracing.rollouts.progress import RolloutProgress, show_progress
+from art_otel.tracing.enabling.setup import tracing
+from art_otel.tracing.gathering.gather import Gathered, Work, gather_one, log_failure
+from art_otel.tracing.gathering.progress import RolloutProgress, show_progress
+from art_otel.tracing.rollouts.gather_scope import GatherScope
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 Groups: TypeAlias = Iterable[Iterable[Work]] | Mapping[str, Iterable[Work]]
 
+_R = TypeVar("_R")
 
+
+@overload
+async def gather_trajectories(
+    works: Iterable[Awaitable[_R]],
+    *,
+    max_concurrent: int | None = None,
+    max_exceptions: float = 0,
+    grace_seconds: float | None = None,
+    progress: bool = True,
+) -> list[Trajectory[_R]]: ...
+@overload
 async def gather_trajectories(
     works: Iterable[Work],
     *,
     max_concurrent: int | None = None,
-    max_exceptions: float | None = None,
+    max_exceptions: float = 0,
     grace_seconds: float | None = None,
     progress: bool = True,
-) -> list[Trajectory]:
+) -> list[Trajectory]: ...
+async def gather_trajectories(
+    works: Iterable[Work],
+    *,
+    max_concurrent: int | None = None,
+    max_exceptions: float = 0,
+    grace_seconds: float | None = None,
+    progress: bool = True,
+) -> list[Trajectory[Any]]:
     """Gather each as `gather_trajectory` does, at once.
 
     `await gather_trajectories(agent(task) for task in tasks)`. `max_exceptions` is how many may fail, as a number or,
-    below 1, as a part of all; with one more the first of their exceptions is raised and the rest is cancelled. Without
-    it all may fail: their trajectories say so. `progress` shows a bar where standard error is a terminal.
+    below 1, as a part of all; with one more the first of their exceptions is raised and the rest is cancelled. Those
+    that may fail are trajectories like the others, whose `status` and `exception` say so; the first exception is
+    logged. `progress` shows a bar where standard error is a terminal.
     """
     return await _gather(
         [(work, None) for work in works],
@@ -47,7 +69,7 @@ async def gather_trajectory_groups(
     groups: Groups,
     *,
     max_concurrent: int | None = None,
-    max_exceptions: float | None = None,
+    max_exceptions: float = 0,
     grace_seconds: float | None = None,
     progress: bool = True,
 ) -> list[TrajectoryGroup]:
@@ -86,19 +108,19 @@ async def _gather(
     works: Sequence[tuple[Work, str | None]],
     *,
     max_concurrent: int | None,
-    max_exceptions: float | None,
+    max_exceptions: float,
     grace_seconds: float | None,
     progress: bool,
-) -> list[Trajectory]:
+) -> list[Trajectory[Any]]:
     async with _closing(works):
-        allowed = _allowed(max_exceptions, len(works))
+        allowed = _Allowed(max_exceptions, len(works))
         gate = _gate(max_concurrent)
 
         async def gather(work: Work, group_id: str | None) -> Gathered:
             async with gate:
-                return await gather_one(work, Gathering(group_id), grace_seconds)
+                return await gather_one(work, GatherScope(group_id), grace_seconds)
 
-        with show_progress(len(works), enabled=progress) as bar:
+        with tracing.in_memory(), show_progress(len(works), enabled=progress) as bar:
             tasks = [asyncio.create_task(gather(*work)) for work in works]
             try:
                 await _all_done(tasks, allowed, bar)
@@ -109,15 +131,41 @@ async def _gather(
         return [task.result().trajectory for task in tasks]
 
 
-async def _all_done(tasks: Sequence[asyncio.Task[Gathered]], allowed: float, bar: RolloutProgress) -> None:
+async def _all_done(tasks: Sequence[asyncio.Task[Gathered]], allowed: "_Allowed", bar: RolloutProgress) -> None:
     failed: list[BaseException] = []
     for done in asyncio.as_completed(tasks):
-        gathered = await done
-        bar.advance(gathered.trajectory)
-        if gathered.error is not None:
-            failed.append(gathered.error)
-        if len(failed) > allowed:
+        trajectory, error = await done
+        bar.advance(trajectory)
+        if error is None:
+            continue
+        failed.append(error)
+        if not allowed.permits(len(failed)):
+            failed[0].add_note(allowed.explain(len(failed)))
             raise failed[0]
+        if len(failed) == 1:
+            log_failure(trajectory, error)
+
+
+class _Allowed:
+    """How many of `total` rollouts may fail; counted as ART's `gather_trajectory_groups` counts (0.5.18)."""
+
+    def __init__(self, max_exceptions: float, total: int) -> None:
+        if not max_exceptions >= 0:
+            raise UsageError(f"max_exceptions={max_exceptions}: a number from 0 on, or a part of all below 1")
+        self._most = max_exceptions
+        self._total = total
+
+    def permits(self, failed: int) -> bool:
+        """Whether so many may fail."""
+        return failed <= self._most or (0 < self._most < 1 and failed / self._total <= self._most)
+
+    def explain(self, failed: int) -> str:
+        """What to do for who did not mean it."""
+        return (
+            f"art-otel: {failed} of {self._total} rollouts failed, and max_exceptions={self._most:g} allows no more."
+            " With a greater max_exceptions (a number, or below 1 a part of all) failed rollouts are returned as"
+            " trajectories whose status and exception say so."
+        )
 
 
 @asynccontextmanager
@@ -137,11 +185,3 @@ def _gate(max_concurrent: int | None) -> "asyncio.Semaphore | nullcontext[None]"
     if max_concurrent < 1:
         raise UsageError(f"max_concurrent={max_concurrent}: at least 1 has to run at a time")
     return asyncio.Semaphore(max_concurrent)
-
-
-def _allowed(max_exceptions: float | None, total: int) -> float:
-    if max_exceptions is None:
-        return total
-    if not max_exceptions >= 0:
-        raise UsageError(f"max_exceptions={max_exceptions}: a number from 0 on, or a part of all below 1")
-    return max_exceptions * total if max_exceptions < 1 else max_exceptions
