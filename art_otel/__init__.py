@@ -9,22 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from art_otel.lazy_names import lazy_names
+from art_otel.version import __version__
 
 if TYPE_CHECKING:
+    from art_otel.conversion import convert
     from art_otel.data.preferences import preference_batches
     from art_otel.data.sft import message_batches
     from art_otel.data.token_batches import batches
+    from art_otel.exporting import export
     from art_otel.runlog import RunLog
     from art_otel.store import read_trajectories, write_trajectories
     from art_otel.tracing.enabling.setup import configure
+    from art_otel.tracing.enabling.span_processor import RolloutSpanProcessor
+    from art_otel.tracing.gathering.gather import gather_trajectory
+    from art_otel.tracing.gathering.gather_many import gather_trajectories, gather_trajectory_groups
     from art_otel.tracing.rollouts.context import in_context
-    from art_otel.tracing.rollouts.gather import gather_trajectory
-    from art_otel.tracing.rollouts.gather_many import gather_trajectories, gather_trajectory_groups
     from art_otel.tracing.rollouts.group_rewards import rank_group, score_group
     from art_otel.tracing.rollouts.rewards import reward
     from art_otel.tracing.rollouts.rollout import rollout
     from art_otel.tracing.rollouts.running import get_current_trajectory
     from art_otel.tracing.rollouts.step import step
+    from art_otel.tracing.rollouts.tool import tool
     from art_otel.tracing.rollouts.workflows import (
         AsyncRewardPropagation,
         AsyncStepWiseReward,
@@ -44,13 +49,17 @@ __all__ = [
     "AsyncRewardPropagation",
     "AsyncStepWiseReward",
     "RewardPropagation",
+    "RolloutSpanProcessor",
     "RolloutTrace",
     "RunLog",
     "StepWiseReward",
     "Trajectory",
     "TrajectoryGroup",
+    "__version__",
     "batches",
     "configure",
+    "convert",
+    "export",
     "gather_trajectories",
     "gather_trajectory",
     "gather_trajectory_groups",
@@ -67,6 +76,7 @@ __all__ = [
     "score_group",
     "step",
     "token_histories",
+    "tool",
     "write_trajectories",
 ]
 
@@ -76,17 +86,21 @@ __getattr__ = lazy_names(
         "data.sft": ("message_batches",),
         "data.token_batches": ("batches",),
         "data.preferences": ("preference_batches",),
+        "conversion": ("convert",),
+        "exporting": ("export",),
         "runlog": ("RunLog",),
         "store": ("read_trajectories", "write_trajectories"),
         "tracing.rollouts.context": ("in_context",),
-        "tracing.rollouts.gather": ("gather_trajectory",),
-        "tracing.rollouts.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
+        "tracing.gathering.gather": ("gather_trajectory",),
+        "tracing.gathering.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
         "tracing.rollouts.group_rewards": ("rank_group", "score_group"),
         "tracing.rollouts.rewards": ("reward",),
         "tracing.rollouts.rollout": ("rollout",),
         "tracing.rollouts.running": ("get_current_trajectory",),
         "tracing.enabling.setup": ("configure",),
+        "tracing.enabling.span_processor": ("RolloutSpanProcessor",),
         "tracing.rollouts.step": ("step",),
+        "tracing.rollouts.tool": ("tool",),
         "tracing.rollouts.workflows": (
             "AsyncRewardPropagation",
             "AsyncStepWiseReward",

@@ -18,7 +18,7 @@ from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, T
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.spans import Attributes, Event, Link, Span, Value
 from art_otel.trajectories.lineage.turns import Lineage, build_lineage
-from art_otel.trajectories.model import PolicyVersions, Reward, ToolExecution, Trajectory
+from art_otel.trajectories.model import AddedMessage, PolicyVersions, Reward, ToolExecution, Trajectory
 
 try:
     from hypothesis import strategies as st
@@ -341,13 +341,16 @@ def trajectories(draw: DrawFn, rollout_ids: SearchStrategy[str] = TEXT, *, max_c
     """Whole trajectories, whose prompts and turns are the lineage of their calls."""
     lineage = draw(lineages(max_calls=max_calls))
     ran = draw(st.lists(tool_executions(), max_size=2))
-    askers = st.sampled_from([None, *range(len(lineage.turns))])
+    turns = range(len(lineage.turns))
+    askers = st.sampled_from([None, *turns])
+    added = st.lists(st.builds(AddedMessage, turn=st.sampled_from(turns), message=messages()), max_size=2)
     return Trajectory(
         rollout_id=draw(rollout_ids),
         calls=lineage.calls,
         prompts=lineage.prompts,
         turns=lineage.turns,
         tool_calls=tuple(structs.replace(tool, turn=draw(askers)) for tool in ran),
+        added_messages=tuple(draw(added)) if turns else (),
         **draw(_REST_OF_TRAJECTORY),
     )
 

@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-FEWEST = 10
+FEWEST = 8
 
 
 def examples(full: int) -> int:

@@ -10,55 +10,8 @@ from hypothesis import strategies as st
 from tests.conversions import convert_files
 from tests.dumps import attribute, make_span, request_of, write_lines
 from tests.examples import examples
+from tests.fuzz.names import EVENT_NAMES, NAMES
 
-NAMES = [
-    "art.rollout.id",
-    "art.rollout.attempt",
-    "art.rollout.name",
-    "art.rollout.spans.started",
-    "art.group.id",
-    "art.split",
-    "art.training.step",
-    "art.policy.version",
-    "art.reward",
-    "art.step.index",
-    "art.metric.x",
-    "art.metadata.y",
-    "art.env_state",
-    "art.env_state.z",
-    "art.extra",
-    "art.tokens.prompt",
-    "art.tokens.completion.0",
-    "art.logprobs.completion.0",
-    "art.response.choices",
-    "art.request.parameters",
-    "gen_ai.operation.name",
-    "gen_ai.request.model",
-    "gen_ai.response.id",
-    "gen_ai.input.messages",
-    "gen_ai.output.messages",
-    "gen_ai.system_instructions",
-    "gen_ai.tool.definitions",
-    "gen_ai.usage.input_tokens",
-    "gen_ai.request.max_tokens",
-    "gen_ai.response.finish_reasons",
-    "gen_ai.agent.name",
-    "openinference.span.kind",
-    "input.value",
-    "output.value",
-    "llm.invocation_parameters",
-    "llm.input_messages.0.message.role",
-    "llm.input_messages.0.message.content",
-    "llm.output_messages.0.message.tool_calls.0.tool_call.function.name",
-    "llm.token_count.prompt",
-    "gen_ai.prompt.0.role",
-    "gen_ai.prompt.0.content",
-    "gen_ai.completion.0.content",
-    "error.type",
-    "rl.reward.score",
-    "agentlightning.reward.0.value",
-    "app.anything",
-]
 TEXT = st.text(max_size=8)
 NUMBERS = st.one_of(
     st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([2**64, 10**30])
@@ -94,14 +47,6 @@ VALUES = st.one_of(
     st.sampled_from(["chat", "embeddings", "LLM", "i4:1:AAAAAA==", "i4:x", "f4:1:AAAAAA==", "[", "NaN", "9" * 40]),
 )
 ATTRIBUTES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=10)
-EVENT_NAMES = [
-    "gen_ai.evaluation.result",
-    "gen_ai.choice",
-    "gen_ai.user.message",
-    "gen_ai.client.inference.operation.details",
-    "exception",
-    "art.log",
-]
 
 
 def pairs(attributes) -> list[dict]:

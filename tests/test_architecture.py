@@ -19,8 +19,10 @@ PACKAGES = [
     "errors",
     "attributes",
     "storage",
+    "scrubbing",
     "spans",
     "calls",
+    "spool",
     "sources",
     "conventions",
     "trajectories",
@@ -29,6 +31,7 @@ PACKAGES = [
     "data",
     "exporting",
     "engines",
+    "conversion",
     "tracing",
     "demo",
     "cli",
@@ -41,14 +44,13 @@ FOLDERS = {
     "conventions": ["attributes", "caches", "bodies", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "engines": ["shards", "tasks"],
-    "tracing": ["rollouts", "processing", "redaction", "capture", "enabling"],
+    "tracing": ["rollouts", "processing", "capture", "enabling", "gathering"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 
 ALLOWED = {
     "opentelemetry.sdk": (
         "tracing/processing",
-        "tracing/redaction",
         "tracing/enabling",
         "testing.py",
     ),
@@ -58,7 +60,7 @@ ALLOWED = {
     "numpy": ("data", "demo"),
     "openai": ("tracing", "demo"),
     "torch": ("data/torch.py",),
-    "rich": ("cli", "tracing/rollouts/progress.py"),
+    "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing.py",),
     "loky": ("engines/local.py",),
     "filelock": ("store/lock.py",),

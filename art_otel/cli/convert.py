@@ -50,6 +50,11 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="names of spans that count as rollouts where no span carries art.rollout.id; may be repeated"
         " (default: the root of a trace that has LLM calls below it)",
     )
+    parser.add_argument(
+        "--incremental",
+        action="store_true",
+        help="read only what no earlier conversion into the same folder read, and add its trajectories",
+    )
     parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
     add_limits(parser)
@@ -73,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
                 format=None if arguments.format == "auto" else arguments.format,
                 rollout_spans=arguments.rollout_span,
                 workers=arguments.workers,
+                incremental=arguments.incremental,
                 limits=limits_of(arguments),
                 on_start=progress.start,
                 on_bytes=progress.advance if watched else None,

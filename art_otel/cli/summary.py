@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from art_otel.cli.printable import printable
-from art_otel.sources.account import UNKNOWN_FORMAT
+from art_otel.sources.file_stats import UNKNOWN_FORMAT
 from art_otel.spans import MAX_LISTED
 from art_otel.trajectories import explain
 

@@ -11,8 +11,8 @@ How a span becomes a call:
 
 What dialects share: `attributes/` reads values of attributes and names in `cut` those that were truncated or are
 damaged, `bodies/` reads the JSON of messages, tools, tokens, requests and responses, `caches/` keeps what was parsed,
-because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards, and `tool_spans` reads
-executions of tools.
+because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards, `tool_spans` reads
+executions of tools, and `history_events` reads messages that an app put behind a completion.
 
 To add a dialect: a module in `dialects/` with `matches` and `read`, a line in `DIALECTS`, a recording in the tests.
 
@@ -28,6 +28,12 @@ from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
 from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
+from art_otel.conventions.history_events import (
+    RecordedMessage,
+    history_attributes,
+    history_messages,
+    recorded_messages,
+)
 from art_otel.conventions.recordings import merge_calls, request_key
 from art_otel.conventions.rewards import (
     EVALUATION,
@@ -40,21 +46,32 @@ from art_otel.conventions.rewards import (
 )
 from art_otel.conventions.roles import Role, agent_name, has_call_attributes, may_be_call, may_have_role, role_of
 from art_otel.conventions.sampled import is_same_but_for_thinking, is_structured_output, without_thinking
-from art_otel.conventions.tool_spans import ToolFacts, tool_facts
+from art_otel.conventions.tool_spans import (
+    ToolFacts,
+    execution_attributes,
+    execution_name,
+    result_attributes,
+    tool_facts,
+)
 
 __all__ = [
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",
+    "RecordedMessage",
     "RecordedReward",
     "Role",
     "ToolFacts",
     "agent_name",
     "capture_switch",
     "evaluation_attributes",
+    "execution_attributes",
+    "execution_name",
     "failure_of",
     "has_call_attributes",
     "has_response",
+    "history_attributes",
+    "history_messages",
     "integer",
     "is_cancellation",
     "is_completion_event",
@@ -70,8 +87,10 @@ __all__ = [
     "merge_calls",
     "number",
     "parse_call",
+    "recorded_messages",
     "request_key",
     "response_id_of_details",
+    "result_attributes",
     "rewards_of",
     "rewards_of_log",
     "role_of",

@@ -43,6 +43,22 @@ _PYTHON_ARGUMENTS: Final = frozenset({"args", "kwargs", "sanitize_inputs_outputs
 """What OpenLLMetry, LlamaIndex and smolagents write of the call of a Python function."""
 
 
+def execution_name(name: str) -> str:
+    """The name of the span of one execution."""
+    return f"{_SPAN_NAME_PREFIX}{name}"
+
+
+def execution_attributes(name: str, arguments: str | None) -> dict[str, str]:
+    """The attributes with which an execution begins. `arguments` is JSON text, None where they are unknown."""
+    known = {} if arguments is None else {_ARGUMENTS[0]: arguments}
+    return {"gen_ai.operation.name": "execute_tool", TOOL_NAME: name, "gen_ai.tool.type": "function", **known}
+
+
+def result_attributes(result: str | bool | int | float) -> dict[str, str | bool | int | float]:  # noqa: FBT001, PYI041 # what a tool returned
+    """The attributes with which an execution ends well. `result` is text, a number, or JSON text of another value."""
+    return {_RESULTS[0]: result}
+
+
 class ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One execution of a tool. `arguments` and `result` are JSON values or text, None when unknown."""
 

@@ -1,32 +1,18 @@
-"""Chat: a message as OpenAI's chat format has it, for SFT files and for chat templates.
+"""Chat: a message as chat templates take it.
 
-Invariant: nothing a message says is lost on the way, but for the exact spelling of tool call arguments in a template.
-Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and Hugging Face's templates name it.
+Invariant: nothing a message says is lost on the way, but for the exact spelling of tool call arguments.
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from art_otel.calls import Message
-from art_otel.trajectories import message_json
+from art_otel.trajectories import ChatMessage, chat_message, is_text, message_json
 
-ChatMessage: TypeAlias = dict[str, Any]
-"""`role`, `content` (None, text or a list of parts) and what else the message has: `tool_calls`, `tool_call_id`, …"""
+__all__ = ["ChatMessage", "chat_message", "is_text", "template_message"]
 
 _JsonObject: TypeAlias = dict[str, Any]
-
-_FILE_FIELDS: Final = {"data": "file_data", "id": "file_id", "file_id": "file_id", "filename": "filename"}
-
-
-def chat_message(message: Message) -> ChatMessage:
-    """The message in OpenAI's words: arguments of tool calls as text, content that is more than text as parts."""
-    said = message_json(message)
-    if not is_text(message):
-        said["content"] = [_openai_part(part) for part in _parts(message)]
-    return said
 
 
 def template_message(message: Message) -> ChatMessage:
@@ -39,16 +25,6 @@ def template_message(message: Message) -> ChatMessage:
     for call in cast(list[_JsonObject], said.get("tool_calls", [])):
         call["function"]["arguments"] = _parsed(call["function"]["arguments"])
     return said
-
-
-def is_text(message: Message) -> bool:
-    """Whether `content` says all that the message's parts say."""
-    return all(part.get("type") == "text" for part in _parts(message))
-
-
-def _parts(message: Message) -> list[_JsonObject]:
-    found = None if message.parts is None else _decoded(message.parts)
-    return [part for part in cast(list[_JsonObject], found) if _is_object(part)] if isinstance(found, list) else []
 
 
 def _parsed(arguments: str) -> object:
@@ -64,31 +40,3 @@ def _parsed(arguments: str) -> object:
 
 def _is_object(value: object) -> bool:
     return isinstance(value, dict)
-
-
-def _decoded(text: str) -> Any:  # noqa: ANN401 # any JSON value
-    """The JSON value, None for text that is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _openai_part(part: _JsonObject) -> _JsonObject:
-    """A part in OpenAI's words; one that OpenAI has no words for stays as it is."""
-    kind = part.get("type")
-    if kind == "image" and (url := _url(part)) is not None:
-        detail = {"detail": part["detail"]} if "detail" in part else {}
-        return {"type": "image_url", "image_url": {"url": url, **detail}}
-    if kind == "audio" and "data" in part:
-        audio_format = str(part.get("mime_type", "")).rpartition("/")[2] or "wav"
-        return {"type": "input_audio", "input_audio": {"data": part["data"], "format": audio_format}}
-    if kind == "file" and ("data" in part or "id" in part or "file_id" in part):
-        return {"type": "file", "file": {new: part[old] for old, new in _FILE_FIELDS.items() if old in part}}
-    return part
-
-
-def _url(part: Mapping[str, Any]) -> str | None:
-    if "data" in part:
-        return f"data:{part.get('mime_type', '')};base64,{part['data']}"
-    return part.get("url")

@@ -51,7 +51,8 @@ def conversation(trajectory: Trajectory, history: History) -> Conversation | str
         return "messages unknown"
     if not any(entry.trained for entry in history.messages):
         return "nothing trained"
-    return Conversation(history.messages, _tools(trajectory, history.turns), history.turns)
+    last = max(position for position, entry in enumerate(history.messages) if entry.turn is not None)
+    return Conversation(history.messages[: last + 1], _tools(trajectory, history.turns), history.turns)
 
 
 def main_conversation(trajectory: Trajectory) -> Conversation | str:

@@ -23,13 +23,13 @@ from art_otel.data import Batch, BatchReport
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.demo.agent_process import AgentProcess
 from art_otel.demo.loopback import post
-from art_otel.demo.new_spans import NewSpans
 from art_otel.demo.policy import Example, Policy, untrained
 from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
 from art_otel.demo.rollouts import ATTEMPTS, TASKS, roll_out
 from art_otel.engines import Conversion, convert
 from art_otel.errors import ArtOtelError, UsageError
 from art_otel.runlog import RunLog
+from art_otel.spool import NewLines
 from art_otel.store import read_trajectories
 
 LEARNING_RATE: Final = 3.0
@@ -81,12 +81,12 @@ def _steps(training: Training) -> Iterator[Step]:
         stack.callback(art_otel.configure(enabled=True, dir=training.out, spool=True).shutdown)
         server = stack.enter_context(PolicyServer(policy))
         agent = stack.enter_context(AgentProcess(server.url, training.out))
-        spans = NewSpans(training.spool)
+        lines = NewLines(training.spool)
         for step in range(training.steps):
             began = time.monotonic()
             with TemporaryDirectory(prefix="art-otel-demo-") as folder:
                 roll_out(agent, training.seed, step)
-                dataset = convert_new(spans, Path(folder))
+                dataset = convert_new(lines, Path(folder))
                 policy, report = learn(policy, dataset, training.advantage)
                 sampled, trained = publish(server.url, policy, version=step + 1), report.trained_tokens
                 _check_trained(step, sampled, report)
@@ -95,10 +95,10 @@ def _steps(training: Training) -> Iterator[Step]:
             yield Step(step, entry.metrics["train/reward"], sampled, trained, time.monotonic() - began)
 
 
-def convert_new(spans: NewSpans, folder: Path) -> Path:
+def convert_new(lines: NewLines, folder: Path) -> Path:
     """The dataset, below `folder`, of what was recorded since the last time. Raises ArtOtelError for no rollout."""
     dump, dataset = folder / "spans.jsonl", folder / "dataset"
-    spans.take(dump)
+    dump.write_bytes(b"".join(lines.take()))
     report = convert(Conversion(sources=[str(dump)], out=dataset, workers=1))
     if not report.trajectories.total:
         raise ArtOtelError("no rollout was recorded; `art-otel doctor` tells what is in the way")

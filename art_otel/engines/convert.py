@@ -25,6 +25,7 @@ import msgspec
 from art_otel.engines import plan
 from art_otel.engines.engine import Engine
 from art_otel.engines.inputs import as_file, without_dataset
+from art_otel.engines.ledger import ledger_of, unread
 from art_otel.engines.links import representatives
 from art_otel.engines.local import available_processors, local_engine
 from art_otel.engines.shards import REWARDS, Shuffled
@@ -52,8 +53,8 @@ from art_otel.engines.tasks.probe import write_answers
 from art_otel.engines.tasks.read import LISTED_BYTES
 from art_otel.engines.workspace import Workspace, open_workspace, run_identity
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, split_inputs
-from art_otel.store import SCHEMA_VERSION
+from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, plan_splits
+from art_otel.store import SCHEMA_VERSION, Manifest, read_manifest
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
 from art_otel.version import __version__
@@ -66,8 +67,9 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert and how.
 
     `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
-    processes, None as many as there are processors and work for. `on_start` is told the total bytes (None: unknown),
-    `on_bytes` the bytes of each split that was read.
+    processes, None as many as there are processors and work for. With `incremental` only what no earlier
+    conversion into `out` took is read, and its trajectories are added. `on_start` is told the total bytes (None:
+    unknown), `on_bytes` the bytes of each split that was read.
     """
 
     sources: Sequence[str]
@@ -75,6 +77,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
+    incremental: bool = False
     limits: Limits = msgspec.field(default_factory=Limits)
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     on_start: Callable[[int | None], None] | None = None
@@ -94,23 +97,29 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     out = os.fspath(conversion.out)
     inputs = without_dataset(find_inputs(conversion.sources), out)
     check_out(out)
+    earlier = read_manifest(out) if conversion.incremental else None
+    if conversion.incremental:
+        inputs = list(unread(inputs, {} if earlier is None else earlier.ledger))
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
     workers = conversion.workers or _default_workers(total, conversion.sizes)
-    identity = run_identity(map(identity_of, inputs), _settings(conversion))
+    identity = run_identity(map(identity_of, inputs), (_settings(conversion), earlier and earlier.run))
     chosen = nullcontext(engine) if engine is not None else local_engine(workers)
     with open_workspace(out, identity) as workspace, chosen as runs:
-        return _Run(conversion, workspace, runs).convert(inputs, out)
+        if conversion.incremental and read_manifest(out) != earlier:
+            raise UsageError(f"{out}: was written to by another process meanwhile; start again")
+        return _Run(conversion, workspace, runs, earlier).convert(inputs, out)
 
 
 class _Run:
     """One conversion on its way."""
 
-    def __init__(self, conversion: Conversion, workspace: Workspace, engine: Engine) -> None:
+    def __init__(self, conversion: Conversion, workspace: Workspace, engine: Engine, earlier: Manifest | None) -> None:
         self._conversion = conversion
         self._workspace = workspace
         self._engine = engine
+        self._earlier = earlier
         self._sizes = conversion.sizes
         self._slots = conversion.sizes.slots
 
@@ -120,16 +129,17 @@ class _Run:
         links = self._link(read)
         delivered = [*(summary.shuffled for summary in links), *self._deliver(reads, links)]
         placement = plan.place(representatives(edge for summary in links for edge in summary.edges), self._slots)
-        own = [*read, *delivered]
-        rerouted = self._reroute(own, placement)
-        parts = self._assemble(own, rerouted, placement)
+        direct = [*read, *delivered]
+        rerouted = self._reroute(direct, placement)
+        parts = self._assemble(direct, rerouted, placement)
         stats = AssemblyStats()
         for part in parts:
             stats.add(part.stats)
         from art_otel.engines.stats import describe_conversion  # noqa: PLC0415 # loads while the workers work
 
         report = describe_conversion(merge_reads(reads), stats)
-        commit(out, self._workspace.run, [(part.location, part.part) for part in _with_rows(parts)], report)
+        staged = [(part.location, part.part) for part in _with_rows(parts, self._earlier)]
+        commit(out, self._workspace.run, staged, report, ledger=ledger_of(inputs), earlier=self._earlier)
         return report
 
     def _read(self, inputs: Sequence[Input]) -> list[ReadSummary]:
@@ -144,7 +154,7 @@ class _Run:
                 slots=self._slots,
                 scratch=self._workspace.folder,
             )
-            for split in split_inputs(regular, self._sizes.split_bytes(_total(regular)), chosen)
+            for split in plan_splits(regular, self._sizes.split_bytes(_total(regular)), chosen)
         ]
         summaries: list[ReadSummary] = []
         for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary):
@@ -185,40 +195,41 @@ class _Run:
             )
             for partition in plan.partitions(plan.total_sizes(read), self._sizes)
         ]
-        found = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
-        answers = write_answers(found, self._workspace.folder)
+        probed = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
+        answers = write_answers(probed, self._workspace.folder)
         tasks = [
             DeliverTask(files=(file,), answers=answers, slots=self._slots, scratch=self._workspace.folder)
             for file in waiting
         ]
         return list(self._workspace.summaries(self._engine, deliver, tasks, Shuffled))
 
-    def _reroute(self, own: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
+    def _reroute(self, direct: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
         tasks = [
             RerouteTask(
                 slots=slots,
                 targets={trace: to for slot in slots for trace, to in placement.leaving[slot].items()},
-                files=plan.files_with(own, slots),
+                files=plan.files_with(direct, slots),
                 slot_count=self._slots,
                 scratch=self._workspace.folder,
             )
-            for slots in plan.reroute_batches(placement, own, self._sizes)
+            for slots in plan.reroute_batches(placement, direct, self._sizes)
         ]
         return list(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
 
     def _assemble(
-        self, own: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
+        self, direct: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
     ) -> list[AssembledPart]:
-        partitions = plan.partitions(plan.total_sizes([*own, *rerouted]), self._sizes)
+        partitions = plan.partitions(plan.total_sizes([*direct, *rerouted]), self._sizes)
         linked = plan.by_slot(placement.representatives, self._slots)
         tasks: list[AssembleTask] = []
-        for number, some in enumerate(plan.parts(partitions, self._sizes)):
-            slots = [slot for partition in some for slot in partition.slots]
+        first = 0 if self._earlier is None else len(self._earlier.parts)
+        for number, batch in enumerate(plan.parts(partitions, self._sizes), first):
+            slots = [slot for partition in batch for slot in partition.slots]
             tasks.append(
                 AssembleTask(
                     number=number,
-                    partitions=some,
-                    files=plan.files_with(own, slots),
+                    partitions=batch,
+                    files=plan.files_with(direct, slots),
                     rerouted=plan.files_with(rerouted, slots),
                     representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
                     rollout_spans=tuple(self._conversion.rollout_spans),
@@ -230,10 +241,10 @@ class _Run:
         return list(self._workspace.summaries(self._engine, assemble, tasks, AssembledPart))
 
 
-def _with_rows(parts: Iterable[AssembledPart]) -> list[AssembledPart]:
+def _with_rows(assembled: Sequence[AssembledPart], earlier: Manifest | None) -> list[AssembledPart]:
     """The parts that have rows, or one that has none: a dataset has a file, and thereby columns."""
-    found = list(parts)
-    return [part for part in found if part.part.rows] or found[:1]
+    parts = [part for part in assembled if part.part.rows]
+    return parts or list(assembled[: earlier is None])
 
 
 def _total(inputs: Iterable[Input]) -> int | None:

@@ -20,25 +20,25 @@ def find_hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) 
 
 def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> Iterator[str]:
     calls = account.calls_completed + account.calls_failed
-    found = _count(spans, "span")
+    read = _count(spans, "span")
     if spans == 0:
         beside = f"{_count(logs, 'log record')} but " if logs else ""
         yield f"{beside}no span in the sources: is this the output of a traces pipeline?"
     elif quarantined == spans:
-        yield f"{found}, all quarantined: was the right --format named, and is a limit too low?"
+        yield f"{read}, all quarantined: was the right --format named, and is a limit too low?"
     elif account.outside_roots and account.trajectories == 0:
         yield (
-            f"{found}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"
+            f"{read}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"
             f" {_names(account.outside_roots)}."
         )
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
         yield (
-            f"{found}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}. LLM calls are"
+            f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}. LLM calls are"
             " spans made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed"
             " and active?"
         )
     elif calls == 0:
-        yield f"{found}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
+        yield f"{read}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
     for scope, count in sorted(account.calls_without_content.items()):
         yield (
             f"{count} of {calls} LLM calls without messages, made by {scope or 'an unnamed scope'}: if content capture"

@@ -16,7 +16,7 @@ import msgspec
 from art_otel import storage
 from art_otel.errors import SourceError, UsageError
 from art_otel.sources import Input
-from art_otel.sources.files.own_output import WHAT_READS_IT, is_own_output
+from art_otel.sources.files.dataset_files import WHAT_READS_IT, is_dataset_file
 from art_otel.sources.files.streams import open_unbuffered
 
 _BLOCK: Final = 1 << 20
@@ -35,7 +35,7 @@ def _is_of_dataset(source: Input, folder: Path) -> bool:
     if source.path is None:
         return False
     path = Path(os.path.realpath(source.path))
-    return path.parent == folder and is_own_output(path)
+    return path.parent == folder and is_dataset_file(path)
 
 
 def as_file(source: Input, folder: str) -> Input:

@@ -30,13 +30,13 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionRecords(NamedTuple):
     """Where the records of a partition are.
 
-    `own` are records in the slots of their traces, `rerouted` those that came from other slots. `representatives`
+    `direct` are records in the slots of their traces, `rerouted` those that came from other slots. `representatives`
     leads each trace that is linked to others to the smallest of them; traces whose representative is in another slot
     have left.
     """
 
     partition: Partition
-    own: Shards
+    direct: Shards
     rerouted: Shards
     representatives: Mapping[str, str]
     sizes: Sizes
@@ -55,12 +55,12 @@ class PartitionRecords(NamedTuple):
 
     def entries(self) -> Iterator[Entry]:
         """Every record that is assembled here, and those of traces that have left."""
-        yield from self.own.entries(self.partition.slots)
+        yield from self.direct.entries(self.partition.slots)
         yield from self.rerouted.entries(self.partition.slots)
 
     def records(self, hashes: Collection[int] | None = None) -> Iterator[tuple[str, Stored]]:
         """The records that are assembled here with their representatives; of some traces, by hash, or of all."""
-        for shards in (self.own, self.rerouted):
+        for shards in (self.direct, self.rerouted):
             for entry in shards.entries(self.partition.slots):
                 if hashes is not None and entry.trace_hash not in hashes:
                     continue
@@ -102,19 +102,19 @@ def _passes(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> It
     rollouts: dict[int, _Rollout] = defaultdict(_Rollout)
     for entry in where.entries():
         rollouts[targets.get(entry.trace_hash, entry.trace_hash)].add(entry)
-    some = set[int]()
+    traces = set[int]()
     size = 0
     for _, rollout in sorted(rollouts.items()):
         if _may_be_beyond(rollout, limits) and _is_beyond(where, rollout, limits):
             _set_aside(where, rollout, stats)
             continue
-        if some and size + rollout.bytes > where.sizes.partition_bytes:
-            yield some
-            some, size = set[int](), 0
-        some |= rollout.traces
+        if traces and size + rollout.bytes > where.sizes.partition_bytes:
+            yield traces
+            traces, size = set[int](), 0
+        traces |= rollout.traces
         size += rollout.bytes
-    if some:
-        yield some
+    if traces:
+        yield traces
 
 
 def _may_be_beyond(rollout: _Rollout, limits: Limits) -> bool:
@@ -195,7 +195,7 @@ def _shared(records: Iterable[tuple[str, Stored]]) -> Iterator[tuple[str, Stored
     first: dict[SpanKey, Span] = {}
     for representative, record in records:
         if isinstance(record, Span):
-            known = first.setdefault(record.key, record)
-            yield representative, known if is_same(known, record) else record
+            earlier = first.setdefault(record.key, record)
+            yield representative, earlier if is_same(earlier, record) else record
         else:
             yield representative, record

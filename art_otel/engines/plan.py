@@ -5,13 +5,16 @@ belongs there: traces that are linked to one of another slot are rerouted to the
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from art_otel.engines.partitions import Partition
 from art_otel.engines.shards import REWARDS, Shuffled, ShuffleFile, SlotSize, hash_of
 from art_otel.engines.sizes import Sizes
+
+_ItemT = TypeVar("_ItemT")
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,9 +36,9 @@ def place(representatives: Mapping[str, str], slots: int) -> Placement:
         if trace_id == first:
             continue
         linked[trace_id] = first
-        own, target = hash_of(trace_id) % slots, hash_of(first) % slots
-        if own != target:
-            leaving[own][trace_id] = target
+        slot, target = hash_of(trace_id) % slots, hash_of(first) % slots
+        if slot != target:
+            leaving[slot][trace_id] = target
     return Placement(representatives=linked, leaving=dict(leaving))
 
 
@@ -58,7 +61,7 @@ def link_batches(shuffled: Sequence[Shuffled], most: Sizes) -> list[tuple[int, .
     """The link regions that each link task takes."""
     sizes = total_sizes(shuffled)
     regions = [region for region in sizes if region < REWARDS]
-    return [tuple(batch) for batch in _batches(regions, sizes, most.partition_bytes)]
+    return _batches(regions, lambda region: sizes[region].bytes, most.partition_bytes)
 
 
 def partitions(sizes: Mapping[int, SlotSize], most: Sizes) -> list[Partition]:
@@ -66,52 +69,44 @@ def partitions(sizes: Mapping[int, SlotSize], most: Sizes) -> list[Partition]:
     slots = [region for region in sizes if region >= 0]
     return [
         Partition(
-            slots=tuple(batch),
+            slots=batch,
             records=sum(sizes[slot].records for slot in batch),
             bytes=sum(sizes[slot].bytes for slot in batch),
         )
-        for batch in _batches(slots, sizes, most.partition_bytes)
+        for batch in _batches(slots, lambda slot: sizes[slot].bytes, most.partition_bytes)
     ]
 
 
-def parts(found: Iterable[Partition], most: Sizes) -> list[tuple[Partition, ...]]:
-    """Consecutive partitions together, as many as become one part."""
-    result: list[tuple[Partition, ...]] = []
-    some: list[Partition] = []
-    size = 0
-    for partition in found:
-        if some and size + partition.bytes > most.part_bytes:
-            result.append(tuple(some))
-            some, size = [], 0
-        some.append(partition)
-        size += partition.bytes
-    return [*result, tuple(some)]
+def parts(planned: Iterable[Partition], most: Sizes) -> list[tuple[Partition, ...]]:
+    """Consecutive partitions together, as many as become one part; one part without any where there are none."""
+    return _batches(planned, lambda partition: partition.bytes, most.part_bytes) or [()]
 
 
-def _batches(regions: Iterable[int], sizes: Mapping[int, SlotSize], most: int) -> Iterator[list[int]]:
-    some: list[int] = []
-    size = 0
-    for region in regions:
-        if some and size + sizes[region].bytes > most:
-            yield some
-            some, size = [], 0
-        some.append(region)
-        size += sizes[region].bytes
-    if some:
-        yield some
-
-
-def reroute_batches(placement: Placement, own: Sequence[Shuffled], most: Sizes) -> list[tuple[int, ...]]:
+def reroute_batches(placement: Placement, direct: Sequence[Shuffled], most: Sizes) -> list[tuple[int, ...]]:
     """The slots that each reroute task takes."""
-    sizes = total_sizes(own)
+    sizes = total_sizes(direct)
     slots = sorted(slot for slot in placement.leaving if slot in sizes)
-    return [tuple(batch) for batch in _batches(slots, sizes, most.partition_bytes)]
+    return _batches(slots, lambda slot: sizes[slot].bytes, most.partition_bytes)
+
+
+def _batches(items: Iterable[_ItemT], size_of: Callable[[_ItemT], int], most: int) -> list[tuple[_ItemT, ...]]:
+    """The items in their order, each batch as long as it stays within `most` bytes; one item may be larger."""
+    batches: list[list[_ItemT]] = []
+    total = most
+    for item in items:
+        size = size_of(item)
+        if not batches or total + size > most:
+            batches.append([])
+            total = 0
+        batches[-1].append(item)
+        total += size
+    return [tuple(batch) for batch in batches]
 
 
 def by_slot(linked: Mapping[str, str], slots: int) -> dict[int, dict[str, str]]:
     """Linked traces and their representatives, for the slots of both."""
-    result: dict[int, dict[str, str]] = defaultdict(dict)
+    traces: dict[int, dict[str, str]] = defaultdict(dict)
     for trace_id, first in linked.items():
-        for one in (trace_id, first):
-            result[hash_of(one) % slots][trace_id] = first
-    return dict(result)
+        traces[hash_of(trace_id) % slots][trace_id] = first
+        traces[hash_of(first) % slots][trace_id] = first
+    return dict(traces)

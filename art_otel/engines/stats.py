@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from art_otel.engines.hints import find_hints
 from art_otel.engines.tasks.read import ReadSummary
-from art_otel.sources import FileAccount
+from art_otel.sources import FileStats
 from art_otel.spans import Quarantined, first_sorted, list_quarantined
 from art_otel.store import (
     CallCounts,
@@ -87,7 +87,7 @@ def _quarantined(damage: Quarantined) -> QuarantineEntry:
     return QuarantineEntry(reason=damage.reason, path=damage.path, detail=damage.detail)
 
 
-def _file(account: FileAccount) -> FileReport:
+def _file(account: FileStats) -> FileReport:
     return FileReport(
         path=account.path,
         format=account.format,
@@ -95,14 +95,14 @@ def _file(account: FileAccount) -> FileReport:
         bytes=account.bytes,
         spans=account.spans,
         logs=account.log_records + account.logs_without_span,
-        damaged=account.damaged + account.partly_damaged,
+        damaged=account.quarantined + account.partly_quarantined,
         lacks=account.lacks,
         note=account.note or _noted(account),
         error=account.error,
     )
 
 
-def _noted(account: FileAccount) -> str | None:
+def _noted(account: FileStats) -> str | None:
     """What was read although it is not as it was written."""
     notes: list[str] = []
     if lines := account.altered:

@@ -49,9 +49,9 @@ class Workspace:
         """The summary of each task, in order: kept from before where it is still true, else of a new run."""
         jobs = [(task, self._location(function.__name__, task)) for task in tasks]
         kept = [self._kept(location, kind) for _, location in jobs]
-        made = engine.run(_Keeping(function), [job for job, summary in zip(jobs, kept, strict=True) if summary is None])
+        new = engine.run(_Keeping(function), [job for job, summary in zip(jobs, kept, strict=True) if summary is None])
         for earlier in kept:
-            yield next(made) if earlier is None else earlier
+            yield next(new) if earlier is None else earlier
 
     def _location(self, function: str, task: object) -> str | None:
         if not self._keeps:
@@ -127,7 +127,7 @@ def _remove_others(out: str, folder: str) -> None:
 
 def run_identity(files: Iterable[tuple[object, ...] | None], settings: object) -> bytes | None:
     """What makes two conversions the same; None when an input can change unseen, as a pipe can."""
-    known = list(files)
-    if None in known:
+    identities = list(files)
+    if None in identities:
         return None
-    return repr((known, settings)).encode(errors="backslashreplace")
+    return repr((identities, settings)).encode(errors="backslashreplace")

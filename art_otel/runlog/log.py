@@ -137,7 +137,7 @@ def _grouped(trajectories: object) -> list[TrajectoryGroup]:
     """The batch, or a single member of one, as groups in the order of their first members."""
     items = list(cast(Iterable[object], trajectories)) if isinstance(trajectories, Iterable) else [trajectories]
     groups = [item for item in items if isinstance(item, TrajectoryGroup)]
-    singles = [item for item in items if isinstance(item, Trajectory)]
+    singles = [cast(Trajectory, item) for item in items if isinstance(item, Trajectory)]
     if items and len(items) not in (len(groups), len(singles)):
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
         raise UsageError(f"trajectories: {kinds}; give trajectories or groups of them, not both")

@@ -1,15 +1,15 @@
 """Sources: one dump format a module, bytes -> Span, LogRecord and Quarantined, detected by content.
 
 for source in find_inputs(["dumps/"]):
-    for record in read_file(source, FileAccount()):
+    for record in read_file(source, FileStats()):
         ...
 """
 
-from art_otel.sources.account import FileAccount
-from art_otel.sources.files.inputs import Input, find_inputs, identity_of
+from art_otel.sources.file_stats import FileStats
+from art_otel.sources.files.inputs import ByteRange, Input, find_inputs, identity_of
 from art_otel.sources.files.lines import Lines
+from art_otel.sources.files.plan_splits import cuttable_format, plan_splits
 from art_otel.sources.files.prefetch import Prefetcher
-from art_otel.sources.files.splits import split_inputs
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import FORMATS, format_named
 from art_otel.sources.limits import Limits, advice, option_of
@@ -18,7 +18,8 @@ from art_otel.sources.reader import read_file
 
 __all__ = [
     "FORMATS",
-    "FileAccount",
+    "ByteRange",
+    "FileStats",
     "Format",
     "Input",
     "Limits",
@@ -27,11 +28,12 @@ __all__ = [
     "Reading",
     "Record",
     "advice",
+    "cuttable_format",
     "find_inputs",
     "format_named",
     "identity_of",
     "option_of",
+    "plan_splits",
     "read_file",
     "read_lines_of",
-    "split_inputs",
 ]

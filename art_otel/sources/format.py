@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from art_otel.sources.account import FileAccount
+from art_otel.sources.file_stats import FileStats
 from art_otel.sources.limits import Limits
 from art_otel.sources.refusals import Refused
 from art_otel.spans import LogRecord, Quarantined, Span, Value
@@ -23,7 +23,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     limits: Limits
-    account: FileAccount
+    stats: FileStats
 
 
 class Row(NamedTuple):

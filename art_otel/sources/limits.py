@@ -39,10 +39,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def option_of(name: str) -> str:
-    """The option of the command line that sets a limit."""
+    """Name the option of the command line that sets a limit."""
     return f"--{name.replace('_', '-')}"
 
 
 def advice(name: LimitName) -> str:
-    """What to do to read what is beyond a limit."""
+    """Say what to do to read what is beyond a limit."""
     return f"raise {option_of(name)} (Limits.{name}) to read this"

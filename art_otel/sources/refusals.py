@@ -1,6 +1,6 @@
 """Refused: why a message, or a part of it, cannot be kept, and the Quarantined that says so.
 
-Invariant: every Quarantined of this room names the file, the line or message and, as far as they are known, the trace,
+Invariant: every Quarantined made here names the file, the line or message and, as far as they are known, the trace,
 the span and the field, in that order: `traces.jsonl:17 / trace 4bf9… / span 00f0… / attributes["art.reward"]`.
 """
 
@@ -40,8 +40,10 @@ class Refused(Exception):  # noqa: N818 # it becomes a Quarantined and is no err
         self.where = where
         self.detail = detail
 
-    def damage(self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False) -> Quarantined:
-        """The Quarantined of the record, or of the piece of it, that stands at `place` (`file:line`)."""
+    def quarantine(
+        self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False
+    ) -> Quarantined:
+        """Make the Quarantined of the record, or of the piece of it, that stands at `place` (`file:line`)."""
         trace_id, span_id = ids
         steps = (place, trace_id and f"trace {trace_id}", span_id and f"span {span_id}", self.where)
         return Quarantined(
@@ -55,31 +57,30 @@ class Refused(Exception):  # noqa: N818 # it becomes a Quarantined and is no err
         )
 
 
-class Losses(dict[QuarantineReason, dict[str, None]]):
-    """What is lost of a record that is kept: why, and the paths inside the record, as many as a detail can name."""
+class DroppedFields(dict[QuarantineReason, dict[str, None]]):
+    """The fields that a kept record loses: the reason, and the paths of as many as one detail can name."""
 
     def note(self, where: str, reason: QuarantineReason) -> None:
-        """What stands at `where` is lost."""
+        """Note that the field at `where` is lost."""
         places = self.setdefault(reason, {})
         if len(places) < MAX_DETAIL:  # a record may lose millions
             places[where] = None
 
+    def quarantine(self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Quarantined]:
+        """Make a partial Quarantined for each reason. The path leads to the first field, the detail names the rest."""
+        for reason, (first, *others) in self.items():
+            detail = f"also: {', '.join(others)}" if others else ""
+            yield Refused(reason, first, detail).quarantine(place, kind, ids, partial=True)
+
 
 def attribute_path(site: Site) -> str:
-    """`attributes["art.reward"]`, with its owner before it."""
+    """Name an attribute with its owner before it, as `events[0].attributes["art.reward"]`."""
     owner, name = site
     return owner if name is None else f"{owner}attributes[{json.dumps(name[:MAX_NAME])}]"
 
 
-def partial_damages(losses: Losses, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Quarantined]:
-    """One partial Quarantined for each reason; its path leads to the first loss and its detail names the others."""
-    for reason, (first, *others) in losses.items():
-        detail = f"also: {', '.join(others)}" if others else ""
-        yield Refused(reason, first, detail).damage(place, kind, ids, partial=True)
-
-
 def converted(value: object, message: type[Message], *, strict: bool = False) -> Message:
-    """The message that a decoded JSON value is. Raises Refused."""
+    """Convert a decoded JSON value into a message. Raises Refused."""
     try:
         return msgspec.convert(value, message, strict=strict)
     except msgspec.ValidationError as error:
@@ -90,6 +91,6 @@ def converted(value: object, message: type[Message], *, strict: bool = False) ->
 
 
 def too_long(place: str) -> Quarantined:
-    """The Quarantined of a message that is not held in memory."""
+    """Make the Quarantined of a message over the limit."""
     detail = f"the message is longer than the limit; {advice('max_message_bytes')}"
-    return Refused("over a limit", detail=detail).damage(place)
+    return Refused("over a limit", detail=detail).quarantine(place)

@@ -38,19 +38,33 @@ _TORN: Final = re.compile(r"(_report|_pending-.+)\.json\.[0-9a-f]{32}\.tmp")
 
 
 def commit(
-    out: str, run: str, staged: Sequence[tuple[str, Part]], report: ConversionReport | None = None
+    out: str,
+    run: str,
+    staged: Sequence[tuple[str, Part]],
+    report: ConversionReport | None = None,
+    *,
+    ledger: Mapping[str, int] | None = None,
+    earlier: Manifest | None = None,
 ) -> tuple[str, ...]:
     """Make the staged files, in their order, the dataset of a folder, and give their locations.
 
-    `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours, StorageError
-    for what the disk or store refuses and for a staged file that is neither there nor in place.
+    With an `earlier` dataset of the folder they are added to it, and its ledger goes on. `run` names the writing, the
+    same when it is repeated. Raises UsageError for files that are not ours, StorageError for what the disk or store
+    refuses and for a staged file that is neither there nor in place.
     """
     folder = _look_into(out)
-    parts = tuple(part for _, part in staged)
+    kept = () if earlier is None else earlier.parts
+    parts = (*kept, *(part for _, part in staged))
     previous = folder.manifest
     is_repeated = previous is not None and (previous.run, previous.parts) == (run, parts)
     generation = 0 if previous is None else previous.generation + (not is_repeated)
-    manifest = Manifest(schema_version=SCHEMA_VERSION, generation=generation, run=run, parts=parts)
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        generation=generation,
+        run=run,
+        parts=parts,
+        ledger={**({} if earlier is None else earlier.ledger), **(ledger or {})},
+    )
     storage.make_folder(out)
     _write_pending(out, manifest, folder)
     _place(out, staged, folder.files)
@@ -58,7 +72,7 @@ def commit(
     storage.write(storage.join(out, REPORT_NAME), _report_json(report, manifest))
     storage.sync_folder(out)
     _clean(out)
-    return tuple(storage.join(out, part.name) for part in parts)
+    return tuple(storage.join(out, part.name) for _, part in staged)
 
 
 def check_out(out: str) -> None:

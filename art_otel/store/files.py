@@ -40,10 +40,10 @@ def find_files(path: str | Path) -> list[DataFile]:
     files: dict[str, DataFile] = {}
     for match in matches:
         if match.is_dir():
-            found = _in_folder(str(match), may_be_empty=True)
+            matched = _in_folder(str(match), may_be_empty=True)
         else:  # names with an underscore are no data for any reader of Parquet folders
-            found = [] if match.name.startswith("_") else [_data_file(str(match))]
-        files |= {file.location: file for file in found}
+            matched = [] if match.name.startswith("_") else [_data_file(str(match))]
+        files |= {file.location: file for file in matched}
     if not files:
         raise StoreError(f"{path}: no such file or folder, and no file or folder with *{SUFFIX} matches it as a glob")
     return list(files.values())

@@ -38,13 +38,17 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset: its parts in order, the number of the commit that made it, and the run that committed it."""
+    """A dataset: its parts in order, the number of the commit that made it, and the run that committed it.
+
+    `ledger` says how many bytes of each input are in it, by path or URL.
+    """
 
     schema_version: int
     generation: int
     run: str
     parts: tuple[Part, ...]
     superseded: tuple[str, ...] = ()
+    ledger: dict[str, int] = {}
 
     @property
     def names(self) -> frozenset[str]:

@@ -21,11 +21,11 @@ def restore_trajectory(row: Fields, *, prompts: bool = True, choices: bool = Tru
     Raises ValueError, TypeError or LookupError for a row that no trajectory has.
     """
     _check(row)
-    own = {name: value for name, value in row.items() if name not in _RESTORED}
+    unchanged = {name: value for name, value in row.items() if name not in _RESTORED}
     asked = tuple(call["prompt"] for call in row["calls"])
     turns = tuple(_turn(turn, asked[turn["call"]]) for turn in row["turns"])
     return Trajectory(
-        **own,
+        **unchanged,
         incomplete_reasons=dict(row["incomplete_reasons"]),
         metrics={name: value for name, value in row["metrics"].items() if value is not None},
         metadata=row["metadata"] | row["nested_metadata"],

@@ -21,7 +21,7 @@ from art_otel.store.group_index import group_index
 from art_otel.store.json_text import json_text, list_of, object_of, object_text, value_of, value_text
 from art_otel.store.row_source import RowSource
 from art_otel.store.schema_version import SCHEMA_VERSION, VERSION_KEY
-from art_otel.trajectories import Edit, PolicyVersions, Prompt, Reward, ToolExecution
+from art_otel.trajectories import AddedMessage, Edit, PolicyVersions, Prompt, Reward, ToolExecution
 
 _TEXT = Scalar(pa.string())
 _INT = Scalar(pa.int64())
@@ -138,6 +138,8 @@ _TOOL_EXECUTION = Record(
     eager=True,
 )
 
+_ADDED_MESSAGE = Record(AddedMessage, (Column("turn", _POSITION), Column("message", _MESSAGE)))
+
 _REASON = Record(
     lambda reason, count: (reason, count),
     (Column("reason", _TEXT, itemgetter(0)), Column("count", _INT, itemgetter(1))),
@@ -179,6 +181,7 @@ ROW: Final = Record(
         Column("calls", ListOf(CALL)),
         Column("turns", ListOf(TURN)),
         Column("tool_calls", ListOf(_TOOL_EXECUTION), "trajectory.tool_calls"),
+        Column("added_messages", ListOf(_ADDED_MESSAGE, null=()), "trajectory.added_messages"),
     ),
     eager=True,
 )

@@ -16,15 +16,15 @@ class SharedTexts(Generic[_Value]):
     def __init__(self, write: Callable[[_Value], str]) -> None:
         self._write = write
         self._positions: dict[str, int] = {}
-        self._known: dict[int, int] = {}
+        self._by_id: dict[int, int] = {}
 
     def position(self, value: _Value) -> int:
         """Where the value's text stands. Raises what `write` does."""
-        known = self._known.get(id(value))
-        if known is None:
-            known = self._positions.setdefault(self._write(value), len(self._positions))
-            self._known[id(value)] = known
-        return known
+        position = self._by_id.get(id(value))
+        if position is None:
+            position = self._positions.setdefault(self._write(value), len(self._positions))
+            self._by_id[id(value)] = position
+        return position
 
     @property
     def texts(self) -> tuple[str, ...]:

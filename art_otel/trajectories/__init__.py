@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from art_otel.trajectories.accounting.stats import AssemblyStats
     from art_otel.trajectories.build import Assembly, SpanGroup, build_trajectories
     from art_otel.trajectories.calls.policy_versions import first_and_last_known, version_of, versions_in
+    from art_otel.trajectories.group import TrajectoryGroup
     from art_otel.trajectories.model import (
+        AddedMessage,
         Edit,
         PolicyVersions,
         Prompt,
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
         Status,
         ToolExecution,
         Trajectory,
-        TrajectoryGroup,
         Turn,
         Untrained,
     )
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
         History,
         HistoryMessage,
         histories,
+        history_of,
         main_history,
         text_only_histories,
     )
+    from art_otel.trajectories.views.openai_message import ChatMessage, chat_message, is_text
     from art_otel.trajectories.views.plain_json import trajectory_json
     from art_otel.trajectories.views.rebuild_prompts import RebuiltPrompt, rebuild_prompts
     from art_otel.trajectories.views.rollout_trace import RolloutTrace, message_json, rollout_traces
@@ -50,7 +53,9 @@ _MODULES = {
     "accounting.stats": ("AssemblyStats",),
     "build": ("Assembly", "SpanGroup", "build_trajectories"),
     "calls.policy_versions": ("first_and_last_known", "version_of", "versions_in"),
+    "group": ("TrajectoryGroup",),
     "model": (
+        "AddedMessage",
         "Edit",
         "PolicyVersions",
         "Prompt",
@@ -58,7 +63,6 @@ _MODULES = {
         "Status",
         "ToolExecution",
         "Trajectory",
-        "TrajectoryGroup",
         "Turn",
         "Untrained",
     ),
@@ -66,7 +70,8 @@ _MODULES = {
     "rewards.external": ("ExternalReward", "distinct", "external_rewards"),
     "rewards.undeliverable": ("ADVICE", "NO_RESPONSE", "NO_ROLLOUT", "OVER_A_LIMIT", "SEVERAL_CALLS"),
     "rollouts.marks": ("declared_id",),
-    "views.history": ("History", "HistoryMessage", "histories", "main_history", "text_only_histories"),
+    "views.history": ("History", "HistoryMessage", "histories", "history_of", "main_history", "text_only_histories"),
+    "views.openai_message": ("ChatMessage", "chat_message", "is_text"),
     "views.plain_json": ("trajectory_json",),
     "views.rebuild_prompts": ("RebuiltPrompt", "rebuild_prompts"),
     "views.rollout_trace": ("RolloutTrace", "message_json", "rollout_traces"),
@@ -81,8 +86,10 @@ __all__ = [
     "OVER_A_LIMIT",
     "REWARD_NAME",
     "SEVERAL_CALLS",
+    "AddedMessage",
     "Assembly",
     "AssemblyStats",
+    "ChatMessage",
     "CompletionSpan",
     "Edit",
     "ExternalReward",
@@ -103,6 +110,7 @@ __all__ = [
     "Untrained",
     "aggregate",
     "build_trajectories",
+    "chat_message",
     "declared_id",
     "distinct",
     "explain",
@@ -110,6 +118,8 @@ __all__ = [
     "final_reward",
     "first_and_last_known",
     "histories",
+    "history_of",
+    "is_text",
     "main_history",
     "message_json",
     "primary_rewards",

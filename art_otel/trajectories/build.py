@@ -21,12 +21,12 @@ give to them. The steps run in this order, and none changes the result of an ear
 Invariant: the outcome depends on the set of records only, not on their order, their files or repeated delivery.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import Role, rewards_of, role_of
+from art_otel.conventions import RecordedMessage, Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting.completeness import Evidence, find_incomplete
 from art_otel.trajectories.accounting.count import AssembledGroup, count_group, count_idle_spans
@@ -36,8 +36,8 @@ from art_otel.trajectories.calls.log_correlation import correlate_logs
 from art_otel.trajectories.calls.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.calls.tool_executions import find_tool_executions
-from art_otel.trajectories.lineage.turns import build_lineage
-from art_otel.trajectories.model import Trajectory
+from art_otel.trajectories.lineage.turns import Lineage, build_lineage, turn_of
+from art_otel.trajectories.model import AddedMessage, Trajectory
 from art_otel.trajectories.rewards.attribution import Attribution, attribute
 from art_otel.trajectories.rewards.context import AttributionContext
 from art_otel.trajectories.rewards.effective import final_reward
@@ -166,7 +166,16 @@ def _build_trajectory(
         prompts=lineage.prompts,
         turns=lineage.turns,
         tool_calls=find_tool_executions((span for span in rollout.spans if roles[span.key] == "tool"), lineage, tree),
+        added_messages=tuple(_added_messages(own.added_messages, lineage)),
     )
+
+
+def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> Iterator[AddedMessage]:
+    """The messages that the app put behind completions, where the completions are known."""
+    for one in recorded:
+        turn = turn_of(lineage.calls, lineage.turns, one.completion_id, one.choice)
+        if turn is not None:
+            yield AddedMessage(turn=turn, message=one.message)
 
 
 def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:

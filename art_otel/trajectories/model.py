@@ -27,17 +27,21 @@ Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 import msgspec
+from typing_extensions import TypeVar
 
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
     from art_otel.trajectories.views.history import History
+
+Result_co = TypeVar("Result_co", covariant=True, default=object)
+"""What a rollout's function returned; any object where nobody says which type it has."""
 
 Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 """How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
@@ -49,7 +53,7 @@ Untrained: TypeAlias = Literal["failed", "stream broke", "scrubbed", "content do
 
 - `failed`: its call ended in an error.
 - `stream broke`: its stream ended without a finish reason, so the completion may be cut.
-- `scrubbed`: a secret was taken out of what its call was asked or answered.
+- `scrubbed`: a secret was found in what its call was asked or answered.
 - `content doubtful`: the finish reason or a later prompt shows that a text or tool calls of it were not recorded.
 - `contradicting recordings`: two recordings of its call say different things.
 """
@@ -165,6 +169,16 @@ class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     turn: int | None = None
 
 
+class AddedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message that the app put behind a completion, as the result of a tool that the completion called.
+
+    `turn` is the position of that completion's turn. Later prompts may have the message too.
+    """
+
+    turn: int
+    message: Message
+
+
 class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The policy versions of a rollout's first and last call that has one."""
 
@@ -172,8 +186,8 @@ class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     last: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trajectory:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Trajectory(Generic[Result_co]):
     """One recorded rollout: what it was, how it went, its rewards, and its calls and turns.
 
     `trace_id` is the trace of the rollout's own span, or of its first span where its own is missing. `revision` counts,
@@ -182,7 +196,11 @@ class Trajectory:
     rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave one. `metadata` holds
     JSON values as they were given, `tools` every tool definition that any call had, `tool_calls` the tools that ran.
     `calls` and `prompts` have one entry a call, in causal order: a call stands behind the call that its prompt
-    continues. `result` is what the rollout's function returned to `gather_trajectory`; files do not have it.
+    continues. `added_messages` are what the app put behind completions by `get_history(…).append(…)`, in that order.
+
+    What only `gather_trajectory` knows, and files do not have: `result` is what the rollout's function returned (None
+    where it raised), `exception` what it raised, and `children` are the rollouts that began inside this one, without
+    results of their own.
     """
 
     rollout_id: str
@@ -210,7 +228,21 @@ class Trajectory:
     prompts: tuple[Prompt, ...] = ()
     turns: tuple[Turn, ...] = ()
     tool_calls: tuple[ToolExecution, ...] = ()
-    result: object = field(default=None, compare=False, repr=False)
+    added_messages: tuple[AddedMessage, ...] = ()
+    # None where there is none; a type that says so would make every app check for it.
+    result: Result_co = field(default=None, compare=False, repr=False)  # pyright: ignore[reportAssignmentType]
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
+    children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        from art_otel.trajectories.views.summary import describe_trajectory  # noqa: PLC0415 # views are of trajectories
+
+        return f"<Trajectory {describe_trajectory(self)}>"
+
+    def _repr_html_(self) -> str:
+        from art_otel.trajectories.views.summary import trajectory_html  # noqa: PLC0415 # as above
+
+        return trajectory_html(self)
 
     @property
     def complete(self) -> bool:
@@ -220,30 +252,21 @@ class Trajectory:
     @property
     def histories(self) -> "tuple[History, ...]":
         """Every message path from a root to a leaf, as `art_otel.histories` gives them."""
-        from art_otel.trajectories.views.history import histories  # noqa: PLC0415 # histories are made of trajectories
+        from art_otel.trajectories.views.history import histories  # noqa: PLC0415 # as above
 
         return histories(self)
+
+    def get_history(self, completion_id: str, choice: int = 0) -> "History | None":
+        """The messages up to and with a completion, and what the app put behind it.
+
+        `completion_id` is the id of the response, `choice` the index of one of its choices. None where the trajectory
+        has no such completion, or its messages are unknown.
+        """
+        from art_otel.trajectories.views.history import history_of  # noqa: PLC0415 # as above
+
+        return history_of(self.calls, self.turns, completion_id, choice, self.added_messages)
 
     @property
     def order(self) -> tuple[str, int, str]:
         """The sort key of datasets: rollout id, then attempt, then trace id."""
         return (self.rollout_id, self.attempt or 0, self.trace_id)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrajectoryGroup:
-    """Trajectories of one task, compared with each other by group-relative advantages.
-
-    `metrics` are about the group as a whole; `art_otel.RunLog` writes them.
-    """
-
-    group_id: str
-    trajectories: Sequence[Trajectory]
-    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-
-    def __len__(self) -> int:
-        return len(self.trajectories)
-
-    def __iter__(self) -> Iterator[Trajectory]:
-        """Give the trajectories in their order."""
-        return iter(self.trajectories)

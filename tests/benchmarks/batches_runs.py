@@ -14,14 +14,14 @@ from pathlib import Path
 
 import art_otel
 from art_otel.engines import Conversion, convert
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories
 
 
 def read_rollouts(dump: str) -> Iterator[list[Span]]:
     """The spans of each trace; those of a trace stand together."""
-    records = (record for source in find_inputs([dump]) for record in read_file(source, FileAccount()))
+    records = (record for source in find_inputs([dump]) for record in read_file(source, FileStats()))
     for _, spans in groupby(records, key=lambda record: record.trace_id):
         yield list(spans)
 

@@ -15,11 +15,12 @@ from openai import OpenAI
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
+from art_otel.scrubbing import Scrubber
+from art_otel.spool import SpoolWriter
 from art_otel.tracing.capture import install, uninstall
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
-from art_otel.tracing.processing.spool import Spool
-from art_otel.tracing.redaction import Redactor
+from art_otel.tracing.processing.scrub_spans import SpanScrubber
 
 BLOCK = 5
 """Calls of one case before the next has its turn."""
@@ -74,7 +75,7 @@ def measure(
 def processor(folder: Path | None, rewrites: list[Rewrite]) -> RolloutSpanProcessor:
     """As configure() makes it, with and without a spool."""
     return RolloutSpanProcessor(
-        spool=None if folder is None else Spool(folder), rollouts=OpenRollouts(grace=0.0), rewrites=rewrites
+        spool=None if folder is None else SpoolWriter(folder), rollouts=OpenRollouts(grace=0.0), rewrites=rewrites
     )
 
 
@@ -100,7 +101,7 @@ def main() -> None:
             for _ in reply if given.stream else ():
                 pass
 
-        rewrites: list[Rewrite] = [Redactor().redact]
+        rewrites: list[Rewrite] = [SpanScrubber(Scrubber())]
         plain = {
             "alone": (None, False),
             "traced": (processor(None, rewrites), False),

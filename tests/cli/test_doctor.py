@@ -106,7 +106,13 @@ def test_what_a_new_process_meets(here, seen, level, text):
     assert [told for name, at, told in found if (name, at) == ("probe", level) and text in told]
 
 
-def test_the_probe_is_a_real_process():
+def test_the_probe_is_a_real_process(here):
+    assert here.probe == Probe(lines=here.probe.lines, active=["openllmetry"], said=[])
+    assert here.probe.lines > 1
+
+
+@pytest.mark.program
+def test_the_probe_needs_no_spool():
     found = probe(clean_environment(ART_OTEL_SPOOL="0", ART_OTEL_INSTRUMENTOR="openllmetry"))
     assert found == Probe(lines=found.lines, active=["openllmetry"], said=[])
     assert found.lines > 1
@@ -118,11 +124,17 @@ def test_a_probe_that_cannot_run_says_so():
     assert found.said
 
 
-def test_findings_as_text_and_as_json(capsys, monkeypatch, tmp_path):
+@pytest.mark.program
+def test_findings_as_text(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ART_OTEL_ENABLED", "0")
     code, out = doctor(capsys)
     assert (code, "FAIL  enabled: ART_OTEL_ENABLED=0 turns tracing off" in out) == (1, True)
+
+
+def test_findings_as_json(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ART_OTEL_ENABLED", "0")
     code, out = doctor(capsys, "--json")
     told = json.loads(out)
     assert (code, told["ok"]) == (1, False)

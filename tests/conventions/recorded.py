@@ -9,7 +9,7 @@ from pathlib import Path
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import merge_calls, parse_call, role_of
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import LogRecord, Span
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
@@ -19,7 +19,7 @@ MODES = ("openinference", "traceloop", "genai_span", "genai_event", "otelv2_span
 
 def records(path: Path):
     for source in find_inputs([path]) if path.exists() else []:
-        yield from read_file(source, FileAccount())
+        yield from read_file(source, FileStats())
 
 
 @cache

@@ -1,18 +1,18 @@
-"""A call of which content was redacted says so."""
+"""A call in whose content a secret was found says so."""
 
 from tests.conventions.builders import genai
 
-SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "mail [redacted:email]"}]}]
+SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "mail [scrubbed:email]"}]}]
 
 
-def test_a_call_whose_content_was_redacted_is_scrubbed():
-    found = genai(output_messages=SAID, attributes={"art.redacted": 1, "art.redacted.content": True})
+def test_a_call_whose_content_held_a_secret_is_scrubbed():
+    found = genai(output_messages=SAID, attributes={"art.scrubbed": 1, "art.scrubbed.content": True})
     assert found.scrubbed
-    assert found.extra == {"art.redacted": 1, "art.redacted.content": True}
+    assert found.extra == {"art.scrubbed": 1, "art.scrubbed.content": True}
 
 
-def test_a_call_of_which_something_else_was_redacted_is_not():
-    found = genai(output_messages=SAID, attributes={"art.redacted": 1})
+def test_a_call_with_a_secret_elsewhere_is_not():
+    found = genai(output_messages=SAID, attributes={"art.scrubbed": 1})
     assert not found.scrubbed
-    assert found.extra == {"art.redacted": 1}
+    assert found.extra == {"art.scrubbed": 1}
     assert not genai(output_messages=SAID).scrubbed

@@ -11,6 +11,15 @@ import pytest
 from art_otel.demo.agent_process import AgentProcess
 
 
+@pytest.fixture
+def _interrupts():
+    """Also where the tests run in the background of a shell, which ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupts")
 def test_ctrl_c_while_the_agent_starts_ends_it_in_silence(tmp_path, capfd):
     agent = AgentProcess("http://127.0.0.1:1", tmp_path)
     ended = threading.Event()

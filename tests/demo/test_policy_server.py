@@ -159,6 +159,7 @@ def test_the_service_ends_with_its_input(monkeypatch, capsys):
     assert int(capsys.readouterr().out) > 0
 
 
+@pytest.mark.program
 def test_the_agent_is_a_process_of_its_own(server, tmp_path):
     server.serving = sensible(), "1"
     task = make_task(seed=0, step=0, number=2)

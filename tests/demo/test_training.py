@@ -1,7 +1,6 @@
 """The whole circle: rollouts, spans, trajectories, batches, better weights."""
 
 import json
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from art_otel import batches
 from art_otel.data import grpo
 from art_otel.demo import training as demo
-from art_otel.demo.new_spans import NewSpans
 from art_otel.demo.policy import untrained
 from art_otel.demo.training import Step, Training, examples, train
 from art_otel.engines import Conversion, convert
@@ -49,7 +47,12 @@ def test_with_advantages_shuffled_it_learns_nothing(tmp_path):
     assert gain(list(train(shuffled))) < 0.2
 
 
-def test_a_seed_gives_the_same_again(trained, tmp_path):
+@pytest.mark.parametrize("proxy", ["http_proxy", pytest.param("ALL_PROXY", marks=pytest.mark.program)])
+def test_a_seed_gives_the_same_again_and_the_agent_goes_past_proxies_of_any_spelling(
+    trained, tmp_path, monkeypatch, proxy
+):
+    monkeypatch.setenv(proxy, "socks5://127.0.0.1:1" if proxy == "ALL_PROXY" else "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "example.com")  # goes before NO_PROXY
     _, steps = trained
     again = list(train(Training(out=tmp_path, steps=2)))
     assert [step[:4] for step in again] == [step[:4] for step in steps[:2]]
@@ -114,34 +117,7 @@ def test_a_folder_that_cannot_be_is_refused_at_once(tmp_path, below, said):
         train(Training(out=tmp_path / "file" / below))
 
 
-@pytest.mark.parametrize("proxy", ["http_proxy", pytest.param("ALL_PROXY", marks=pytest.mark.program)])
-def test_the_agent_goes_past_proxies_of_any_spelling(tmp_path, monkeypatch, proxy):
-    monkeypatch.setenv(proxy, "socks5://127.0.0.1:1" if proxy == "ALL_PROXY" else "http://127.0.0.1:1")
-    monkeypatch.setenv("no_proxy", "example.com")  # goes before NO_PROXY
-    (step,) = train(Training(out=tmp_path, steps=1))
-    assert step.sampled_tokens == step.trained_tokens > 0
-
-
 def test_without_openai_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'art-otel\[demo\]'"):
         next(train(Training(out=tmp_path)))
-
-
-def test_new_spans_are_taken_once_and_whole(tmp_path: Path):
-    spool, dump = tmp_path / "spool", tmp_path / "dump"
-    spool.mkdir()
-    one, other = spool / "1.otlp.jsonl", spool / "2.otlp.jsonl"
-    spans = NewSpans(spool)
-
-    def take() -> bytes:
-        spans.take(dump)
-        return dump.read_bytes()
-
-    assert take() == b""
-    one.write_bytes(b"a\nb\nhal")
-    assert take() == b"a\nb\n"
-    assert take() == b""
-    other.write_bytes(b"c\n")
-    one.write_bytes(b"a\nb\nhalf\n")
-    assert take() == b"half\nc\n"

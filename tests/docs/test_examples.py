@@ -69,7 +69,14 @@ def dataset(tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(inside(page)))
+LONG = [DOCS / "demo.md"]
+"""What `art-otel demo` does, which tests/demo runs every day."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=str(inside(page)), marks=[pytest.mark.program] * (page in LONG)) for page in PAGES],
+)
 def test_the_examples_of_a_page_run(page, dataset, tmp_path):
     shutil.copytree(RECORDINGS, tmp_path / "dumps")
     shutil.copytree(dataset, tmp_path / "out")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from art_otel.sources import FileAccount, Limits, find_inputs, read_file
+from art_otel.sources import FileStats, Limits, find_inputs, read_file
 from art_otel.spans import LogRecord, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.conversions import SMALL, convert_files
@@ -209,7 +209,7 @@ class World:
 def together(dump):
     """The assembly of everything as one group, to which nobody delivers any reward."""
     (source,) = find_inputs([str(dump)])
-    records = list(read_file(source, FileAccount(), limits=Limits()))
+    records = list(read_file(source, FileStats(), limits=Limits()))
     spans = [record for record in records if isinstance(record, Span)]
     return build_trajectories(SpanGroup(spans=spans, logs=[one for one in records if isinstance(one, LogRecord)]))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from art_otel.exporting import Exporter, Kind, export, installed_exporters
@@ -91,9 +91,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-@each_kind
 @settings(deadline=None, max_examples=examples(40))
 @given(st.lists(trajectories(), max_size=4) | agent_rollouts())
-def test_any_trajectories_are_exported(exporter, kind, rollouts):
+def test_any_trajectories_are_exported(rollouts):
     with TemporaryDirectory() as folder:
-        check(rollouts, exporter, kind, Path(folder) / "out")
+        for exporter, kind in KINDS:
+            name = f"{exporter.name}-{kind.name}"
+            note(name)
+            check(rollouts, exporter, kind, Path(folder) / name)

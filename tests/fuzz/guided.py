@@ -16,11 +16,11 @@ with atheris.instrument_imports(include=["art_otel"], enable_loader_override=Fal
     from art_otel.conventions import parse_call, rewards_of, role_of
     from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
     from art_otel.errors import ParseError
-    from art_otel.sources import FORMATS, FileAccount, Limits
+    from art_otel.sources import FORMATS, FileStats, Limits
     from art_otel.sources.format import Reading
     from art_otel.spans import Event, LogRecord, Quarantined, Span
 
-from tests.test_any_content import EVENT_NAMES, NAMES
+from tests.fuzz.names import EVENT_NAMES, NAMES
 
 LIMITS = Limits(max_message_bytes=1 << 20, max_decompressed_bytes=1 << 24)
 
@@ -73,7 +73,7 @@ def readers(data: bytes) -> None:
     """Any bytes in any format: records come out, each a kind of its own."""
     known = FORMATS[data[0] % len(FORMATS)] if data else FORMATS[0]
     known.detects(data[1:])
-    reading = Reading(path="in", limits=LIMITS, account=FileAccount())
+    reading = Reading(path="in", limits=LIMITS, stats=FileStats())
     for record in known.reads(io.BufferedReader(io.BytesIO(data[1:])), reading):
         assert isinstance(record, Span | LogRecord | Quarantined)
 

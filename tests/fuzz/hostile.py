@@ -2,7 +2,7 @@
 
 import random
 
-from tests.test_any_content import EVENT_NAMES, NAMES
+from tests.fuzz.names import EVENT_NAMES, NAMES
 
 Chance = random.Random
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from art_otel.engines import Conversion, Sizes, convert
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.splits import split_inputs
+from art_otel.sources.files.plan_splits import plan_splits
 from art_otel.sources.files.streams import HEAD_BYTES
 from art_otel.sources.format import Record
 from art_otel.sources.formats import detect_format
@@ -126,7 +126,7 @@ def _is_printable(text: bytes) -> bool:
 def _check_parts(dump: Path) -> None:
     """A file that several processes share gives the records that one process reads."""
     inputs = find_inputs([dump])
-    splits = split_inputs(inputs, -(-(inputs[0].size or 1) // 3))
+    splits = plan_splits(inputs, -(-(inputs[0].size or 1) // 3))
     if len(splits) < 2:
         return
     try:
@@ -138,7 +138,7 @@ def _check_parts(dump: Path) -> None:
 
 
 def _records(source: Input) -> list[Record]:
-    return list(read_file(source, FileAccount()))
+    return list(read_file(source, FileStats()))
 
 
 @cache

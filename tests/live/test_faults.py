@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from art_otel import attributes
+from art_otel.spool import SpoolWriter
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout, certify
 from art_otel.tracing.processing.processor import RolloutSpanProcessor
-from art_otel.tracing.processing.spool import Spool
 from tests.conversions import convert_files
 
 FAULTS = 10_000
@@ -82,7 +82,7 @@ def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> Rollou
     """Every part of it may raise."""
     rollouts = OpenRollouts(max_rollouts=1 << 20, max_bytes=1 << 30, grace=1 << 20)
     processor = RolloutSpanProcessor(
-        spool=Faulty(Spool(folder), faults),
+        spool=Faulty(SpoolWriter(folder), faults),
         rollouts=Faulty(rollouts, faults),
         rewrites=[Faulty(object(), faults)],
         rollout_spans=["job *"],

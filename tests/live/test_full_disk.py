@@ -41,7 +41,7 @@ def test_a_full_disk(tmp_path):
     assert not {*told["full"]} <= ended
     assert not told["flushed"], "what was dropped is not flushed"
     rollouts = sum(len(told[when]) for when in ("before", "full", "after")) // (CALLS + 1)
-    lines = sum(path.read_bytes().count(b"\n") for path in kept.iterdir())
-    assert all(path.stat().st_size for path in kept.iterdir()), "a file that nothing could be written to stays"
+    lines = sum(path.read_bytes().count(b"\n") for path in kept.rglob("*.jsonl"))
+    assert all(path.stat().st_size for path in kept.rglob("*.jsonl")), "a file that nothing could be written to stays"
     lost = [int(number) for number in re.findall(r"can be written again, (\d+) lost", done.stderr)]
     assert lost[-1] == rollouts * 2 * (CALLS + 1) - lines

@@ -46,7 +46,7 @@ def _write(folder: Path, connection, seed: int) -> None:
 def ended_spans(spool: Path) -> Counter:
     """How often each ended span is in a spool, whose files may each have one torn line, the last."""
     found: Counter = Counter()
-    for path in spool.glob("*.otlp.jsonl"):
+    for path in spool.rglob("*.otlp.jsonl"):
         *lines, tail = path.read_bytes().split(b"\n")
         for line in lines:
             span = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"][0]

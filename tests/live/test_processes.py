@@ -77,7 +77,7 @@ def test_a_killed_app_leaves_the_call_it_was_in(server, tmp_path, python):
     code = f"import openai; openai.OpenAI().chat.completions.create({request})"
     process = subprocess.Popen(by_run(python, "-c", code), env=environment(server, tmp_path), cwd=tmp_path)
     spool = tmp_path / "art" / "spool"
-    while len(list(spool.glob("*"))) == 0 or sum(len(path.read_bytes().splitlines()) for path in spool.glob("*")) < 2:
+    while sum(len(path.read_bytes().splitlines()) for path in spool.rglob("*.jsonl")) < 2:
         assert process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

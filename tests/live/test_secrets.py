@@ -62,7 +62,7 @@ def test_no_canary_in_any_byte(server, tmp_path, instrumentor):
     assert leaks(tmp_path / "dataset", words) == []
     text = repr(run.trajectories)
     assert [word for word in words if word in text] == []
-    assert "[redacted:" in text
+    assert "[scrubbed:" in text
     through_otlp, _ = convert_files(tmp_path / "sent", tmp_path / "art" / "sent.jsonl")
     assert through_otlp == run.trajectories
 
@@ -84,4 +84,4 @@ def test_files_are_private(server, tmp_path):
     assert run.code == 0, run.errors
     spool = tmp_path / "art" / "spool"
     assert spool.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in spool.iterdir()} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in spool.rglob("*.jsonl")} == {0o600}

@@ -101,14 +101,14 @@ def test_uvicorn_reload(server, tmp_path):
     with serving(server, tmp_path, command, port, folder):
         told = [get(port, f"/{number}") for number in range(3)]
         spool = tmp_path / "art" / "spool"
-        before = len(list(spool.iterdir()))
+        before = len(list(spool.rglob("*.jsonl")))
         module.write_text(
             module.read_text(encoding="utf-8").replace('f"path {path}"', 'f"new {path}"'), encoding="utf-8"
         )
 
         def reloaded() -> bool:
             told.append(get(port, f"/{len(told)}"))
-            return len(list(spool.iterdir())) > before
+            return len(list(spool.rglob("*.jsonl"))) > before
 
         wait_until(reloaded, "uvicorn reloads")
     assert any(one.body["messages"][0]["content"].startswith("new") for one in server.exchanges())

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from art_otel.sources import FileAccount, find_inputs, read_file
+from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import LogRecord, Quarantined, Span
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
@@ -109,7 +109,7 @@ def read_bytes(folder: Path, data: bytes, name="in.dump", **options):
     """Write and read one file: its records and its account."""
     path = folder / name
     path.write_bytes(data)
-    account = FileAccount()
+    account = FileStats()
     (source,) = find_inputs([path])
     return list(read_file(source, account, **options)), account
 

@@ -214,6 +214,10 @@ def test_a_bad_span_or_process_of_jaeger_costs_no_other_span(tmp_path):
     records, _ = read_bytes(tmp_path, whole.replace(b'"here"', b"NaN"))
     assert [span.resource.attributes for span in spans_of(records)] == [{}, {}, {}]
     assert [(damage.reason, damage.partial) for damage in damages_of(records)] == [("bad field", True)]
+    assert damages_of(records)[0].path.endswith("in.dump:1 / processes.p1.serviceName")
+    records, _ = read_bytes(tmp_path, whole.replace(b'{"p1": {"serviceName": "here"}}', b"5"))
+    assert [span.resource.attributes for span in spans_of(records)] == [{}, {}, {}]
+    assert [(damage.reason, damage.partial) for damage in damages_of(records)] == [("bad field", True)]
 
 
 @pytest.mark.parametrize("trace", [{"traceID": TRACE, "spans": 5}, {"traceID": TRACE, "spans": [5]}])
@@ -322,7 +326,7 @@ def test_a_long_trace_of_mlflow(size, part, is_sorted, text, tmp_path):
     trace = json.dumps({"info": info, "data": data}, sort_keys=is_sorted).encode()
     for written in (trace, b"[" + trace + b"]", trace + b"\n" + trace):
         records, account = read_bytes(tmp_path, written)
-        assert (account.format, account.damaged) == ("mlflow-json", 0)
+        assert (account.format, account.quarantined) == ("mlflow-json", 0)
         assert [int(span.span_id, 16) for span in records] == [1, 2, 3] * written.count(b'"info"')
 
 
@@ -330,7 +334,7 @@ def test_a_trace_of_mlflow_with_many_tags(tmp_path):
     info = {"trace_id": f"tr-{TRACE}", "tags": {f"tag{number}": "a" for number in range(20_000)}}
     trace = {"info": info, "data": {"spans": [{"trace_id": TRACE, "span_id": "a" * 16, "start_time_unix_nano": 5}]}}
     records, account = read_bytes(tmp_path, json.dumps(trace).encode())
-    assert (account.format, len(spans_of(records)), account.damaged) == ("mlflow-json", 1, 0)
+    assert (account.format, len(spans_of(records)), account.quarantined) == ("mlflow-json", 1, 0)
 
 
 @pytest.mark.parametrize("data", [{"info": {"request_id": "1"}, "level": "x" * 100_000}, {"data": {"spans": []}}])

@@ -74,7 +74,11 @@ def without_metadata(trajectories: list[dict]) -> list[dict]:
     return [{name: value for name, value in one.items() if name != "metadata"} for one in trajectories]
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def named(recording: Path) -> str:
+    return f"{recording.parent.name}-{recording.stem}"
+
+
+@pytest.fixture(scope="module")
 def recording(request) -> Path:
     return request.param
 
@@ -86,15 +90,27 @@ def as_recorded(recording, tmp_path_factory) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY_WRITER if name not in TABLES])
+DAILY = 4
+"""Every day one of so many formats of each recording, and one of so many recordings in each format."""
+
+EACH_IN_EACH = [
+    pytest.param(path, name, id=f"{named(path)}-{name}", marks=[pytest.mark.fuzz] * ((number + at) % DAILY != 0))
+    for number, path in enumerate(FILES)
+    for at, name in enumerate(name for name in EVERY_WRITER if name not in TABLES)
+]
+
+
+@pytest.mark.parametrize(("recording", "name"), EACH_IN_EACH, indirect=["recording"])
 def test_a_recording_in_another_format_gives_the_same_trajectory(name, recording, as_recorded, tmp_path):
     check_format(name, [recording], as_recorded, tmp_path)
 
 
+WITH_LOGS = [path for path in FILES if len(with_logs(path)) > 1]
+
+
+@pytest.mark.parametrize("recording", WITH_LOGS, indirect=True, ids=named)
 def test_log_records_on_a_console_are_those_of_the_recording(recording, as_recorded, tmp_path):
     paths = with_logs(recording)
-    if len(paths) == 1:
-        return
     dump = tmp_path / "agent.log"
     dump.write_bytes(console.write_with_logs(requests_of(recording), requests_of(paths[1])))
     found, report = converted(tmp_path / "found", dump)
@@ -102,8 +118,15 @@ def test_log_records_on_a_console_are_those_of_the_recording(recording, as_recor
     check_equal(found, as_recorded, lacks_of("console"))
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda folder: folder.name)
-@pytest.mark.parametrize("name", TABLES)
+FOLDERS = sorted({path.parent for path in FILES})
+EACH_TABLE = [
+    pytest.param(folder, name, id=f"{folder.name}-{name}", marks=[pytest.mark.fuzz] * ((number + at) % DAILY != 0))
+    for number, folder in enumerate(FOLDERS)
+    for at, name in enumerate(TABLES)
+]
+
+
+@pytest.mark.parametrize(("folder", "name"), EACH_TABLE)
 def test_recordings_in_one_table_give_the_same_trajectories(name, folder, tmp_path):
     recordings = [path for path in FILES if path.parent == folder]
     expected, _ = converted(tmp_path / "expected", *(path for one in recordings for path in with_logs(one)))
@@ -231,6 +254,7 @@ def test_a_sequence_of_json_texts_is_read_as_its_texts(name, tmp_path):
     assert found == plain
 
 
-def test_otlp_is_taken_for_nothing_else(recording):
-    head = recording.read_bytes()[: 1 << 20]
-    assert [known.name for known in FORMATS if known.detects(head)] == ["otlp-json"]
+def test_otlp_is_taken_for_nothing_else():
+    for recording in FILES:
+        head = recording.read_bytes()[: 1 << 20]
+        assert [known.name for known in FORMATS if known.detects(head)] == ["otlp-json"], named(recording)

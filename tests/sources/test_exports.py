@@ -89,7 +89,7 @@ def test_the_console_exporter_of_a_running_program(tmp_path):
             inner.set_status(Status(StatusCode.ERROR, "no luck"))
         out.write("[done] ")
     records, account = read_bytes(tmp_path, out.getvalue().encode())
-    assert (account.format, account.damaged, account.lacks[0]) == ("console", 0, "instrumentation scope")
+    assert (account.format, account.quarantined, account.lacks[0]) == ("console", 0, "instrumentation scope")
     for found, written in zip(records, memory.get_finished_spans(), strict=True):
         assert (found.name, found.kind) == (written.name, "internal")
         assert int(found.span_id, 16) == written.context.span_id
@@ -119,7 +119,7 @@ def test_the_console_of_a_program_that_logs(tmp_path):
             logger.emit(LogRecord(event_name="e", body=body, attributes={"n": 1}))
     out.write('{"trace_id": "0x1", "msg": "what a program logs by itself"}\n')
     records, account = read_bytes(tmp_path, out.getvalue().encode())
-    assert (account.format, account.spans, account.log_records, account.damaged) == ("console", 1, 4, 0)
+    assert (account.format, account.spans, account.log_records, account.quarantined) == ("console", 1, 4, 0)
     assert account.logs_without_span == 1
     *found, call = records
     assert {one.key for one in found} == {call.key}

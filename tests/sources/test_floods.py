@@ -37,7 +37,7 @@ def test_small_objects_between_large_ones(name, tmp_path):
     data = dump(name, make_span(1)) + b"\n" + large + small * count + less + dump(name, make_span(2))
     records, account = read_bytes(tmp_path, data)
     assert numbers(records) == [1, 2]
-    assert account.damaged == (0 if name.startswith("console") else count + 2)
+    assert account.quarantined == (0 if name.startswith("console") else count + 2)
 
 
 @pytest.mark.parametrize("name", ["jaeger-json", "phoenix-json"])
@@ -67,7 +67,7 @@ def test_a_long_name_that_many_attributes_repeat(tmp_path):
         long = {"k" * 100_000: value}
         records, account = read_bytes(tmp_path, nested_in("phoenix-json", long))
         assert numbers(records) == [1, 3]
-        assert (reasons_of(records), account.damaged) == (["bad field"], 1)
+        assert (reasons_of(records), account.quarantined) == (["bad field"], 1)
         assert str(MAX_PREFIX) in damages_of(records)[0].detail
 
 
@@ -130,4 +130,4 @@ def test_compressed_messages_of_all_sizes(tmp_path):
     )
     assert numbers(records) == [1, 2, 1]
     assert len(spans_of(records)[1].name) == 3_000_000
-    assert (reasons_of(records), account.damaged) == (["torn"] * 2000, 2000)
+    assert (reasons_of(records), account.quarantined) == (["torn"] * 2000, 2000)

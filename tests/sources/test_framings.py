@@ -72,7 +72,7 @@ def test_a_frame_that_is_broken_costs_no_other(name, tmp_path):
     records, account = read_bytes(tmp_path, prefixed(*map(bytes, frames)))
     assert numbers(records) == [number for number in EXPECTED if number not in (3, 103, 5, 105)]
     assert [damage.path.rpartition(":")[2] for damage in damages_of(records)] == ["message 3", "message 5"]
-    assert (reasons_of(records), account.damaged) == (["torn", "torn"], 2)
+    assert (reasons_of(records), account.quarantined) == (["torn", "torn"], 2)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -97,8 +97,8 @@ def test_cut_anywhere(name, tmp_path):
         kept = numbers(records)
         assert kept == EXPECTED[: len(kept)]
         assert len(kept) >= 2 * sum(end <= cut for end in whole[1:])
-        assert account.damaged == (cut not in whole)
-        assert reasons_of(records) == ["torn"] * account.damaged
+        assert account.quarantined == (cut not in whole)
+        assert reasons_of(records) == ["torn"] * account.quarantined
 
 
 @pytest.mark.parametrize("name", MESSAGES)

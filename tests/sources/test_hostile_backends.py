@@ -38,7 +38,7 @@ def test_a_span_of_wrong_types_costs_no_other_of_its_document(text, name, tmp_pa
     (damage,) = damages_of(records)
     assert (damage.reason, damage.kind, damage.partial) == ("bad field", "span", False)
     assert f" / trace {TRACE} / span {3:016x}" in damage.path
-    assert (account.spans, account.damaged) == (4, 1)
+    assert (account.spans, account.quarantined) == (4, 1)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

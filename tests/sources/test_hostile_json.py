@@ -101,7 +101,7 @@ def test_one_bad_span_in_a_line(name, tmp_path):
         damage_ids_are_told(damage, name)
     assert {read.resource.attributes["service.name"] for read in spans_of(records)} == {"here"}
     assert {read.scope.name for read in spans_of(records)} == {"lib"}
-    assert (account.spans, account.damaged) == (5, 2)
+    assert (account.spans, account.quarantined) == (5, 2)
 
 
 def damage_ids_are_told(damage, name):
@@ -137,7 +137,7 @@ def test_a_number_that_is_not_finite_is_lost_and_its_span_kept(number, tmp_path)
     assert (damage.reason, damage.partial, damage.trace_id, damage.span_id) == ("not a finite number", True, TRACE, BAD)
     assert damage.path == f'{tmp_path}/in.dump:1 / trace {TRACE} / span {BAD} / attributes["art.reward"]'
     assert damage.detail == 'also: attributes["l"], events[0].attributes["e"]'
-    assert (account.spans, account.damaged, account.partly_damaged) == (3, 0, 1)
+    assert (account.spans, account.quarantined, account.partly_quarantined) == (3, 0, 1)
 
 
 LINES: dict[str, tuple[bytes, str]] = {
@@ -205,7 +205,7 @@ def test_a_bad_resource_or_scope_costs_no_span(tmp_path):
         "resource.attributes[1].value.intValue",
         "scope.name",
     ]
-    assert account.damaged == 0
+    assert account.quarantined == 0
 
 
 @pytest.mark.parametrize("value", [{"doubleValue": "NaN"}, {"bytesValue": "*"}])
@@ -222,7 +222,7 @@ def test_a_record_that_loses_very_much_says_so_once_for_each_reason(tmp_path):
     many = span(2, events=[{}] * 100_000, links=[{}] * 100_000)
     nothing = {"key": "a", "value": {"doubleValue": "NaN"}}
     records, account = read_bytes(tmp_path, lines(traces(span(1), {**many, "attributes": [nothing]})))
-    assert (len(spans_of(records)), account.partly_damaged) == (2, 3)
+    assert (len(spans_of(records)), account.partly_quarantined) == (2, 3)
     assert {damage.reason: damage.detail[:33] for damage in damages_of(records)} == {
         "not a finite number": "",
         "bad field": "also: events[1].timeUnixNano, eve",

@@ -79,7 +79,7 @@ def test_one_bad_span_in_a_message(name, tmp_path):
             assert damage.path.startswith(f"{tmp_path}/in.dump:{place}")
             assert damage.trace_id == (None if name == "short trace id" else TRACE)
             assert damage.span_id == (None if name == "zero id" else BAD)
-        assert (account.spans, account.damaged) == (5, 2)
+        assert (account.spans, account.quarantined) == (5, 2)
 
 
 def test_a_number_that_is_not_finite_is_lost_and_its_span_kept(tmp_path):
@@ -89,7 +89,7 @@ def test_a_number_that_is_not_finite_is_lost_and_its_span_kept(tmp_path):
     assert records[1].attributes == {"art.reward": None, "other": None}
     assert (records[2].reason, records[2].partial) == ("not a finite number", True)
     assert records[2].path.endswith(f'message 1 / trace {TRACE} / span {BAD} / attributes["art.reward"]')
-    assert (account.spans, account.damaged, account.partly_damaged) == (3, 0, 1)
+    assert (account.spans, account.quarantined, account.partly_quarantined) == (3, 0, 1)
     in_json, _ = read_bytes(tmp_path, lines(request))
     assert spans_of(in_json) == spans_of(records)
 
@@ -100,7 +100,7 @@ def test_a_bad_resource_or_scope_costs_no_span(tmp_path):
     records, account = read_bytes(tmp_path, prefixed(field(1, field(1, bad) + scoped)))
     assert reasons_of(records) == ["invalid UTF-8", "invalid UTF-8"]
     assert all(damage.partial and damage.kind == "unknown" for damage in damages_of(records))
-    assert (account.spans, account.damaged, account.partly_damaged) == (2, 0, 2)
+    assert (account.spans, account.quarantined, account.partly_quarantined) == (2, 0, 2)
 
 
 def test_bad_log_records_in_a_message(tmp_path):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources import FileAccount, Input, find_inputs, read_file
+from art_otel.sources import FileStats, Input, find_inputs, read_file
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
 from tests.sources.requests import lines, span, spans_of, standard_input, traces
@@ -109,7 +109,7 @@ def test_linked_folders_are_entered_once_and_loops_end(dumps, tmp_path_factory):
     found = find_inputs([dumps])
     assert names(found, dumps) == ["a.jsonl", "again/x.jsonl", "b.jsonl", "deep/er/c.jsonl", "loop"]
     with pytest.raises(SourceError, match="loop: cannot be opened"):
-        list(read_file(found[-1], FileAccount()))
+        list(read_file(found[-1], FileStats()))
 
 
 def test_a_link_to_nothing_in_a_folder_is_an_error(dumps):
@@ -117,7 +117,7 @@ def test_a_link_to_nothing_in_a_folder_is_an_error(dumps):
     gone = find_inputs([dumps])[-1]
     assert (Path(gone.name).name, gone.size) == ("gone.jsonl", None)
     with pytest.raises(SourceError, match=r"gone\.jsonl: cannot be opened \(No such file"):
-        list(read_file(gone, FileAccount()))
+        list(read_file(gone, FileStats()))
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def test_what_a_folder_keeps_to_itself_is_an_error(dumps, monkeypatch):
             assert [str(source.path) for source in found] == ["a.jsonl", "b.jsonl", "deep", "names/x.jsonl"]
             for source in found[2:]:
                 with pytest.raises(SourceError, match=rf"{source.path}: cannot be opened \(Permission denied\)"):
-                    list(read_file(source, FileAccount()))
+                    list(read_file(source, FileStats()))
     finally:
         (dumps / "deep").chmod(0o755)
         (dumps / "names").chmod(0o755)
@@ -180,7 +180,7 @@ def test_a_dataset_that_is_named_says_what_reads_it(source, tmp_path, monkeypatc
         find_inputs([source.format(folder=tmp_path)])
     (part,) = find_inputs([file])
     with pytest.raises(SourceError, match=r"^out/part-00000-\w+\.parquet: is a dataset of art-otel already"):
-        list(read_file(part, FileAccount()))
+        list(read_file(part, FileStats()))
     (tmp_path / "out" / "spans.jsonl").write_bytes(lines(traces(span())))
     assert names(find_inputs(["out"]), "out") == ["spans.jsonl"]
 
@@ -198,7 +198,7 @@ def test_a_source_that_leads_to_nothing_is_named(source, tmp_path, monkeypatch):
 
 def test_standard_input():
     (source,) = find_inputs(["-"])
-    account = FileAccount()
+    account = FileStats()
     with standard_input(lines(traces(span(), span(2)))):
         assert len(spans_of(read_file(source, account))) == 2
     assert (source.size, source.explicit, account.path) == (None, True, "<stdin>")
@@ -211,7 +211,7 @@ def test_standard_input_that_has_nothing_yet():
     os.set_blocking(0, False)
     threading.Timer(0.3, lambda: (os.write(other, lines(traces(span()))), os.close(other))).start()
     try:
-        assert len(spans_of(read_file(find_inputs(["-"])[0], FileAccount()))) == 1
+        assert len(spans_of(read_file(find_inputs(["-"])[0], FileStats()))) == 1
     finally:
         os.dup2(before, 0)
         os.close(before)
@@ -219,7 +219,7 @@ def test_standard_input_that_has_nothing_yet():
 
 
 def test_standard_input_that_is_closed(monkeypatch):
-    account = FileAccount()
+    account = FileStats()
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(SourceError, match="standard input is closed; pipe a dump into the command, or name a file"):
         list(read_file(find_inputs(["-"])[0], account))
@@ -235,7 +235,7 @@ def test_a_name_that_is_no_text_can_be_printed(tmp_path):
 def test_a_file_of_unknown_format(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing of ours")
     (tmp_path / "empty").write_text("")
-    account, empty = FileAccount(), FileAccount()
+    account, empty = FileStats(), FileStats()
     first, second = find_inputs([tmp_path])
     assert list(read_file(first, empty)) == list(read_file(second, account)) == []
     assert (account.note, account.format, account.error) == ("no known format", None, None)
@@ -244,25 +244,25 @@ def test_a_file_of_unknown_format(tmp_path):
     with pytest.raises(SourceError, match=r"notes\.txt: no known format; known are otlp-json, otlp-protobuf"):
         list(read_file(named, account))
     assert account.error is not None
-    assert list(read_file(find_inputs([tmp_path / "empty"])[0], FileAccount())) == []
+    assert list(read_file(find_inputs([tmp_path / "empty"])[0], FileStats())) == []
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
     gone = Input(name="gone", path=tmp_path / "gone", size=None, explicit=True)
-    account = FileAccount()
+    account = FileStats()
     with pytest.raises(SourceError, match="gone: cannot be opened"):
         list(read_file(gone, account))
     assert account.error is not None
     folder = Input(name="folder", path=tmp_path, size=None, explicit=False)
     with pytest.raises(SourceError, match="folder: cannot be"):
-        list(read_file(folder, FileAccount()))
+        list(read_file(folder, FileStats()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that opens but cannot be read at 0 is Linux's")
 def test_a_file_that_goes_bad_while_it_is_read():
     memory = Input(name="memory", path=Path("/proc/self/mem"), size=None, explicit=True)
     with pytest.raises(SourceError, match="memory: cannot be read"):
-        list(read_file(memory, FileAccount()))
+        list(read_file(memory, FileStats()))
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
@@ -272,7 +272,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path, left):
     path.write_bytes(b"".join(whole))
     (source,) = find_inputs([path])
     path.write_bytes(b"".join(whole[:left]))
-    account = FileAccount()
+    account = FileStats()
     assert len(spans_of(read_file(source, account))) == left
     assert account.error == f"{path}: became shorter while it was read; read it again when nobody changes it"
 
@@ -282,4 +282,4 @@ def test_a_file_that_becomes_longer_is_read_as_far_as_it_goes(tmp_path):
     path.write_bytes(lines(traces(span(1))))
     (source,) = find_inputs([path])
     path.write_bytes(lines(traces(span(1)), traces(span(2))))
-    assert len(spans_of(read_file(source, FileAccount()))) == 2
+    assert len(spans_of(read_file(source, FileStats()))) == 2

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Limits, find_inputs, read_file
+from art_otel.sources import FileStats, Limits, find_inputs, read_file
 from art_otel.sources.files.decompress import PARQUET_MAGICS
 from art_otel.spans import LogRecord, Quarantined, Span
 from tests.sources.requests import COMPRESSORS, RECORDINGS, lines, prefixed, span, spans_of, to_protobuf, traces
@@ -26,7 +26,7 @@ def read(folder, data):
     """
     (folder / "x").mkdir(exist_ok=True)
     (folder / "x" / "in").write_bytes(data)
-    account = FileAccount()
+    account = FileStats()
     (source,) = find_inputs([folder / "x"])
     try:
         records = list(read_file(source, account, limits=LIMITS))
@@ -37,8 +37,8 @@ def read(folder, data):
     whole = [record for record in records if isinstance(record, Quarantined) and not record.partial]
     assert account.spans == sum(isinstance(record, Span) for record in records)
     assert account.log_records == sum(isinstance(record, LogRecord) for record in records)
-    assert account.damaged == len(whole)
-    assert account.partly_damaged == len(records) - account.spans - account.log_records - len(whole)
+    assert account.quarantined == len(whole)
+    assert account.partly_quarantined == len(records) - account.spans - account.log_records - len(whole)
     for record in records:
         json.dumps(str(record)).encode()
         assert not isinstance(record, Quarantined) or record.path.startswith(str(source.name))
@@ -120,7 +120,7 @@ def test_every_line_gives_what_it_gives_alone(tmp_path, parts):
     _, together = read(tmp_path, GOOD + b"".join(parts))
     assert together.spans == sum(account.spans for account in alone) - 2 * (len(parts) - 1)
     assert together.log_records == sum(account.log_records for account in alone)
-    assert bool(together.damaged) == any(account.damaged for account in alone)
+    assert bool(together.quarantined) == any(account.quarantined for account in alone)
 
 
 @laws

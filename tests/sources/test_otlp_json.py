@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import Link as SdkLink
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-from art_otel.sources import FileAccount, Limits, find_inputs, read_file
+from art_otel.sources import FileStats, Limits, find_inputs, read_file
 from art_otel.spans import Event, Link, Quarantined, Resource, Scope, Span
 from tests.sources.requests import (
     DUMPS,
@@ -42,7 +42,7 @@ def test_a_recording_is_read_whole(dump, tmp_path):
     records, account = read_bytes(tmp_path, dump.read_bytes())
     assert [(*record.key, len(record.attributes)) for record in records] == expected
     assert account.spans + account.log_records == len(expected)
-    assert (account.format, account.compression, account.damaged) == ("otlp-json", None, 0)
+    assert (account.format, account.compression, account.quarantined) == ("otlp-json", None, 0)
     assert account.bytes == dump.stat().st_size
 
 
@@ -215,7 +215,7 @@ def test_what_the_sdk_writes(tmp_path):
     assert (child.start_ns, child.end_ns) == (made.start_time, made.end_time)
     assert child.resource.attributes == {"service.name": "sdk", "n": 3}
     assert child.scope == Scope(name="lib", version="2")
-    assert (account.spans, account.damaged, account.partly_damaged) == (2, 0, 1)
+    assert (account.spans, account.quarantined, account.partly_quarantined) == (2, 0, 1)
 
 
 def test_a_list_of_numbers_and_others(tmp_path):
@@ -266,6 +266,6 @@ def test_a_file_without_records_in_a_folder_gives_nothing(name, tmp_path):
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / name).write_text(STRAYS[name])
     (source,) = find_inputs([tmp_path / "dumps"])
-    account = FileAccount()
+    account = FileStats()
     assert list(read_file(source, account)) == []
     assert (account.format, account.note) == (None, "empty" if name == "blanks.txt" else "no known format")

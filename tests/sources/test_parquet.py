@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Limits, find_inputs, read_file
+from art_otel.sources import FileStats, Limits, find_inputs, read_file
 from art_otel.sources.files.parquet_values import plain_values
 from tests.conversions import convert_files
 from tests.sources.requests import (
@@ -91,7 +91,7 @@ def test_a_real_export_converts(export, calls, rollouts, tmp_path):
 
 def test_parquet_from_standard_input():
     (source,) = find_inputs(["-"])
-    account = FileAccount()
+    account = FileStats()
     with standard_input(CLICKHOUSE.read_bytes()):
         assert len(list(read_file(source, account))) == 600
     assert account.bytes == CLICKHOUSE.stat().st_size
@@ -100,7 +100,7 @@ def test_parquet_from_standard_input():
 def test_a_table_of_something_else(tmp_path):
     (tmp_path / "other.parquet").write_bytes(parquet(pa.table({"a": ["x" * 100] * 50_000})))
     (tmp_path / "none.parquet").write_bytes(parquet(pa.table({"a": pa.array([], pa.string())})))
-    empty, other = FileAccount(), FileAccount()
+    empty, other = FileStats(), FileStats()
     first, second = find_inputs([tmp_path])
     assert list(read_file(first, empty)) == list(read_file(second, other)) == []
     assert (empty.note, other.note, other.compression) == ("no known format", "no known format", "parquet")
@@ -149,7 +149,7 @@ def test_lists_are_restored_only_where_nothing_else_can_be_meant(tmp_path):
         **kept,
     }
     (damage,) = damages_of(records)
-    assert (damage.reason, damage.partial, account.partly_damaged) == ("not a finite number", True, 1)
+    assert (damage.reason, damage.partial, account.partly_quarantined) == ("not a finite number", True, 1)
 
 
 BAD_CELLS = {
@@ -171,7 +171,7 @@ def test_a_bad_cell_costs_no_other_row(column, tmp_path):
     records, account = read_bytes(tmp_path, written(rows, row_group_size=4))
     assert numbers(records) == [1, 2, 3, 5, 6, 7]
     (damage,) = damages_of(records)
-    assert (damage.reason, damage.kind, account.damaged) == (reason, "span", 1)
+    assert (damage.reason, damage.kind, account.quarantined) == (reason, "span", 1)
     assert damage.path.partition(" / ")[0].endswith("in.dump:4")
     assert column == "TraceId" or damage.trace_id == TRACE
 
@@ -209,7 +209,7 @@ def test_numbers_that_are_not_finite(tmp_path):
     first, second = spans_of(records)
     assert first.attributes == {"art.reward": 1.0, "art.more": [1.0]}  # NaN of a column is how pandas says nothing
     assert second.attributes == {"count": 2.0, "art.reward": None, "art.more": [None]}
-    assert (reasons_of(records), account.partly_damaged) == (["not a finite number"], 1)
+    assert (reasons_of(records), account.partly_quarantined) == (["not a finite number"], 1)
 
 
 def test_phoenix_rows_that_are_no_spans(tmp_path):
@@ -288,7 +288,7 @@ def test_a_row_group_that_is_broken_costs_no_other(tmp_path):
     records, account = read_bytes(tmp_path, bytes(data))
     assert numbers(records) == [1, 2, 3, 7]
     (damage,) = damages_of(records)
-    assert (damage.reason, account.damaged) == ("torn", 1)
+    assert (damage.reason, account.quarantined) == ("torn", 1)
     assert damage.path.endswith("in.dump:row group 2, row 1")
 
 
@@ -311,7 +311,7 @@ def test_a_footer_that_lies_never_raises_anything_else(at, value, length, tmp_pa
     data = lying(CUT, change)
     with contextlib.suppress(SourceError):
         records, account = read_bytes(tmp_path, data)
-        assert len(records) == account.spans + account.damaged + account.partly_damaged
+        assert len(records) == account.spans + account.quarantined + account.partly_quarantined
 
 
 VALUES = {

@@ -8,7 +8,7 @@ import pytest
 
 from art_otel.cli import main
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Prefetcher, find_inputs, identity_of, read_file, split_inputs
+from art_otel.sources import FileStats, Prefetcher, find_inputs, identity_of, plan_splits, read_file
 from tests.conversions import RECORDINGS, convert_files
 from tests.s3_server import credentials, running  # noqa: F401 # a fixture of every test here
 from tests.sources.requests import lines, numbers, span, spans_of, traces
@@ -62,7 +62,7 @@ def test_a_large_object(server):
     data = lines(*(traces(span(number, name="n" * 50_000)) for number in range(1, 401)))
     server.put("dumps/large.jsonl", data)
     (source,) = find_inputs([f"s3://dumps/large.jsonl{server.options}"])
-    account = FileAccount()
+    account = FileStats()
     assert len(spans_of(read_file(source, account))) == 400
     assert account.bytes == len(data) > 16 << 20
 
@@ -72,7 +72,7 @@ def test_splits_of_an_object_are_read_in_several_processes(server):
     data = lines(*(traces(span(number, name="n" * 50_000)) for number in range(1, 401)))
     server.put("dumps/split.jsonl", data)
     inputs = find_inputs([f"s3://dumps/split.jsonl{server.options}"])
-    splits = split_inputs(inputs, 4 << 20)
+    splits = plan_splits(inputs, 4 << 20)
     assert len(splits) == 5
     assert identity_of(inputs[0])[1:] == (len(data), inputs[0].mtime_ns)
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as processes:
@@ -81,9 +81,7 @@ def test_splits_of_an_object_are_read_in_several_processes(server):
 
 def numbers_of(split):
     with Prefetcher(split) as prefetcher:
-        return [
-            number for source in split for number in numbers(read_file(source, FileAccount(), prefetcher=prefetcher))
-        ]
+        return [number for source in split for number in numbers(read_file(source, FileStats(), prefetcher=prefetcher))]
 
 
 HOSTILE = (
@@ -141,7 +139,7 @@ def test_an_object_overwritten_by_a_shorter_one(server):
     (source,) = find_inputs([f"s3://dumps/changing.jsonl{server.options}"])
     server.put("dumps/changing.jsonl", b"{}")
     with pytest.raises(SourceError, match=r"^s3://dumps/changing.jsonl: "):
-        list(read_file(source, FileAccount()))
+        list(read_file(source, FileStats()))
 
 
 def test_what_is_not_there(server):

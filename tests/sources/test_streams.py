@@ -38,7 +38,7 @@ def test_cut_anywhere(compression, tmp_path):
         records, account = read_bytes(tmp_path, data[:cut])
         assert reasons_of(records) == ["torn"]
         assert [read.span_id for read in spans_of(records)] == [f"{n:016x}" for n in NUMBERS][: account.spans]
-        assert account.damaged == 1
+        assert account.quarantined == 1
         most = max(most, account.spans)
     assert most > 200
 

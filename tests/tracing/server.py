@@ -66,6 +66,8 @@ class ModelServer:
     def __init__(self, folder: Path, *options: str) -> None:
         self._record = folder / "requests.jsonl"
         self._options = options
+        self._known: list[Exchange] = []
+        self._read = 0
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "tests.tracing.server", "--record", str(self._record), *self._options]
@@ -83,8 +85,11 @@ class ModelServer:
 
     def exchanges(self) -> list[Exchange]:
         """What was asked and answered so far, in the order of arrival."""
-        with self._record.open(encoding="utf-8") as record:
-            return [Exchange(**json.loads(line)) for line in record]
+        with self._record.open("rb") as record:
+            record.seek(self._read)
+            self._known += [Exchange(**json.loads(line)) for line in record]
+            self._read = record.tell()
+        return list(self._known)
 
     def answered(self) -> list[Exchange]:
         """Those that were not refused."""

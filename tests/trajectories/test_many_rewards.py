@@ -1,5 +1,7 @@
 """Many rewards of one span: a link counts once, and what several rewards give to many spans is bounded."""
 
+import pytest
+
 from art_otel.trajectories.rewards import address
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
@@ -16,10 +18,15 @@ def judge(events, links):
     return make_span(9_000_000, name="reward x", trace=2, events=events, links=links)
 
 
-def test_a_span_that_is_linked_again_and_again_is_judged_once_by_each_reward(tmp_path):
+@pytest.mark.flood
+def test_a_span_that_is_linked_again_and_again_is_judged_once_by_each_of_many_rewards(tmp_path):
     spans = [rollout(), chat_span(2, 1, ["a"], "b")]
-    (again,), _ = convert_spans(tmp_path / "again", *spans, judge(evaluations(MANY), link_to(2) * MANY))
+    (again,), _ = convert_spans(tmp_path, *spans, judge(evaluations(MANY), link_to(2) * MANY))
     assert len(again.rewards) == MANY
+
+
+def test_a_span_that_is_linked_twice_is_judged_once_by_each_reward(tmp_path):
+    spans = [rollout(), chat_span(2, 1, ["a"], "b")]
     (twice,), _ = convert_spans(tmp_path / "twice", *spans, judge(evaluations(3), link_to(2) * 2))
     (once,), _ = convert_spans(tmp_path / "once", *spans, judge(evaluations(3), link_to(2)))
     assert twice == once

@@ -121,7 +121,7 @@ def span_extra(span: Span) -> dict[str, Value]:
 
 def has_extras(present: AttributeNames) -> bool:
     """Whether a call has anything for `read_env_state`, `read_extra` and `is_scrubbed`."""
-    return bool(present.starting((names.ENV_STATE, names.EXTRA, names.REDACTED)))
+    return bool(present.starting((names.ENV_STATE, names.EXTRA, names.SCRUBBED)))
 
 
 def read_env_state(reader: AttributeReader) -> dict[str, Value]:
@@ -130,14 +130,14 @@ def read_env_state(reader: AttributeReader) -> dict[str, Value]:
 
 
 def read_extra(reader: AttributeReader) -> dict[str, Value]:
-    """Read what else the application recorded, and how much of the call was redacted, and whether of its content."""
-    redacted = [name for name in (names.REDACTED, names.REDACTED_CONTENT) if name in reader.attributes]
-    return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in redacted}}
+    """Read what else the application recorded, how many secrets were found, and whether any in what was said."""
+    scrubbed = [name for name in (names.SCRUBBED, names.SCRUBBED_CONTENT) if name in reader.attributes]
+    return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in scrubbed}}
 
 
 def is_scrubbed(reader: AttributeReader) -> bool:
-    """Whether redaction altered what the model read or wrote."""
-    return reader.flag(names.REDACTED_CONTENT) is True
+    """Whether a secret was found in what the model read or wrote."""
+    return reader.flag(names.SCRUBBED_CONTENT) is True
 
 
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:

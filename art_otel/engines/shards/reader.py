@@ -83,7 +83,7 @@ def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
     try:
         index = INDEX_DECODER.decode(storage.read(file.location, file.index_start, file.size))
     except msgspec.DecodeError as error:
-        raise _damaged(file) from error
+        raise _changed(file) from error
     return {region: blocks for region, blocks in index.items() if region in regions}
 
 
@@ -92,11 +92,11 @@ def _read_blocks(file: ShuffleFile, blocks: Sequence[Block]) -> Iterator[bytes]:
         for start, size, crc32 in blocks:
             block = reader.read_at(size, start)
             if zlib.crc32(block) != crc32:
-                raise _damaged(file)
+                raise _changed(file)
             yield block
 
 
-def _damaged(file: ShuffleFile) -> StorageError:
+def _changed(file: ShuffleFile) -> StorageError:
     return StorageError(f"{storage.shown(file.location)}: was changed while it was needed; convert again")
 
 

@@ -70,10 +70,10 @@ def assemble(task: AssembleTask) -> AssembledPart:
 
 def _trajectories(task: AssembleTask, stats: AssemblyStats) -> Iterator[Trajectory]:
     regions = [slot for partition in task.partitions for slot in partition.slots]
-    own, rerouted = Shards(task.files, regions), Shards(task.rerouted, regions)
+    direct, rerouted = Shards(task.files, regions), Shards(task.rerouted, regions)
     for partition in task.partitions:
         trajectories: list[Trajectory] = []
-        where = PartitionRecords(partition, own, rerouted, task.representatives, task.sizes)
+        where = PartitionRecords(partition, direct, rerouted, task.representatives, task.sizes)
         for group in groups_of(where, task.limits, stats):
             trajectories += build_trajectories(group, task.rollout_spans, stats).trajectories
         trajectories.sort(key=attrgetter("order"))

@@ -12,7 +12,7 @@ import msgspec
 
 from art_otel.engines.shards import REWARDS, Membership, Shuffled, ShuffleWriter, link_region
 from art_otel.errors import SourceError
-from art_otel.sources import FileAccount, Input, Limits, Prefetcher, format_named, read_file
+from art_otel.sources import FileStats, Input, Limits, Prefetcher, format_named, read_file
 from art_otel.sources.format import Record
 from art_otel.spans import Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, declared_id, external_rewards
@@ -39,7 +39,7 @@ class ReadSummary(msgspec.Struct, kw_only=True):
     nothing else beside; None: so many that they stand in the shuffle file only.
     """
 
-    files: list[FileAccount] = msgspec.field(default_factory=list[FileAccount])
+    files: list[FileStats] = msgspec.field(default_factory=list[FileStats])
     spans: int = 0
     logs: int = 0
     quarantined: Counter[str] = msgspec.field(default_factory=Counter[str])
@@ -67,7 +67,7 @@ def read_split(task: ReadTask) -> ReadSummary:
     chosen = None if task.format is None else format_named(task.format)
     with Prefetcher(task.inputs) as prefetcher:
         for source in task.inputs:
-            account = FileAccount(path=source.name)
+            account = FileStats(path=source.name)
             summary.files.append(account)
             try:
                 split.take(read_file(source, account, limits=task.limits, format=chosen, prefetcher=prefetcher))

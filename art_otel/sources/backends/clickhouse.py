@@ -4,30 +4,28 @@ Attributes are a map of texts, so that numbers and booleans come as text. Lists 
 left as it is, since an attribute may be such a text itself; or as OTLP's own JSON (`{"values":[{"intValue":"1"}]}`),
 which nothing else is, so that it becomes the list again. The newer JSON columns (nested objects) are flattened.
 Events and links are parallel lists, one a column; or lists of objects, in a table made with `flatten_nested = 0`.
-Invariant: as `json_spans`.
+Invariant: as `store_spans`.
 
 Source of the format: `exporter/clickhouseexporter` of opentelemetry-collector-contrib.
 """
 
 import base64
 import contextlib
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from art_otel.sources.backends.json_spans import Translator, read_spans
 from art_otel.sources.backends.nested import flatten
-from art_otel.sources.backends.plain_records import plain
-from art_otel.sources.backends.table_rows import read_rows
+from art_otel.sources.backends.plain_spans import plain
+from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_rows, read_spans
 from art_otel.sources.backends.times import as_ns
-from art_otel.sources.format import Format, Reading, Record, Row, Table
-from art_otel.sources.json_text.heads import objects_in_head
+from art_otel.sources.format import Format, Table
+from art_otel.sources.json_text.values import head_detector
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.records import Batch
 from art_otel.sources.refusals import Refused
-from art_otel.spans import Resource, Scope, Value
+from art_otel.spans import Scope, Value
 
 _Time: TypeAlias = int | str
 _A = TypeVar("_A")
@@ -93,52 +91,12 @@ class _Row(msgspec.Struct, rename="pascal", gc=False):
     link_attributes: list[_Map] = msgspec.field(name="Links.Attributes", default_factory=list[_Map])
 
 
-_TRANSLATOR: Final = Translator(message=_Row, trace_id="TraceId", span_id="SpanId", strict=False)
-
-
-def _detects(head: bytes) -> bool:
-    return any(row.keys() >= {"TraceId", "SpanId", "SpanName"} for row in objects_in_head(head))
-
-
-def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return read_spans(stream, reading, _TRANSLATOR, _to_otlp)
-
-
-def _translate(values: dict[str, Value], place: str) -> tuple[otlp.Span, Batch]:
-    try:
-        return _to_otlp(
-            msgspec.convert({name: value for name, value in values.items() if value is not None}, _Row, strict=False),
-            place,
-        )
-    except msgspec.ValidationError as error:
-        raise Refused("bad field", detail=str(error)) from error
-
-
-def _reads_rows(rows: Iterable[Row], reading: Reading) -> Iterator[Record]:
-    return read_rows(rows, reading, ("TraceId", "SpanId"), _translate)
-
-
-_IDS: Final = frozenset({"TraceId", "SpanId", "SpanName"})
-
-FORMAT: Final = Format(
-    name="clickhouse",
-    detects=_detects,
-    reads=_reads,
-    lacks=("types of attribute values", "dropped counts"),
-    table=Table(
-        ids=_IDS,
-        others=frozenset(field.encode_name for field in msgspec.structs.fields(_Row)) - _IDS,
-        reads=_reads_rows,
-    ),
-)
-
-
-def _to_otlp(row: _Row, place: str) -> tuple[otlp.Span, Batch]:
+def _to_otlp(row: _Row) -> TranslatedSpan:
     start = as_ns(row.timestamp, "Timestamp")
     span = otlp.Span(
-        trace_id=_TRANSLATOR.trace(row.trace_id),
-        span_id=_TRANSLATOR.span(row.span_id),
-        parent_span_id=_TRANSLATOR.span(row.parent_span_id),
+        trace_id=row.trace_id,
+        span_id=row.span_id,
+        parent_span_id=row.parent_span_id,
         name=row.span_name,
         kind=_enum("SPAN_KIND_", row.span_kind),
         start_time_unix_nano=start,
@@ -148,51 +106,43 @@ def _to_otlp(row: _Row, place: str) -> tuple[otlp.Span, Batch]:
         links=[_link(link) for link in row.links or _flat_links(row)],
         status=otlp.Status(message=row.status_message, code=_enum("STATUS_CODE_", row.status_code)),
     )
-    resource = Resource(attributes=_restored(row.resource_attributes))
     scope = Scope(name=row.scope_name or "", version=row.scope_version or "")
-    return span, Batch(place=place, resource=resource, scope=scope)
+    return TranslatedSpan(span, _restored(row.resource_attributes), scope)
 
 
 def _enum(prefix: str, name: str | None) -> str | None:
-    """OTLP's name: newer exporters write `Client`, older ones `SPAN_KIND_CLIENT`."""
+    """Give OTLP's name: newer exporters write `Client`, older ones `SPAN_KIND_CLIENT`."""
     return name and (name if name.startswith(prefix) else f"{prefix}{name.upper()}")
 
 
 def _event(event: _Event) -> otlp.Event:
-    return otlp.Event(
-        name=event.name,
-        time_unix_nano=as_ns(event.timestamp, "Events.Timestamp"),
-        attributes=plain(_restored(event.attributes)),
-    )
+    time = as_ns(event.timestamp, "Events.Timestamp")
+    return otlp.Event(name=event.name, time_unix_nano=time, attributes=plain(_restored(event.attributes)))
 
 
 def _link(link: _Link) -> otlp.Link:
-    return otlp.Link(
-        trace_id=_TRANSLATOR.trace(link.trace_id),
-        span_id=_TRANSLATOR.span(link.span_id),
-        attributes=plain(_restored(link.attributes)),
-    )
+    return otlp.Link(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(_restored(link.attributes)))
 
 
 def _flat_events(row: _Row) -> Iterator[_Event]:
-    for time, name, given in _aligned("Events", row.event_times, row.event_names, row.event_attributes):
-        yield _Event(timestamp=time, name=name, attributes=given)
+    for time, name, attributes in _aligned("Events", row.event_times, row.event_names, row.event_attributes):
+        yield _Event(timestamp=time, name=name, attributes=attributes)
 
 
 def _flat_links(row: _Row) -> Iterator[_Link]:
-    for trace_id, span_id, given in _aligned("Links", row.link_trace_ids, row.link_span_ids, row.link_attributes):
-        yield _Link(trace_id=trace_id, span_id=span_id, attributes=given)
+    for trace_id, span_id, attributes in _aligned("Links", row.link_trace_ids, row.link_span_ids, row.link_attributes):
+        yield _Link(trace_id=trace_id, span_id=span_id, attributes=attributes)
 
 
 def _aligned(name: str, first: list[_A], second: list[_B], third: list[_C]) -> Iterable[tuple[_A, _B, _C]]:
-    """The entries of the parallel lists in which ClickHouse keeps nested records. Raises Refused."""
+    """Join the entries of the parallel lists in which ClickHouse keeps nested records. Raises Refused."""
     if not len(first) == len(second) == len(third):
         raise Refused("bad field", name, f"its columns have {len(first)}, {len(second)} and {len(third)} entries")
     return zip(first, second, third, strict=True)
 
 
 def _restored(attributes: _Map) -> dict[str, Value]:
-    """The attributes with each list or dict that stands there in OTLP's JSON."""
+    """Restore each list or dict that stands among the attributes in OTLP's JSON."""
     flat = flatten(attributes if isinstance(attributes, dict) else dict(map(_pair, attributes)))
     for name, value in flat.items():
         if isinstance(value, str) and value.startswith(_LIST_START):
@@ -206,7 +156,7 @@ def _pair(entry: tuple[str, Value] | _Entry) -> tuple[str, Value]:
 
 
 def _otlp_values(values: Value) -> Value:
-    """The items of an ArrayValue or KeyValueList that is not empty. Raises one of _NO_LIST when it is neither."""
+    """Read the items of an ArrayValue or KeyValueList that is not empty. Raises one of _NO_LIST when it is neither."""
     items = cast(list[Mapping[str, Value]], values)
     if not items:
         raise ValueError(items)
@@ -218,3 +168,19 @@ def _otlp_values(values: Value) -> Value:
 def _otlp_value(value: Mapping[str, Value]) -> Value:
     ((kind, raw),) = value.items()
     return _READ[kind](raw)
+
+
+_TRANSLATOR: Final = Translator(message=_Row, to_otlp=_to_otlp, trace_id="TraceId", span_id="SpanId", strict=False)
+_IDS: Final = frozenset({"TraceId", "SpanId", "SpanName"})
+
+FORMAT: Final = Format(
+    name="clickhouse",
+    detects=head_detector(lambda row: row.keys() >= _IDS),
+    reads=partial(read_spans, translator=_TRANSLATOR),
+    lacks=("types of attribute values", "dropped counts"),
+    table=Table(
+        ids=_IDS,
+        others=frozenset(field.encode_name for field in msgspec.structs.fields(_Row)) - _IDS,
+        reads=partial(read_rows, translator=_TRANSLATOR),
+    ),
+)

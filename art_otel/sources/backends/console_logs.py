@@ -6,17 +6,16 @@ Source of the format: `ReadableLogRecord.to_json` of opentelemetry-sdk (Python).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends.json_spans import Found, Translator
-from art_otel.sources.backends.plain_records import PlainRecords, plain
+from art_otel.sources.backends.plain_spans import PlainSpanBuilder, plain
+from art_otel.sources.backends.store_spans import JsonObject
 from art_otel.sources.backends.times import as_ns
 from art_otel.sources.format import Record
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
-from art_otel.sources.refusals import Refused
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Resource, Scope, Value
 
 
@@ -31,31 +30,29 @@ class _Log(msgspec.Struct):
     event_name: str | None = None
 
 
-LOGS: Final = Translator(message=_Log, trace_id="trace_id", span_id="span_id")
-
-
 def is_log(value: Mapping[str, Value]) -> bool:
     """Whether an object is a log record."""
     return value.keys() >= {"body", "severity_number", "trace_id"}
 
 
-def read_log(found: Found, records: PlainRecords) -> Iterator[Record]:
-    """The log record in one object, or the Quarantined that says why there is none."""
+def read_log(item: JsonObject, builder: PlainSpanBuilder) -> Iterator[Record]:
+    """Read the log record in one object, or the Quarantined that says why there is none."""
     try:
-        message = _message(LOGS.decode(found.value))
+        message = _to_otlp(converted(item.value, _Log, strict=True))
     except Refused as problem:
-        yield problem.damage(found.place, "log", LOGS.ids(found.value, records))
+        ids = builder.known_ids(item.value.get("trace_id"), item.value.get("span_id"))
+        yield problem.quarantine(item.place, "log", ids)
         return
-    yield from records.log_record(message, Batch(place=found.place, resource=Resource(), scope=Scope()))
+    yield from builder.log_record(message, Batch(place=item.place, resource=Resource(), scope=Scope()))
 
 
-def _message(log: _Log) -> otlp.LogRecord:
+def _to_otlp(log: _Log) -> otlp.LogRecord:
     return otlp.LogRecord(
-        trace_id=LOGS.trace(log.trace_id),
-        span_id=LOGS.span(log.span_id),
+        trace_id=log.trace_id,
+        span_id=log.span_id,
         time_unix_nano=as_ns(log.timestamp, "timestamp"),
         observed_time_unix_nano=as_ns(log.observed_timestamp, "observed_timestamp"),
-        body=log.body,  # pyright: ignore[reportArgumentType] # PlainRecords takes plain values
+        body=log.body,  # pyright: ignore[reportArgumentType] # PlainSpanBuilder takes plain values
         attributes=plain(log.attributes),
         event_name=log.event_name,
         dropped_attributes_count=log.dropped_attributes,

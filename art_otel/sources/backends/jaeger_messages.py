@@ -59,12 +59,11 @@ _SPAN_NAMES: Final = {
     "span_id": "spanID",
     "name": "operationName",
     "start_time": "startTime",
-    "process_id": "processID",
 }
 
 
 class Span(msgspec.Struct, rename=_SPAN_NAMES):
-    """An operation. Times are microseconds."""
+    """An operation. Times are microseconds. `resource` is made of its process."""
 
     trace_id: str | None = None
     span_id: str | None = None
@@ -74,23 +73,22 @@ class Span(msgspec.Struct, rename=_SPAN_NAMES):
     references: list[Reference] | None = None
     tags: list[Tag] | None = None
     logs: list[Log] | None = None
-    process_id: str | None = None
+    resource: dict[str, Value] | None = None
 
 
 class Trace(msgspec.Struct):
-    """The spans of a trace and its processes by id, not decoded."""
+    """The spans of a trace, not decoded."""
 
     spans: list[dict[str, Value]]
-    processes: Value = None
 
 
 def values_of(tags: list[Tag] | None) -> dict[str, Value]:
-    """Tags by name. Raises Refused."""
+    """Give the values of tags by name. Raises Refused."""
     return {tag.key: _value(tag) for tag in tags or ()}
 
 
 def _value(tag: Tag) -> Value:
-    """Whole numbers of more than 53 bits are texts, bytes base64, and a float64 may look like a whole number."""
+    """Read a value. Whole numbers over 53 bits are texts, bytes base64, and a float64 may look like a whole number."""
     read = _READ.get(tag.type) if isinstance(tag.value, str) or tag.type == "float64" else None
     try:
         return tag.value if read is None else read(tag.value)

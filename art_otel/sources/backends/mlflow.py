@@ -2,39 +2,31 @@
 
 A trace is `{"info": …, "data": {"spans": […]}}`. Attributes are JSON texts; ids are base64, in some versions and in
 links hex, where a trace is `tr-…` or `trace:/LOCATION/…`. The resource's attributes are tags of the trace. Invariant:
-as `json_spans`.
+as `store_spans`; a span is read with the tags of its trace beside it.
 
 Source of the format: as for `mlflow_messages`.
 """
 
-import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
 from art_otel.sources.backends import mlflow_messages as mlflow
-from art_otel.sources.backends.json_spans import Found, Translator, read_objects, read_span
-from art_otel.sources.backends.plain_records import PlainRecords, plain
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.heads import objects_in_head
-from art_otel.sources.json_text.kinds import is_object
-from art_otel.sources.json_text.lenient import RecordLists
+from art_otel.sources.backends.plain_spans import plain
+from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_spans
+from art_otel.sources.format import Format
+from art_otel.sources.json_text.values import is_list, is_object, objects_in_head
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.records import Batch
-from art_otel.sources.refusals import Refused, converted
-from art_otel.spans import Quarantined, Resource, Scope, Value
+from art_otel.sources.refusals import converted
+from art_otel.spans import Value
 
 _OWN_TAGS: Final = "mlflow."
 _OWN_ID: Final = "mlflow.traceRequestId"
 _TRACE_PREFIX: Final = re.compile(r"^(?:trace:/.*/)?(?:tr-)?")
 """Before a trace's id, which as base64 has none of its marks."""
-_SPANS: Final = RecordLists(names=frozenset({"data", "spans"}), lists=frozenset({"spans"}))
-_TRANSLATOR: Final = Translator(
-    message=mlflow.Span, trace_id="trace_id", span_id="span_id", prefix=_TRACE_PREFIX, strict=False
-)
 _HEAD_BYTES: Final = 1 << 20
 """As many as detection sees of a longer dump."""
 _VALUE: Final = msgspec.json.Decoder()
@@ -54,82 +46,42 @@ def _is_trace(value: Mapping[str, Value], *, is_cut: bool) -> bool:
     return is_object(info) and is_object(data)
 
 
-def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    records = PlainRecords(reading)
-    for found in read_objects(stream, records, _TRANSLATOR, _SPANS):
-        yield from (found,) if isinstance(found, Quarantined) else _trace(found, records)
+def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value]]:
+    """Give the spans of a trace, each with the tags that are not MLflow's own. Raises Refused."""
+    info = trace.get("info")
+    tags = info.get("tags") if is_object(info) else None
+    resource = {name: tag for name, tag in tags.items() if not name.startswith(_OWN_TAGS)} if is_object(tags) else {}
+    return [{**span, "tags": resource} for span in converted(trace, mlflow.Trace).data.spans]
 
 
-FORMAT: Final = Format(
-    name="mlflow-json",
-    detects=_detects,
-    reads=_reads,
-    lacks=(
-        "instrumentation scope",
-        "span kind",
-        "texts that are JSON apart from its values",
-        "links (some versions)",
-        "assessments",
-        "dropped counts",
-    ),
-)
-
-
-def _trace(found: Found, records: PlainRecords) -> Iterator[Record]:
-    try:
-        trace = converted(found.value, mlflow.Trace)
-    except Refused as problem:
-        yield problem.damage(found.place)
-        return
-    resource = _resource(trace.info)
-    for span in trace.data.spans:
-        yield from read_span(Found(span, found.place), records, _TRANSLATOR, partial(_to_otlp, resource=resource))
-
-
-def _resource(info: object) -> Resource:
-    """The tags of a trace that are not MLflow's own: the resource's attributes, and what people tagged."""
-    try:
-        tags = converted(info, mlflow.Info).tags or {}
-    except Refused:
-        tags = {}
-    return Resource(attributes={name: value for name, value in tags.items() if not name.startswith(_OWN_TAGS)})
-
-
-def _to_otlp(found: mlflow.Span, place: str, *, resource: Resource) -> tuple[otlp.Span, Batch]:
-    status = found.status or mlflow.Status()
+def _to_otlp(row: mlflow.Span) -> TranslatedSpan:
+    status = row.status or mlflow.Status()
     code = status.code if status.code is not None else "UNSET"
     span = otlp.Span(
-        trace_id=_TRANSLATOR.trace(found.otel_trace_id or found.trace_id),
-        span_id=_TRANSLATOR.span(found.span_id),
-        parent_span_id=_TRANSLATOR.span(found.parent_span_id),
-        name=found.name,
-        start_time_unix_nano=found.start_time_unix_nano,
-        end_time_unix_nano=found.end_time_unix_nano,
-        attributes=plain(_values(found.attributes or {})),
-        events=[_event(event) for event in found.events or ()],
-        links=[_link(link) for link in found.links or ()],
+        trace_id=row.otel_trace_id or row.trace_id,
+        span_id=row.span_id,
+        parent_span_id=row.parent_span_id,
+        name=row.name,
+        start_time_unix_nano=row.start_time_unix_nano,
+        end_time_unix_nano=row.end_time_unix_nano,
+        attributes=plain(_values(row.attributes or {})),
+        events=[_event(event) for event in row.events or ()],
+        links=[_link(link) for link in row.links or ()],
         status=otlp.Status(
             code=f"STATUS_CODE_{code.removeprefix('STATUS_CODE_')}" if isinstance(code, str) else code,
             message=status.message,
         ),
     )
-    return span, Batch(place=place, resource=resource, scope=Scope())
+    return TranslatedSpan(span, row.tags)
 
 
 def _event(event: mlflow.Event) -> otlp.Event:
-    return otlp.Event(
-        name=event.name,
-        time_unix_nano=event.time_unix_nano or event.timestamp,
-        attributes=plain(event.attributes),
-    )
+    time = event.time_unix_nano or event.timestamp
+    return otlp.Event(name=event.name, time_unix_nano=time, attributes=plain(event.attributes))
 
 
 def _link(link: mlflow.Link) -> otlp.Link:
-    return otlp.Link(
-        trace_id=_TRANSLATOR.trace(link.trace_id),
-        span_id=_TRANSLATOR.span(link.span_id),
-        attributes=plain(link.attributes),
-    )
+    return otlp.Link(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(link.attributes))
 
 
 def _values(attributes: Mapping[str, Value]) -> dict[str, Value]:
@@ -141,16 +93,36 @@ def _values(attributes: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _value(text: str) -> Value:
-    """What a JSON text stands for. Objects and lists of them stay JSON, as instrumentors write them."""
+    """Decode a JSON text. Objects and lists of them stay JSON, as instrumentors write them."""
     if text.startswith("{"):
         return text
     try:
         value: Value = _VALUE.decode(text)
     except (ValueError, RecursionError):
         return text
-    is_list_of_structures = any(isinstance(item, (dict, list)) for item in _items(value))
-    return text if is_list_of_structures else value
+    items = value if is_list(value) else []
+    return text if any(isinstance(item, (dict, list)) for item in items) else value
 
 
-def _items(value: Value) -> list[Value]:
-    return cast(list[Value], value) if isinstance(value, list) else []
+_TRANSLATOR: Final = Translator(
+    message=mlflow.Span,
+    to_otlp=_to_otlp,
+    spans_of=_spans_of,
+    holders=frozenset({"data", "spans"}),
+    prefix=_TRACE_PREFIX,
+    strict=False,
+)
+
+FORMAT: Final = Format(
+    name="mlflow-json",
+    detects=_detects,
+    reads=partial(read_spans, translator=_TRANSLATOR),
+    lacks=(
+        "instrumentation scope",
+        "span kind",
+        "texts that are JSON apart from its values",
+        "links (some versions)",
+        "assessments",
+        "dropped counts",
+    ),
+)

@@ -43,7 +43,7 @@ class Context(msgspec.Struct):
 
 
 class Span(msgspec.Struct):
-    """An operation. Only MLflow 2 writes `context` and what follows it."""
+    """An operation, with the tags of its trace. Only MLflow 2 writes `context` and what follows it."""
 
     trace_id: str | None = None
     otel_trace_id: str | None = None
@@ -56,6 +56,7 @@ class Span(msgspec.Struct):
     events: list[Event] | None = None
     links: list[Link] | None = None
     status: Status | None = None
+    tags: dict[str, Value] = {}
     context: Context | None = None
     parent_id: str | None = None
     start_time: int | None = None
@@ -72,12 +73,6 @@ class Span(msgspec.Struct):
         self.status = Status(code=self.status_code, message=self.status_message)
 
 
-class Info(msgspec.Struct):
-    """What is known of a trace."""
-
-    tags: dict[str, str] | None = None
-
-
 class Data(msgspec.Struct):
     """The spans of a trace, not decoded."""
 
@@ -85,7 +80,6 @@ class Data(msgspec.Struct):
 
 
 class Trace(msgspec.Struct):
-    """A trace; what is known of it is not decoded."""
+    """A trace without its info."""
 
     data: Data
-    info: Value = None

@@ -8,10 +8,11 @@ Source of the format: `unflatten` in Phoenix's `phoenix/trace/attributes.py`.
 """
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
+from art_otel.sources.json_text.values import is_list, is_object
 from art_otel.sources.refusals import Refused, attribute_path
 from art_otel.spans import Value
 
@@ -25,27 +26,25 @@ _JSON_TEXTS: Final = ("metadata", "llm.prompt_template.variables", "tool.paramet
 _JSON_TEXT_ENDING: Final = ".document.metadata"
 
 
-def flatten(nested: Mapping[str, Value], prefix: str = "") -> dict[str, Value]:
-    """Every leaf by its dotted name; what Phoenix parsed from JSON text is JSON text again. Raises Refused."""
+def flatten(nested: Mapping[str, Value]) -> dict[str, Value]:
+    """Name every leaf by its path; what Phoenix parsed from JSON text is JSON text again. Raises Refused."""
     flat: dict[str, Value] = {}
-    _spread(nested, prefix, flat, 0)
+    _spread(nested, "", flat, 0)
     return flat
 
 
 def _spread(value: Value, name: str, flat: dict[str, Value], depth: int) -> None:
     if depth > MAX_PARTS:
         raise Refused("nested too deep", attribute_path(("", name)), f"a name of more than {MAX_PARTS} parts")
-    if isinstance(value, dict):
-        fields = cast(dict[str, Value], value)
-        if name in _JSON_TEXTS or name.endswith(_JSON_TEXT_ENDING):
-            flat[name] = msgspec.json.encode(_without_nulls(fields, name, depth)).decode()
-            return
+    if is_object(value) and (name in _JSON_TEXTS or name.endswith(_JSON_TEXT_ENDING)):
+        flat[name] = msgspec.json.encode(_without_nulls(value, name, depth)).decode()
+    elif is_object(value):
         _check_prefix(name)
-        for key, item in fields.items():
+        for key, item in value.items():
             _spread(item, f"{name}.{key}" if name and key else name or key, flat, depth + 1)
-    elif isinstance(value, list) and any(isinstance(item, dict) for item in cast(list[Value], value)):
+    elif is_list(value) and any(map(is_object, value)):
         _check_prefix(name)
-        for index, item in enumerate(cast(list[Value], value)):
+        for index, item in enumerate(value):
             _spread(item, f"{name}.{index}", flat, depth + 1)
     elif value is not None:
         flat[name] = value
@@ -59,7 +58,6 @@ def _check_prefix(name: str) -> None:
 def _without_nulls(value: Value, name: str, depth: int) -> Value:
     if depth > MAX_PARTS:
         raise Refused("nested too deep", attribute_path(("", name)), f"JSON more than {MAX_PARTS} objects deep")
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
-    fields = cast(dict[str, Value], value)
-    return {key: _without_nulls(item, name, depth + 1) for key, item in fields.items() if item is not None}
+    return {key: _without_nulls(item, name, depth + 1) for key, item in value.items() if item is not None}

@@ -6,13 +6,13 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/common/mapping-to
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from art_otel.sources.otlp import messages as otlp
-from art_otel.spans import Value
+from art_otel.spans import Scope, Value
 
 _CODE: Final = "otel.status_code"
 _DESCRIPTION: Final = "otel.status_description"
@@ -20,79 +20,83 @@ _ERROR: Final = "error"
 _KIND: Final = "span.kind"
 _CODES: Final = frozenset({"UNSET", "OK", "ERROR"})
 _KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"})
-_SCOPES: Final = (("otel.scope.name", "otel.scope.version"), ("otel.library.name", "otel.library.version"))
-_COUNTS: Final = tuple(f"otel.dropped_{part}_count" for part in ("attributes", "events", "links"))
 _IS_COUNT: Final = re.compile("[0-9]{1,9}").fullmatch
 
 
 class Tagged(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tags of a span say; `attributes` are those that are left. `dropped` counts attributes, events, links."""
+    """What the tags of a span say; `attributes` are the tags that are left."""
 
     attributes: dict[str, Value]
     kind: str | None
     status: otlp.Status
-    scope: otlp.Scope
-    dropped: tuple[int, int, int]
+    scope: Scope
+    dropped_attributes: int
+    dropped_events: int
+    dropped_links: int
 
 
 def read_tags(tags: Mapping[str, Value], kind: str | None = None) -> Tagged:
     """Sort the tags of a span; `kind` is its kind where the store has a field for it."""
     rest = dict(tags)
-    attributes, events, links = (_count(rest, name) for name in _COUNTS)
     return Tagged(
-        kind=_name(rest, _KIND, _KINDS, "SPAN_KIND_", kind),
-        status=_status(rest),
-        scope=_scope(rest),
-        dropped=(attributes, events, links),
+        kind=_take_enum(rest, _KIND, _KINDS, "SPAN_KIND_")
+        if kind is None
+        else _enum(kind, _KINDS, "SPAN_KIND_") or kind,
+        status=_take_status(rest),
+        scope=_take_scope(rest),
+        dropped_attributes=_take_count(rest, "otel.dropped_attributes_count"),
+        dropped_events=_take_count(rest, "otel.dropped_events_count"),
+        dropped_links=_take_count(rest, "otel.dropped_links_count"),
         attributes=rest,
     )
 
 
-def _status(rest: dict[str, Value]) -> otlp.Status:
-    """`error` is true, or in Zipkin the message; without a code of OTel's it is the status."""
-    code = _name(rest, _CODE, _CODES, "STATUS_CODE_", None)
-    message = next(_texts(rest, _DESCRIPTION), None)
+def _take_status(rest: dict[str, Value]) -> otlp.Status:
+    """Read the status. `error` is true, or in Zipkin the message; without a code of OTel's it is the status."""
+    code = _take_enum(rest, _CODE, _CODES, "STATUS_CODE_")
+    message = _take_text(rest, _DESCRIPTION)
     error = rest.get(_ERROR)
-    if error is not None and not _is_flag(error, on=False) and code in (None, "STATUS_CODE_ERROR"):
+    flag = error.lower() if isinstance(error, str) else error
+    if flag not in (None, False, "false") and code in (None, "STATUS_CODE_ERROR"):
         del rest[_ERROR]
         code = "STATUS_CODE_ERROR"
-        if isinstance(error, str) and not _is_flag(error, on=True):
+        if isinstance(error, str) and flag != "true":
             message = message or error
     return otlp.Status(message=message, code=code)
 
 
-def _is_flag(value: Value, *, on: bool) -> bool:
-    return value is on or (isinstance(value, str) and value.lower() == str(on).lower())
-
-
-def _name(rest: dict[str, Value], tag: str, known: frozenset[str], prefix: str, found: str | None) -> str | None:
-    """A name of an enum with OTLP's prefix: the one that was found elsewhere, else the tag's."""
-    value = rest.get(tag) if found is None else found
-    name = value.upper().removeprefix(prefix) if isinstance(value, str) else ""
-    if name not in known:
-        return found
-    if found is None:
-        del rest[tag]
-    return prefix + name
-
-
-def _scope(rest: dict[str, Value]) -> otlp.Scope:
-    """The newer names win; the older ones repeat them."""
-    found = [
-        otlp.Scope(name=next(_texts(rest, name), None), version=next(_texts(rest, version), None))
-        for name, version in _SCOPES
-    ]
-    return next((scope for scope in found if scope.name), found[0])
-
-
-def _texts(rest: dict[str, Value], tag: str) -> Iterator[str]:
+def _take_enum(rest: dict[str, Value], tag: str, names: frozenset[str], prefix: str) -> str | None:
+    """Read a tag that names a member of an enum of OTLP's; another value stays a tag."""
     value = rest.get(tag)
-    if isinstance(value, str):
+    name = _enum(value, names, prefix) if isinstance(value, str) else None
+    if name is not None:
         del rest[tag]
-        yield value
+    return name
 
 
-def _count(rest: dict[str, Value], tag: str) -> int:
+def _enum(value: str, names: frozenset[str], prefix: str) -> str | None:
+    """Give OTLP's name of a member of an enum; None for what is none."""
+    name = value.upper().removeprefix(prefix)
+    return prefix + name if name in names else None
+
+
+def _take_scope(rest: dict[str, Value]) -> Scope:
+    """Read the scope. The newer names win; the older ones repeat them."""
+    newer = _take_text(rest, "otel.scope.name"), _take_text(rest, "otel.scope.version")
+    older = _take_text(rest, "otel.library.name"), _take_text(rest, "otel.library.version")
+    name, version = newer if newer[0] or not older[0] else older
+    return Scope(name=name or "", version=version or "")
+
+
+def _take_text(rest: dict[str, Value], tag: str) -> str | None:
+    value = rest.get(tag)
+    if not isinstance(value, str):
+        return None
+    del rest[tag]
+    return value
+
+
+def _take_count(rest: dict[str, Value], tag: str) -> int:
     text = str(rest.get(tag))
     if not _IS_COUNT(text):
         return 0

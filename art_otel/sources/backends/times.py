@@ -26,7 +26,7 @@ _UNITS: Final = (1, 1_000, 1_000_000, 1_000_000_000)
 
 _LEAST_NS: Final = 10**17
 _LEAST: Final = _LEAST_NS // _UNITS[-1]
-"""Below it a number is in no unit such a time, and stays what it is."""
+"""A number below it is such a time in no unit, and stays what it is."""
 _TIME: Final = re.compile(
     r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?(?P<offset>Z|[+-]\d\d:?\d\d)?",
     re.ASCII,
@@ -34,43 +34,43 @@ _TIME: Final = re.compile(
 
 
 def text_to_ns(text: str, field: str) -> int:
-    """Nanoseconds of `2026-11-20T15:05:23.394536+00:00`, `… Z` or `2026-11-20 15:05:23.394536123`. Raises Refused.
+    """Convert `2026-11-20T15:05:23.394536+00:00`, `… Z` or `2026-11-20 15:05:23.394536123`. Raises Refused.
 
     `field` names the field for the Refused. A time before 1970 is negative.
     """
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
         raise Refused("bad field", field, f"{text[:40]!r} is no time")
-    offset = (found["offset"] or "Z").replace("Z", "+0000").replace(":", "")
+    offset = (match["offset"] or "Z").replace("Z", "+0000").replace(":", "")
     try:
-        moment = datetime.fromisoformat(found["second"] + offset)
+        moment = datetime.fromisoformat(match["second"] + offset)
         whole = calendar.timegm(moment.astimezone(UTC).timetuple())
     except (ValueError, OverflowError) as error:
         raise Refused("bad field", field, f"{text[:40]!r} is no time: {error}") from None
-    return whole * 1_000_000_000 + int((found["fraction"] or "").ljust(9, "0"))
+    return whole * 1_000_000_000 + int((match["fraction"] or "").ljust(9, "0"))
 
 
 def as_ns(time: int | str | None, field: str) -> int | None:
-    """Nanoseconds of a time that a store writes as a number or as text; None when there is none. Raises Refused."""
+    """Convert a time that a store writes as a number or as text; None when there is none. Raises Refused."""
     if time is None:
         return None
-    found = text_to_ns(time, field) if isinstance(time, str) else _number_to_ns(time, field)
-    if found < 0:
+    nanoseconds = text_to_ns(time, field) if isinstance(time, str) else _number_to_ns(time, field)
+    if nanoseconds < 0:
         raise Refused("bad field", field, "a time before 1970")
-    return found
+    return nanoseconds
 
 
 def _number_to_ns(number: int, field: str) -> int:
     if number < _LEAST:
         return number
-    found = number * next(unit for unit in _UNITS if number * unit >= _LEAST_NS)
-    if found >= _MAX_NS:
+    nanoseconds = number * next(unit for unit in _UNITS if number * unit >= _LEAST_NS)
+    if nanoseconds >= _MAX_NS:
         raise Refused("bad field", field, f"{str(number)[:40]} is a time in no unit, from nanoseconds to seconds")
-    return found
+    return nanoseconds
 
 
 def us_to_ns(microseconds: Number | None, field: str) -> int | None:
-    """Nanoseconds; None for an unknown time. Some exporters write fractions of a microsecond. Raises Refused."""
+    """Convert microseconds, None for an unknown time; some exporters write fractions of one. Raises Refused."""
     if microseconds is None:
         return None
     if not 0 <= microseconds <= _MAX_US:  # NaN neither

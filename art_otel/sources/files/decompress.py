@@ -47,7 +47,7 @@ class _Member(Protocol):
 
 
 def compression_of(head: bytes) -> str | None:
-    """What the first bytes of a file say of its compression; None for none."""
+    """Name the compression of a file by its first bytes; None for none."""
     if head.startswith(GZIP_MAGIC):
         return "gzip"
     if head.startswith(PARQUET_MAGICS):
@@ -56,7 +56,7 @@ def compression_of(head: bytes) -> str | None:
 
 
 def decompress(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[bytes]:
-    """The decompressed bytes of a gzip or zstd stream. `limit` bounds each message that is a zstd frame of its own."""
+    """Decompress a gzip or zstd stream. `limit` bounds each message that is a zstd frame of its own."""
     head = stream.peek(_LENGTH_BYTES + len(ZSTD_MAGIC))
     if head.startswith(GZIP_MAGIC):
         return _members(stream, _GZIP_BYTES, lambda: zlib.decompressobj(_GZIP_WINDOW), fail)
@@ -64,7 +64,7 @@ def decompress(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[by
 
 
 def bounded(pieces: Iterator[bytes], limit: int, fail: Fail) -> Iterator[bytes]:
-    """The pieces up to `limit` bytes."""
+    """Pass the pieces on, up to `limit` bytes."""
     left = limit
     for piece in pieces:
         if len(piece) > left:
@@ -91,7 +91,7 @@ def _unzstd(stream: io.BufferedIOBase, fail: Fail) -> Iterator[bytes]:
 
 
 def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], fail: Fail) -> Iterator[bytes]:
-    """What the members (frames) of a file hold, one after the other; `size` compressed bytes are read at once."""
+    """Decompress the members (frames) of a file one after the other; `size` compressed bytes are read at once."""
     member: _Member | None = None
     try:
         while data := stream.read(size):
@@ -108,10 +108,10 @@ def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], 
 
 
 def _unframed(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[bytes]:
-    """Messages that are a zstd frame each with its 4-byte big-endian length before it, as they would be uncompressed.
+    """Decompress messages that are a zstd frame each with its 4-byte big-endian length before it.
 
-    JSON comes a message a line, protobuf with the length of the message before each. A message that is broken or
-    larger than `limit` bytes comes empty, so that the others keep their numbers.
+    JSON comes a message a line, protobuf with the length of the message before each. A message that is broken or over
+    the limit comes empty, so that the others keep their numbers.
     """
     is_json: bool | None = None
     empty = 0
@@ -126,34 +126,31 @@ def _unframed(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[byt
         if is_json:
             yield message + (b"" if is_torn else b"\n")
         else:
-            yield (len(message) + is_torn).to_bytes(_LENGTH_BYTES)  # one byte too many tells that it is cut
-            yield message
+            yield (len(message) + is_torn).to_bytes(_LENGTH_BYTES) + message  # a byte too many says that it is torn
 
 
 def _messages(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[tuple[bytes, bool]]:
-    """Each message, and whether the file ends inside it."""
+    """Decompress each message, and say whether the file ends inside it; one broken or over the limit is empty."""
     number = 0
     while prefix := stream.read(_LENGTH_BYTES):
         number += 1
         size = int.from_bytes(prefix)
-        frame = stream.read(size) if size <= limit else _skipped(stream, size)
-        is_torn = len(prefix) < _LENGTH_BYTES or (len(frame) < size <= limit)
+        frame = stream.read(size) if size <= limit else b""
+        is_torn = len(prefix) < _LENGTH_BYTES or len(frame) < size <= limit
         problems: list[Failure] = []
         message = b"".join(bounded(_unzstd(io.BytesIO(frame), problems.append), limit + 1, problems.append))
         if size > limit or len(message) > limit:
+            _skip(stream, size - len(frame))
             detail = f"it is larger than {limit} bytes; {advice('max_message_bytes')}"
             fail(Failure("over a limit", detail, f"message {number}"))
-            message = b""
         elif is_torn:
             fail(Failure("torn", f"the file ends inside message {number}"))
         elif problems:
             fail(Failure("torn", problems[0].detail, f"message {number}"))
-            message = b""
-        yield message, is_torn
+        is_kept = len(message) <= limit and (is_torn or not problems)
+        yield message if is_kept else b"", is_torn
 
 
-def _skipped(stream: io.BufferedReader, size: int) -> bytes:
-    """Nothing, behind the next `size` bytes."""
+def _skip(stream: io.BufferedReader, size: int) -> None:
     while size and (skipped := len(stream.read(min(size, _SKIP_BYTES)))):
         size -= skipped
-    return b""

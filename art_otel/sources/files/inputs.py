@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
+from art_otel.sources.files.dataset_files import WHAT_READS_IT, has_own_name, is_dataset_file
 from art_otel.sources.files.globs import folder_of, is_glob, matches
-from art_otel.sources.files.own_output import WHAT_READS_IT, has_own_name, is_own_output
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
 from art_otel.storage import shown
 
@@ -25,7 +25,7 @@ FILE_SCHEME: Final = "file://"
 _DEEP: Final = "**"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
 
     `format` names that of the whole file: a part may begin with what nobody would know it by.
@@ -41,8 +41,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` is what people see, `size` is in bytes and None when unknown.
     `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
-    in a folder may be anything, so that it is no error when nobody knows its format. `part` is what is to be read of
-    a file that several processes share; `size` is then the part's. `mtime_ns` is when the whole was last changed.
+    in a folder may be anything, so that it is no error when nobody knows its format. `byte_range` is what is to be read
+    of a file that several processes share; `size` is then that of the range. `mtime_ns` is when the whole was changed.
     """
 
     name: str
@@ -51,39 +51,38 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     explicit: bool
     mtime_ns: int | None = None
     stored: StoredFile | None = None
-    part: Part | None = None
+    byte_range: ByteRange | None = None
 
 
 def identity_of(source: Input) -> tuple[str, int, int] | None:
-    """What differs when the content does: the place, size and time of change of a whole input. None: nobody can say."""
+    """Identify the content of an input by its path, size and time of change; None when these are not known."""
     if source.size is None or source.mtime_ns is None:
         return None
     return (source.name if source.path is None else str(source.path.absolute()), source.size, source.mtime_ns)
 
 
 def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
-    """Every file that the sources lead to: files, folders (all below, sorted), globs, URLs, `-` for standard input.
+    """Find every file that the sources lead to: files, folders (all below, sorted), globs, URLs, `-` for stdin.
 
     Raises SourceError for a source that leads to nothing, or to a store that cannot be listed; UsageError for an empty
     text, which Path takes for the current folder.
     """
-    found: dict[str | StoredFile, Input] = {}
+    inputs: dict[str | StoredFile, Input] = {}
     for source in sources:
-        before = len(found)
-        known = False
+        leads_nowhere = True
         for candidate in _expand(str(source)):
+            leads_nowhere = False
             key = candidate.stored or (STDIN if candidate.path is None else os.path.realpath(candidate.path))
-            known = known or key in found
-            earlier = found.get(key, candidate)
-            found[key] = msgspec.structs.replace(earlier, explicit=earlier.explicit or candidate.explicit)
-        if len(found) == before and not known:
+            earlier = inputs.get(key, candidate)
+            inputs[key] = msgspec.structs.replace(earlier, explicit=earlier.explicit or candidate.explicit)
+        if leads_nowhere:
             raise SourceError(_why_nothing(str(source)))
-    return list(found.values())
+    return list(inputs.values())
 
 
 def _why_nothing(source: str) -> str:
     paths: Iterable[Path] = () if is_store_url(source) else _paths(source)
-    if any(is_own_output(file) for path in paths for file in _visible_files(path)):
+    if any(is_dataset_file(file) for path in paths for file in _visible_files(path)):
         return f"{source}: {WHAT_READS_IT}"
     return (
         f"{shown(source)}: nothing to read there; name a file, a folder with files in it, "
@@ -102,7 +101,7 @@ def _expand(source: str) -> Iterator[Input]:
 
 
 def _paths(source: str) -> Iterator[Path]:
-    """What a file name, a folder or a glob leads to, as it is there; of a glob no pipe or device."""
+    """Find what a file name, a folder or a glob leads to; of a glob no pipe or device."""
     if source.startswith(FILE_SCHEME):
         source = unquote(source.removeprefix(FILE_SCHEME).removeprefix("localhost"))
     if not source:
@@ -111,12 +110,12 @@ def _paths(source: str) -> Iterator[Path]:
     if path.exists():
         yield path
     elif is_glob(source):
-        found = _deep_matches(path) if _DEEP in path.parts else glob.iglob(source)  # noqa: PTH207 # absolute too
-        yield from filter(_is_for_reading, sorted(map(Path, found)))
+        matching = _deep_matches(path) if _DEEP in path.parts else glob.iglob(source)  # noqa: PTH207 # absolute too
+        yield from filter(_is_for_reading, sorted(map(Path, matching)))
 
 
 def _deep_matches(pattern: Path) -> Iterator[Path]:
-    """The files that match a glob with `**`, which is every visible folder from there on.
+    """Find the files that match a glob with `**`, which is every visible folder from there on.
 
     A folder that cannot be listed is a match, as nobody knows what is in it.
     """
@@ -136,18 +135,18 @@ def _files(path: Path) -> Iterator[Input]:
         yield _input(path, explicit=True)
         return
     for file in sorted(_visible_files(path)):
-        if _is_for_reading(file) and not is_own_output(file):
+        if _is_for_reading(file) and not is_dataset_file(file):
             yield _input(file, explicit=False)
 
 
 def _visible_files(path: Path) -> Iterator[Path]:
-    """All below a folder; folders that cannot be listed as they are."""
+    """List all files below a folder; a folder that cannot be listed is listed itself."""
     for folder, names in _visible_folders(path):
         yield from [folder] if names is None else (folder / name for name in names)
 
 
 def _visible_folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
-    """A folder and all below it, through links too, each once with the files in it; None: it cannot be listed."""
+    """List a folder and all below it, through links too, each once with its files; None: it cannot be listed."""
     closed: list[Path] = []
     real = Path(os.path.realpath(path))
     seen = {os.fspath(real), *map(os.fspath, real.parents)}  # a link out of the folder to one around it is no part
@@ -158,7 +157,7 @@ def _visible_folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
     for folder, folders, names in os.walk(path, onerror=close, followlinks=True):
         visible = sorted((name for name in folders if not name.startswith(".")), reverse=True)
         below = {os.path.realpath(Path(folder, name)): name for name in visible}
-        folders[:] = sorted(name for place, name in below.items() if place not in seen)
+        folders[:] = sorted(name for target, name in below.items() if target not in seen)
         seen.update(below)
         yield Path(folder), [name for name in names if not name.startswith(".")]
     yield from ((folder, None) for folder in closed)
@@ -166,17 +165,17 @@ def _visible_folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
 
 def _is_for_reading(path: Path) -> bool:
     """Whether it is no pipe or device, which nobody means who names the folder around it, or a glob."""
-    found = _stat(path)
-    return found is None or stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    stats = _stat(path)
+    return stats is None or stat.S_ISREG(stats.st_mode) or stat.S_ISDIR(stats.st_mode)
 
 
 def _is_folder(path: Path) -> bool:
-    found = _stat(path)
-    return found is not None and stat.S_ISDIR(found.st_mode)
+    stats = _stat(path)
+    return stats is not None and stat.S_ISDIR(stats.st_mode)
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """None for what cannot be looked at: reading it later says why."""
+    """Look at a file; None for one that cannot be looked at: reading it later says why."""
     try:
         return path.stat()
     except OSError:

@@ -4,8 +4,7 @@ Invariant: all lines stand in one buffer that is filled again and again, as larg
 """
 
 import io
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 _BUFFER: Final = 1 << 20
@@ -20,7 +19,7 @@ class Lines:
         self._number = 0
         self._buffer = bytearray(_BUFFER)
         self._start = self._end = 0  # where the unread bytes are
-        self._returned: deque[tuple[int, bytes | None]] = deque()
+        self._returned: tuple[int, bytes] | None = None
 
     def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
         for number, line in self.views():
@@ -30,16 +29,17 @@ class Lines:
         """The lines, each good until the next one is asked for."""
         while self._returned or self._start < self._end or self._fill():
             if self._returned:
-                yield self._returned.popleft()
+                returned, self._returned = self._returned, None
+                yield returned
                 continue
             self._number += 1
             line = self._next()
             if line is None or not bytes(line[:1]).isspace() or not bytes(line).isspace():
                 yield self._number, line
 
-    def give_back(self, lines: Iterable[tuple[int, bytes | None]]) -> None:
-        """Give these lines again, before all that follow."""
-        self._returned.extendleft(reversed(list(lines)))
+    def give_back(self, number: int, line: bytes) -> None:
+        """Give the last line once more, before all that follow."""
+        self._returned = (number, line)
 
     def _next(self) -> memoryview | None:
         """The next line; None when it is too long."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.errors import SourceError
+from art_otel.sources.files.dataset_files import SCHEMA_KEY
 from art_otel.sources.files.decompress import Fail, Failure
 from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.own_output import SCHEMA_KEY
 from art_otel.sources.files.parquet_values import plain_values
 from art_otel.sources.files.stores import open_stored, store_errors
 from art_otel.sources.format import Row
@@ -47,10 +47,10 @@ class ParquetTable:
         except _UNREADABLE as error:
             what_to_do = "export it unencrypted" if "encrypted" in str(error) else "is it cut off? export it again"
             raise SourceError(f"{name}: cannot be read as Parquet ({_described(error)}); {what_to_do}") from error
-        self.is_own_output = SCHEMA_KEY in (self._file.metadata.metadata or {})
+        self.is_dataset_file = SCHEMA_KEY in (self._file.metadata.metadata or {})
 
     def rows(self, columns: list[str], limits: Limits, fail: Fail) -> Iterator[Row]:
-        """Every row that can be read, numbered through the file; `fail` gets what cannot of each row group."""
+        """Read every row that can be read, numbered through the file; `fail` gets what cannot of each row group."""
         before, size = 0, 0
         for number, group in enumerate(self._groups):
             size += group.total_byte_size
@@ -70,7 +70,7 @@ class ParquetTable:
 
 
 def _rows(batch: Any, first: int, limit: int) -> Iterator[Row]:  # noqa: ANN401 # pyarrow ships no types
-    """The rows of a batch, one by one where they cannot be read at once."""
+    """Read the rows of a batch, one by one where they cannot be read at once."""
     columns: list[list[Any]] | None = None
     if batch.nbytes <= limit:
         with contextlib.suppress(*_UNHOLDABLE):
@@ -83,7 +83,7 @@ def _rows(batch: Any, first: int, limit: int) -> Iterator[Row]:  # noqa: ANN401 
 
 
 def _row(batch: Any, number: int, limit: int) -> Row:  # noqa: ANN401 # as above
-    """One row. What cannot be held of it is left out, and of one that is too large all but its short values."""
+    """Read one row without what cannot be held; of one that is too large only the short values."""
     values: dict[str, Any] = {}
     problem: Refused | None = None
     if batch.nbytes > limit:
@@ -103,7 +103,7 @@ def _described(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def open_table(source: Input, stream: io.BufferedReader) -> Generator[ParquetTable]:
-    """The Parquet file of an input, whose bytes are `stream`: those that are no file are copied to one first.
+    """Open the Parquet file of an input, whose bytes are `stream`: those that are no file are copied to one first.
 
     Raises SourceError.
     """

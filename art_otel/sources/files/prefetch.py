@@ -34,7 +34,7 @@ class Prefetcher:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def chunks(self, source: Input) -> Generator[bytes]:
-        """The bytes of an input that is stored. Raises SourceError."""
+        """Read the bytes of an input that is stored. Raises SourceError."""
         try:
             self._fetch()
             while self._coming and self._coming[0][0] == source:
@@ -53,7 +53,9 @@ class Prefetcher:
 
     def _ranges(self, inputs: Sequence[Input]) -> Iterator[tuple[Input, StoredFile, int, int]]:
         for source in inputs:
-            start, end = (source.part.start, source.part.end) if source.part else (0, source.size or 0)
+            start, end = (
+                (source.byte_range.start, source.byte_range.end) if source.byte_range else (0, source.size or 0)
+            )
             while source.stored is not None and start < end and source not in self._left:
                 yield source, source.stored, start, min(start + CHUNK_BYTES, end)
                 start += CHUNK_BYTES

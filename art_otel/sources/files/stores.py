@@ -82,7 +82,7 @@ class Listed(NamedTuple):
 
 
 def list_store(source: str) -> Iterator[Listed]:
-    """Every object that a URL leads to, sorted. Raises SourceError."""
+    """List every object that a URL leads to, sorted. Raises SourceError."""
     url = _URL.fullmatch(source)
     if url is None:
         raise SourceError(f"{source}: no URL of a store; write s3://bucket/prefix, gs://… or abfs://…")
@@ -99,7 +99,7 @@ def list_store(source: str) -> Iterator[Listed]:
 
 
 def _objects(files: "FileSystem", pattern: str) -> Iterator[tuple[Any, bool]]:
-    """What pyarrow says of each object, and whether somebody named this very one."""
+    """List what pyarrow says of each object, and whether somebody named this very one."""
     if is_glob(pattern):
         yield from ((info, True) for info in _below(files, folder_of(pattern)) if matches(info.path, pattern))
         return
@@ -127,7 +127,7 @@ def _below(files: "FileSystem", base: str) -> list[Any]:
 
 
 def read_range(file: StoredFile, start: int, end: int) -> bytes:
-    """The bytes of an object from `start` up to `end`. Raises SourceError."""
+    """Read the bytes of an object from `start` up to `end`. Raises SourceError."""
     with store_errors(file.name), open_stored(file) as opened:
         data: bytes = opened.read_at(end - start, start)
     if len(data) < end - start:
@@ -136,13 +136,13 @@ def read_range(file: StoredFile, start: int, end: int) -> bytes:
 
 
 def open_stored(file: StoredFile) -> Any:  # noqa: ANN401 # pyarrow ships no types
-    """An object to read anywhere in it."""
+    """Open an object to read anywhere in it."""
     files, _ = open_store(file.store)
     return files.open_input_file(file.path)
 
 
 def open_store(store: str) -> tuple["FileSystem", str]:
-    """The file system of a bucket, and what the bucket is called there."""
+    """Open the file system of a bucket, with the name of the bucket there."""
     return _open_store(store, os.getpid())
 
 

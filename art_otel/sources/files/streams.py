@@ -92,10 +92,10 @@ class _File(_Raw):
         self._file = file
         self._name = source.name
         self._consumed = consumed
-        self._is_part = source.part is not None
+        self._is_part = source.byte_range is not None
         self._left = source.size or 0
-        if source.part is not None:
-            file.seek(source.part.start)
+        if source.byte_range is not None:
+            file.seek(source.byte_range.start)
 
     def _fill(self, target: memoryview) -> int:
         try:

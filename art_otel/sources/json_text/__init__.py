@@ -1,1 +1,1 @@
-"""JSON text: its objects are found, and what is wrong with one is named, without decoding the rest."""
+"""JSON text: the documents of a dump, and the values in one that a strict decoder refuses."""

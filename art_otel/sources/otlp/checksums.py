@@ -14,7 +14,7 @@ _HINT: Final = b'"crc32":"'
 
 
 def with_checksum(body: bytes) -> bytes:
-    """A JSON object as a line with its CRC-32, which OTLP readers ignore as a field they do not know."""
+    """Write a JSON object as a line with its CRC-32, which OTLP readers ignore as a field they do not know."""
     return b'%s,"crc32":"%08x"}\n' % (body[:-1], zlib.crc32(body))
 
 
@@ -23,8 +23,8 @@ def is_altered(line: bytes | memoryview) -> bool:
     tail = bytes(line[-_TAIL:])
     if _HINT not in tail:
         return False
-    found = _CHECKSUM.search(tail)
-    if found is None:
+    match = _CHECKSUM.search(tail)
+    if match is None:
         return False
-    body = memoryview(line)[: len(line) - len(tail) + found.start()]
-    return zlib.crc32(b"}", zlib.crc32(body)) != int(found[1], 16)
+    body = memoryview(line)[: len(line) - len(tail) + match.start()]
+    return zlib.crc32(b"}", zlib.crc32(body)) != int(match[1], 16)

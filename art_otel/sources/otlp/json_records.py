@@ -1,6 +1,6 @@
-"""OTLP JSON's spelling of ids and values: hex ids (base64 in what Tempo and Jaeger give), integers as text.
+"""OTLP JSON's ids and values: hex ids (base64 in what Tempo and Jaeger give), integers as text.
 
-Invariant: as `Records`.
+Invariant: as `SpanBuilder`.
 
 Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 """
@@ -11,83 +11,79 @@ from collections.abc import Iterable
 from typing import Final
 
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.records import Records, finite
-from art_otel.sources.refusals import Losses, Refused, Site, attribute_path
+from art_otel.sources.otlp.records import SpanBuilder, finite
+from art_otel.sources.refusals import DroppedFields, Refused, Site, attribute_path
 from art_otel.spans import Value
 
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
 """Characters of a trace id and a span id in base64, padded or not; in hex they have 32 and 16."""
 
 
-class JsonRecords(Records):
-    """Records of messages decoded from JSON: hex ids and base64 bytes."""
+class JsonSpanBuilder(SpanBuilder):
+    """Builds records of messages decoded from JSON: hex ids and base64 bytes."""
 
-    def hex(self, raw: object) -> str:
-        """As `Records.hex`."""
+    def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
+        """As `SpanBuilder.hex`."""
         return hex_id(raw) if isinstance(raw, str) else ""
 
-    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
-        """As `Records.attributes`."""
+    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
+        """As `SpanBuilder.attributes`."""
         flat: dict[str, Value] = {}
         for pair in pairs or ():
             value = pair.value
             if value is None or (text := value.string_value) is None:
-                flat[pair.key] = self._other_value(value, (owner, pair.key), losses, 1)
+                flat[pair.key] = self._value(value, (owner, pair.key), dropped, 1)
             else:
                 flat[pair.key] = text  # most are text, so no call for those, here and below
         return flat
 
-    def value(self, value: otlp.AnyValue | None, site: Site, losses: Losses) -> Value:
-        """As `Records.value`."""
-        return (
-            value.string_value
-            if value and value.string_value is not None
-            else self._other_value(value, site, losses, 1)
-        )
+    def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
+        """As `SpanBuilder.value`."""
+        return value.string_value if value and value.string_value is not None else self._value(value, site, dropped, 1)
 
-    def _other_value(self, value: otlp.AnyValue | None, site: Site, losses: Losses, depth: int) -> Value:
-        """A value that is no text; `depth` is that of a list or dict standing here."""
+    def _value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields, depth: int) -> Value:
+        """Read a value that is no text; `depth` is that of a list or dict standing here."""
         if value is None:
             return None
         if value.int_value is not None:
             return value.int_value
         if value.double_value is not None:
-            return finite(value.double_value, site, losses)
+            return finite(value.double_value, site, dropped)
         if value.bool_value is not None:
             return value.bool_value
         if value.kvlist_value is not None:
-            return self._dict(value.kvlist_value.values or (), site, losses, depth)
+            return self._dict(value.kvlist_value.values or (), site, dropped, depth)
         if value.array_value is not None:
-            return self._list(value.array_value.values or (), site, losses, depth)
+            return self._list(value.array_value.values or (), site, dropped, depth)
         return None if value.bytes_value is None else _base64(value.bytes_value, site)
 
-    def _dict(self, pairs: Iterable[otlp.KeyValue], site: Site, losses: Losses, depth: int) -> dict[str, Value]:
+    def _dict(self, pairs: Iterable[otlp.KeyValue], site: Site, dropped: DroppedFields, depth: int) -> dict[str, Value]:
         self.check_depth(depth, site)
         flat: dict[str, Value] = {}
         for pair in pairs:
             value = pair.value
             if value is None or (text := value.string_value) is None:
-                flat[pair.key] = self._other_value(value, site, losses, depth + 1)
+                flat[pair.key] = self._value(value, site, dropped, depth + 1)
             else:
                 flat[pair.key] = text
         return flat
 
-    def _list(self, values: Iterable[otlp.AnyValue], site: Site, losses: Losses, depth: int) -> list[Value]:
+    def _list(self, values: Iterable[otlp.AnyValue], site: Site, dropped: DroppedFields, depth: int) -> list[Value]:
         self.check_depth(depth, site)
         return [  # many are lists of token ids, so no call for whole numbers
             value.int_value
             if value.string_value is None and value.int_value is not None
-            else self._item(value, site, losses, depth + 1)
+            else self._item(value, site, dropped, depth + 1)
             for value in values
         ]
 
-    def _item(self, value: otlp.AnyValue, site: Site, losses: Losses, depth: int) -> Value:
+    def _item(self, value: otlp.AnyValue, site: Site, dropped: DroppedFields, depth: int) -> Value:
         text = value.string_value
-        return self._other_value(value, site, losses, depth) if text is None else text
+        return self._value(value, site, dropped, depth) if text is None else text
 
 
 def hex_id(text: str) -> str:
-    """An id in lower-case hex. Protobuf's own JSON mapping writes base64, which its length tells."""
+    """Write an id in lower-case hex. Protobuf's own JSON mapping writes base64, which its length tells."""
     if len(text) in _BASE64_LENGTHS:
         with contextlib.suppress(ValueError):
             return _bytes_of(text).hex()
@@ -102,6 +98,6 @@ def _base64(text: str, site: Site) -> bytes:
 
 
 def _bytes_of(text: str) -> bytes:
-    """Standard or URL-safe, padded or not, as protobuf's JSON mapping allows. Raises ValueError."""
+    """Decode base64, standard or URL-safe, padded or not, as protobuf's JSON mapping allows. Raises ValueError."""
     plain = text.replace("-", "+").replace("_", "/").rstrip("=")
     return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)

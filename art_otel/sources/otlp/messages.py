@@ -145,14 +145,12 @@ class ResourceSpans(Message):
 class ScopeLogs(Message):
     """The log records of one scope."""
 
-    scope: Scope | None = None
     log_records: list[LogRecord] | None = None
 
 
 class ResourceLogs(Message):
     """The log records of one resource."""
 
-    resource: Resource | None = None
     scope_logs: list[ScopeLogs] | None = None
     instrumentation_library_logs: list[ScopeLogs] | None = None
 

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.limits import advice
-from art_otel.sources.otlp.protobuf_records import ProtobufRecords
+from art_otel.sources.otlp.protobuf_records import ProtobufSpanBuilder
 from art_otel.sources.otlp.protobuf_split import LENGTH, Split, read_fields, read_varint
 from art_otel.sources.refusals import Refused
 
@@ -34,7 +34,7 @@ _TEXT_BYTES: Final = 256
 """A request has tags and lengths that are no text among its first bytes; blank lines before a text have none."""
 
 _SKIP_BYTES: Final = 1 << 20
-_AT_ONCE: Final = 64 << 20
+_PIECE_BYTES: Final = 64 << 20
 _MAX_SIZE_BYTES: Final = 10
 
 _Frame: TypeAlias = tuple[bytes, Refused | None]
@@ -68,34 +68,33 @@ def _is_request(head: bytes) -> bool:
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    records = ProtobufRecords(reading)
+    builder = ProtobufSpanBuilder(reading)
     head = stream.peek()
-    frames = partial(_bare_frames, is_answer=Split(head).is_answer) if _is_request(head) else _prefixed_frames
+    read_frames = partial(_bare_frames, is_answer=Split(head).is_answer) if _is_request(head) else _prefixed_frames
     number = 0
-    for message, problem in frames(stream, reading.limits.max_message_bytes):
+    for message, problem in read_frames(stream, reading.limits.max_message_bytes):
         number += 1  # noqa: SIM113 # enumerate() would hold the message
         place = f"{reading.path}:message {number}"
         if problem is None:
-            yield from records.read(message, place)
-        elif message:
-            yield from records.read_split(message, place, problem)
+            yield from builder.read(message, place)
         else:
-            yield problem.damage(place)
+            yield from builder.read_split(Split(message), place, problem)
 
 
 FORMAT: Final = Format(name="otlp-protobuf", detects=_detects, reads=_reads)
 
 
 def _prefixed_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
+    """Read messages with a 4-byte length before each."""
     while prefix := stream.read(_PREFIX_BYTES):
         if len(prefix) < _PREFIX_BYTES:
             yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
-        yield _body(stream, b"", int.from_bytes(prefix), limit)
+        yield _read_body(stream, b"", int.from_bytes(prefix), limit)
 
 
 def _bare_frames(stream: io.BufferedReader, limit: int, *, is_answer: bool) -> Iterator[_Frame]:
-    """What stands in field 1: a batch, which with its tag and length is a request, or in an answer a request."""
+    """Read what stands in field 1: a batch, which with its tag and length is a request; in an answer, a request."""
     tags = _ANSWER_TAGS if is_answer else _TAG
     while tag := stream.read(1):
         if tag not in tags:
@@ -107,18 +106,13 @@ def _bare_frames(stream: io.BufferedReader, limit: int, *, is_answer: bool) -> I
             yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
         if tag == _TAG:
-            yield _body(stream, b"" if is_answer else tag + header, size, limit)
+            yield _read_body(stream, b"" if is_answer else tag + header, size, limit)
         elif tag[0] & 7 == LENGTH:
             _skip(stream, size)
 
 
-def _skip(stream: io.BufferedReader, size: int) -> None:
-    while size > 0 and (skipped := len(stream.read(min(size, _SKIP_BYTES)))):
-        size -= skipped
-
-
 def _read_size(stream: io.BufferedReader) -> tuple[int | None, bytes]:
-    """A length, None where the file ends inside it, and its bytes."""
+    """Read a length, None where the file ends inside it, and its bytes."""
     header = b""
     while len(header) < _MAX_SIZE_BYTES and (byte := stream.read(1)):
         header += byte
@@ -128,17 +122,22 @@ def _read_size(stream: io.BufferedReader) -> tuple[int | None, bytes]:
     return read and read[0], header
 
 
-def _body(stream: io.BufferedReader, header: bytes, size: int, limit: int) -> _Frame:
+def _read_body(stream: io.BufferedReader, header: bytes, size: int, limit: int) -> _Frame:
     if size > limit:
         _skip(stream, size)
         return b"", Refused("over a limit", detail=f"a message of {size} bytes; {advice('max_message_bytes')}")
-    body = b"".join(_pieces(stream, size))
+    body = b"".join(_read_pieces(stream, size))
     torn = Refused("torn", detail=f"the file ends {size - len(body)} bytes too early") if len(body) < size else None
     return header + body, torn
 
 
-def _pieces(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
-    """The next bytes, which take no more memory than there are: a length may be a lie."""
-    while size and (piece := stream.read(min(size, _AT_ONCE))):
+def _read_pieces(stream: io.BufferedReader, size: int, piece_bytes: int = _PIECE_BYTES) -> Iterator[bytes]:
+    """Read the next bytes, which take no more memory than there are: a length may be a lie."""
+    while size > 0 and (piece := stream.read(min(size, piece_bytes))):
         size -= len(piece)
         yield piece
+
+
+def _skip(stream: io.BufferedReader, size: int) -> None:
+    for _ in _read_pieces(stream, size, _SKIP_BYTES):
+        pass

@@ -1,21 +1,19 @@
-"""Records of OTLP protobuf: a request is decoded whole, and one that does not decode record by record.
+"""Builds records of OTLP protobuf: a request is decoded whole, and one that does not decode record by record.
 
 Invariant: a record that is sound alone is kept, a bad one is quarantined, and what no record explains (a torn tail,
 rubbish) is exactly one Quarantined of kind "unknown".
 """
 
-from collections.abc import Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Literal, Protocol, TypeAlias, cast
 
 from art_otel.sources.format import Reading, Record
+from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.protobuf_split import FIRST, SECOND, Field, Signal, Split
 from art_otel.sources.otlp.protobuf_values import ProtobufValues
 from art_otel.sources.otlp.records import Batch, scope_of
 from art_otel.sources.refusals import NO_IDS, Refused
 from art_otel.spans import Quarantined, QuarantineReason
-
-if TYPE_CHECKING:
-    from art_otel.sources.otlp import messages as otlp
 
 _Name: TypeAlias = Literal["TracesData", "LogsData", "Span", "LogRecord", "Resource", "InstrumentationScope"]
 
@@ -24,58 +22,45 @@ class _MessageType(Protocol):
     def FromString(self, data: bytes, /) -> object: ...  # noqa: N802 # protobuf's name
 
 
-class ProtobufRecords(ProtobufValues):
-    """Records of requests in protobuf."""
+class ProtobufSpanBuilder(ProtobufValues):
+    """Builds records of requests in protobuf."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
         self._types, self._error = _message_types()
 
     def read(self, data: bytes, place: str) -> Iterable[Record]:
-        """Every record of one request. `place` names it."""
-        if not data:
-            return ()
-        spans = self._spans(data, place)  # as most requests are, and to look into one first costs a multiple
-        if spans is not None:
-            return spans
+        """Read every record of one request, which `place` names."""
+        try:
+            batches = self._traces(data)
+        except Refused:
+            batches = None
+        if batches and _begins_with_span(batches):  # as most requests do, and to split one first costs a multiple
+            return self.traces(batches, place)
         split = Split(data)
         if split.is_answer:
             problem = Refused("not OTLP", detail="an answer of Tempo amid requests; give it in a file of its own")
-            return (problem.damage(place),)
+            return (problem.quarantine(place),)
         if split.signal == "other":
-            self.reading.account.other_signals += 1
+            self.reading.stats.other_signals += 1
             return ()
         try:
             if split.signal == "logs":
-                logs = cast("otlp.Request", self._decode(data, "LogsData"))
-                return self.logs(logs.resource_logs or None, place)
-            traces = cast("otlp.Request", self._decode(data, "TracesData"))
-            if split.signal:
-                return self.traces(traces.resource_spans or None, place)
+                return self.logs(cast("otlp.Request", self._decode(data, "LogsData")).resource_logs or None, place)
+            if split.signal == "traces" or not data:
+                return self.traces(self._traces(data), place)
         except Refused:
             pass
-        return self.read_split(data, place)
+        return self.read_split(split, place)
 
-    def _spans(self, data: bytes, place: str) -> Iterator[Record] | None:
-        """Every span of one request; None when it does not decode, or does not begin with a span that has started.
+    def _traces(self, data: bytes) -> list[otlp.ResourceSpans]:
+        return cast("list[otlp.ResourceSpans]", cast("otlp.Request", self._decode(data, "TracesData")).resource_spans)
 
-        Logs and metrics decode as traces too. But no time stands in them where that of a span stands.
-        """
-        try:
-            batches = cast("otlp.Request", self._decode(data, "TracesData")).resource_spans or None
-        except Refused:
-            return None
-        scoped = batches[0].scope_spans if batches else None
-        spans = scoped[0].spans if scoped else None
-        return self.traces(batches, place) if spans and spans[0].start_time_unix_nano else None
-
-    def read_split(self, data: bytes, place: str, torn: Refused | None = None) -> Iterator[Record]:
-        """Every record that decodes alone. `torn` says that the file ended inside the request."""
-        split = Split(data)
-        signal = split.signal
+    def read_split(self, split: Split, place: str, problem: Refused | None = None) -> Iterator[Record]:
+        """Read every record of a request that does not decode, each by itself; `problem` says why it has no end."""
+        signal, torn_ids = split.signal, NO_IDS
         if signal == "other":
             return  # a torn request of metrics costs nothing
-        torn_ids = NO_IDS
         for batch in split.inside(split.root, FIRST):
             message = yield from self._shared(split, batch, "Resource", place)
             resource, quarantined = self.resource(cast("otlp.Resource | None", message), place)
@@ -88,20 +73,18 @@ class ProtobufRecords(ProtobufValues):
                         yield from self._record(split, record, signal or "traces", shared)
                     else:
                         torn_ids = split.ids(record, signal or "traces")
-        if split.is_broken and torn is None:
-            torn = Refused("not OTLP", detail="a length goes beyond the message it stands in")
-        if signal is None and torn is None:
-            torn = Refused("not OTLP", detail="there is no batch of spans or log records in it")
-        if torn is not None:
-            yield torn.damage(place, ids=torn_ids)
+        if problem is None and (split.is_broken or signal is None):
+            problem = Refused("not OTLP", detail="no request, or a length goes beyond its message")
+        if problem is not None:
+            yield problem.quarantine(place, ids=torn_ids)
 
     def _shared(self, split: Split, container: Field, name: _Name, place: str) -> Generator[Quarantined, None, object]:
-        """What records share; when it is bad it is a partial Quarantined and its records do without it."""
+        """Decode what records share; when it is bad it is a partial Quarantined and its records do without it."""
         field = next((field for field in split.inside(container, FIRST) if field.whole), None)
         try:
             return field and self._decode(split.data[field.start : field.end], name)
         except Refused as problem:
-            yield problem.damage(place, partial=True)
+            yield problem.quarantine(place, partial=True)
             return None
 
     def _record(self, split: Split, record: Field, signal: Signal, batch: Batch) -> Iterator[Record]:
@@ -112,14 +95,21 @@ class ProtobufRecords(ProtobufValues):
             else:
                 yield from self.span(cast("otlp.Span", self._decode(data, "Span")), batch)
         except Refused as problem:
-            yield problem.damage(batch.place, "log" if signal == "logs" else "span", split.ids(record, signal))
+            yield problem.quarantine(batch.place, "log" if signal == "logs" else "span", split.ids(record, signal))
 
     def _decode(self, data: bytes, name: _Name) -> object:
-        """One message. Raises Refused."""
+        """Decode one message. Raises Refused."""
         try:
             return self._types[name].FromString(data)
         except self._error as error:
             raise Refused(_reason(str(error)), detail=str(error)) from error
+
+
+def _begins_with_span(batches: Sequence[otlp.ResourceSpans]) -> bool:
+    """Whether the first record is a span that has started: logs and metrics decode too, but have no time there."""
+    scoped = batches[0].scope_spans
+    spans = scoped[0].spans if scoped else None
+    return bool(spans and spans[0].start_time_unix_nano)
 
 
 def _reason(problem: str) -> QuarantineReason:
@@ -129,7 +119,7 @@ def _reason(problem: str) -> QuarantineReason:
 
 
 def _message_types() -> tuple[dict[_Name, _MessageType], type[Exception]]:
-    """The message types and the error that decoding raises. Imported here: only protobuf dumps need them."""
+    """Import the message types, and the error that decoding raises; only protobuf dumps need them."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415
     from opentelemetry.proto.common.v1 import common_pb2  # noqa: PLC0415
     from opentelemetry.proto.logs.v1 import logs_pb2  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs] # it comes without

@@ -42,7 +42,7 @@ class Field(NamedTuple):
 
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int] | None:
-    """The number and where it ends; None where there is none."""
+    """Read the number and where it ends; None where there is none."""
     value = 0
     for count, byte in enumerate(data[position : min(end, position + _MAX_VARINT_BYTES)]):
         value |= (byte & 0x7F) << (7 * count)
@@ -52,7 +52,7 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int] | None:
 
 
 def read_fields(data: bytes, start: int, end: int) -> Iterator[Field]:
-    """The fields of the message `data[start:end]`. The last one is of number 0 and not whole where no field follows."""
+    """Find the fields of the message `data[start:end]`; the last is of number 0 and not whole where none follows."""
     while start < end:
         tag, position = read_varint(data, start, end) or (0, end)
         number, wire_type = tag >> 3, tag & 7
@@ -79,20 +79,20 @@ class Split:
         self.is_broken = False
 
     def inside(self, container: Field, number: int) -> Iterator[Field]:
-        """The messages in field `number` of a container."""
+        """Find the messages in field `number` of a container."""
         for field in read_fields(self.data, container.start, container.end):
             self.is_broken = self.is_broken or not field.whole
             if field.number == number and field.wire_type == LENGTH:
                 yield field
 
     def records(self) -> Iterator[Field]:
-        """The spans or log records of all batches."""
+        """Find the spans or log records of all batches."""
         for batch in self.inside(self.root, FIRST):
             for scoped in self.inside(batch, SECOND):
                 yield from self.inside(scoped, SECOND)
 
     def tags(self, message: Field) -> set[tuple[int, int]]:
-        """The numbers and wire types of the fields of a message."""
+        """Collect the numbers and wire types of the fields of a message."""
         return {field[:2] for field in read_fields(self.data, message.start, message.end)}
 
     @property
@@ -122,7 +122,7 @@ class Split:
         return any((SECOND, LENGTH) in self.tags(message) for message in inner)
 
     def ids(self, record: Field, signal: Signal) -> Ids:
-        """The ids of a record that cannot be decoded, as far as they can be read."""
+        """Read the ids of a record that cannot be decoded, as far as they can be read."""
         values: dict[int, bytes] = {}
         for field in read_fields(self.data, record.start, record.end):
             if field.wire_type == LENGTH and field.end - field.start in (_TRACE_BYTES, _SPAN_BYTES):

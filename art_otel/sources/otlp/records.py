@@ -1,4 +1,4 @@
-"""OTLP's data model: a decoded message becomes a Span, a LogRecord or a Quarantined, the same from every encoding.
+"""SpanBuilder: a decoded message becomes a Span, a LogRecord or a Quarantined, the same from every encoding.
 
 Invariant: what leaves here holds what `art_otel.spans` promises (good ids, finite numbers, ordered times), and each
 message gives exactly one record or one whole Quarantined; what a kept record lost is a partial Quarantined.
@@ -16,14 +16,14 @@ import msgspec
 
 from art_otel.sources.format import Reading, Record
 from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp.enums import SPAN_KINDS, STATUS_CODES
 from art_otel.sources.refusals import (
     MAX_NAME,
+    DroppedFields,
     Ids,
-    Losses,
     Refused,
     Site,
     attribute_path,
-    partial_damages,
 )
 from art_otel.spans import (
     Event,
@@ -33,8 +33,6 @@ from art_otel.spans import (
     Resource,
     Scope,
     Span,
-    SpanKind,
-    StatusCode,
     Value,
 )
 
@@ -43,19 +41,6 @@ _SPAN_DIGITS: Final = 16
 _IS_HEX: Final = re.compile("[0-9a-f]+").fullmatch
 _ZEROS: Final = {digits: "0" * digits for digits in (_TRACE_DIGITS, _SPAN_DIGITS)}
 _MAX_TIME: Final = 2**63 - 1
-
-_KIND_NAMES: Final[tuple[SpanKind, ...]] = ("unspecified", "internal", "server", "client", "producer", "consumer")
-_KINDS: Final[dict[int | str | None, SpanKind]] = {
-    None: "unspecified",
-    **dict(enumerate(_KIND_NAMES)),
-    **{f"SPAN_KIND_{name.upper()}": name for name in _KIND_NAMES},
-}
-_STATUS_NAMES: Final[tuple[StatusCode, ...]] = ("unset", "ok", "error")
-_STATUSES: Final[dict[int | str | None, StatusCode]] = {
-    None: "unset",
-    **dict(enumerate(_STATUS_NAMES)),
-    **{f"STATUS_CODE_{name.upper()}": name for name in _STATUS_NAMES},
-}
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +51,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
 
 
-class Records(ABC):
-    """Makes records of decoded messages. An encoding says how it spells ids and attribute values.
+class SpanBuilder(ABC):
+    """Builds records of decoded messages. A subclass says how an encoding writes ids and attribute values.
 
-    The messages of every encoding have the field names of `otlp_messages`, so those types stand for all.
+    The messages of every encoding have the field names of `otlp.messages`, so those types stand for all.
     """
 
     max_depth: Final = 32
@@ -86,29 +71,29 @@ class Records(ABC):
             raise Refused("nested too deep", attribute_path(site), f"more than {self.max_depth} lists and dicts deep")
 
     @abstractmethod
-    def hex(self, raw: object) -> str:
-        """An id in lower-case hex, empty when there is none."""
+    def hex(self, raw: object, digits: int) -> str:
+        """Write an id of so many digits in lower-case hex, empty when there is none."""
 
     @abstractmethod
-    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, losses: Losses) -> dict[str, Value]:
-        """Attributes by name; numbers that are not finite become None and are noted in `losses`. Raises Refused."""
+    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
+        """Read attributes by name; numbers that are not finite become None, noted in `dropped`. Raises Refused."""
 
     @abstractmethod
-    def value(self, value: otlp.AnyValue | None, site: Site, losses: Losses) -> Value:
-        """One value, as `attributes` reads them. Raises Refused."""
+    def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
+        """Read one value, as `attributes` does. Raises Refused."""
 
     def traces(self, batches: Iterable[otlp.ResourceSpans] | None, place: str) -> Iterator[Record]:
-        """Every span of one request."""
+        """Read every span of one request."""
         for spans in batches or ():
-            resource, damages = self.resource(spans.resource, place)
-            yield from damages
+            resource, quarantined = self.resource(spans.resource, place)
+            yield from quarantined
             for scoped in spans.scope_spans or ():
                 batch = Batch(place=place, resource=resource, scope=scope_of(scoped.scope))
                 for span in scoped.spans or ():
                     yield from self.span(span, batch)
 
     def logs(self, batches: Iterable[otlp.ResourceLogs] | None, place: str) -> Iterator[Record]:
-        """Every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
+        """Read every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
         batch = Batch(place=place, resource=Resource(), scope=Scope())
         for logs in batches or ():
             for scoped in logs.scope_logs or ():
@@ -116,61 +101,60 @@ class Records(ABC):
                     yield from self.log_record(log_record, batch)
 
     def resource(self, message: otlp.Resource | None, place: str) -> tuple[Resource, tuple[Quarantined, ...]]:
-        """The resource of a batch, with a partial Quarantined for what cannot be read of it."""
+        """Read the resource of a batch, with a partial Quarantined for what cannot be read of it."""
         if message is None:
             return Resource(), ()
-        losses = Losses()
+        dropped = DroppedFields()
         try:
-            attributes = self.attributes(message.attributes, "resource.", losses)
+            attributes = self.attributes(message.attributes, "resource.", dropped)
         except Refused as problem:
-            return Resource(), (problem.damage(place, partial=True),)
-        return Resource(attributes=attributes), tuple(partial_damages(losses, place))
+            return Resource(), (problem.quarantine(place, partial=True),)
+        return Resource(attributes=attributes), tuple(dropped.quarantine(place))
 
     def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
-        """One span, with a partial Quarantined for each reason for which something of it was lost."""
-        losses = Losses()
+        """Read one span, with a partial Quarantined for each reason for which something of it was lost."""
+        dropped = DroppedFields()
         try:
-            span = self._span(message, batch, losses)
+            span = self._span(message, batch, dropped)
         except Refused as problem:
-            return (problem.damage(batch.place, "span", self.known_ids(message.trace_id, message.span_id)),)
-        return (span, *partial_damages(losses, batch.place, "span", span.key)) if losses else (span,)
+            return (problem.quarantine(batch.place, "span", self.known_ids(message.trace_id, message.span_id)),)
+        return (span, *dropped.quarantine(batch.place, "span", span.key)) if dropped else (span,)
 
     def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
-        """One log record. One that belongs to no span is in the account, and given only if it may be an event."""
-        losses = Losses()
+        """Read one log record. One that belongs to no span is counted, and returned only if it may be an event."""
+        dropped = DroppedFields()
         try:
             trace_id = self._id(message.trace_id, _TRACE_DIGITS, "traceId")
             span_id = self._id(message.span_id, _SPAN_DIGITS, "spanId")
             if trace_id is None or span_id is None:
-                self.reading.account.logs_without_span += 1
+                self.reading.stats.logs_without_span += 1
                 return self._event_without_span(message)
-            record = self._log_record(message, trace_id, span_id, losses)
+            record = self._log_record(message, trace_id, span_id, dropped)
         except Refused as problem:
-            return (problem.damage(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
-        return (record, *partial_damages(losses, batch.place, "log", record.key)) if losses else (record,)
+            return (problem.quarantine(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
+        return (record, *dropped.quarantine(batch.place, "log", record.key)) if dropped else (record,)
 
     def _event_without_span(self, message: otlp.LogRecord) -> tuple[LogRecord, ...]:
-        """The record without ids: an event may name what it is about in another way, as evaluations name responses."""
+        """Read a record without ids, which may name its subject in another way, as evaluations name responses."""
         if not message.event_name and not message.attributes:
             return ()
         try:
-            record = self._log_record(message, "", "", Losses())
+            record = self._log_record(message, "", "", DroppedFields())
         except Refused:
             return ()
         return (record,) if record.event_name else ()
 
     def known_ids(self, trace_id: object, span_id: object) -> Ids:
-        """The ids that a record has, each None where it is absent or bad."""
-        try:
-            trace = self._id(trace_id, _TRACE_DIGITS, "traceId")
-        except Refused:
-            trace = None
-        try:
-            return trace, self._id(span_id, _SPAN_DIGITS, "spanId")
-        except Refused:
-            return trace, None
+        """Read the ids that a record has, each None where it is absent or bad."""
+        ids: list[str | None] = []
+        for raw, digits in ((trace_id, _TRACE_DIGITS), (span_id, _SPAN_DIGITS)):
+            try:
+                ids.append(self._id(raw, digits, ""))
+            except Refused:
+                ids.append(None)
+        return ids[0], ids[1]
 
-    def _span(self, message: otlp.Span, batch: Batch, losses: Losses) -> Span:
+    def _span(self, message: otlp.Span, batch: Batch, dropped: DroppedFields) -> Span:
         raw, trace_id = self._last_trace  # spans of one trace, and children of one span, mostly stand together
         if message.trace_id != raw:
             raw = message.trace_id
@@ -182,9 +166,9 @@ class Records(ABC):
             start_ns, end_ns = _times(start_ns, end_ns)
         status = message.status
         code = status.code if status else None
-        if message.kind not in _KINDS:
+        if message.kind not in SPAN_KINDS:
             raise Refused("bad field", "kind", f"{message.kind!r} is no SpanKind")
-        if code not in _STATUSES:
+        if code not in STATUS_CODES:
             raise Refused("bad field", "status.code", f"{code!r} is no StatusCode")
         raw, parent = self._last_parent
         if message.parent_span_id != raw:
@@ -196,13 +180,13 @@ class Records(ABC):
             span_id=span_id,
             parent_span_id=parent,
             name=message.name or "",
-            kind=_KINDS[message.kind],
+            kind=SPAN_KINDS[message.kind],
             start_ns=start_ns,
             end_ns=end_ns,
-            attributes=self.attributes(message.attributes, "", losses),
-            events=self._events(message.events, losses) if message.events else (),
-            links=self._links(message.links, losses) if message.links else (),
-            status=_STATUSES[code],
+            attributes=self.attributes(message.attributes, "", dropped),
+            events=self._events(message.events, dropped) if message.events else (),
+            links=self._links(message.links, dropped) if message.links else (),
+            status=STATUS_CODES[code],
             status_message=(status.message or "") if status else "",
             scope=batch.scope,
             resource=batch.resource,
@@ -216,56 +200,56 @@ class Records(ABC):
             )
         return span
 
-    def _events(self, messages: Iterable[otlp.Event] | None, losses: Losses) -> tuple[Event, ...]:
+    def _events(self, messages: Iterable[otlp.Event] | None, dropped: DroppedFields) -> tuple[Event, ...]:
         events: list[Event] = []
         for index, message in enumerate(messages or ()):
             field = f"events[{index}].timeUnixNano"
             time_ns = _time(message.time_unix_nano, field)
             if time_ns is None:
-                losses.note(field, "bad field")
+                dropped.note(field, "bad field")
                 continue
             event = Event(
                 name=message.name or "",
                 time_ns=time_ns,
-                attributes=self.attributes(message.attributes, f"events[{index}].", losses),
+                attributes=self.attributes(message.attributes, f"events[{index}].", dropped),
                 dropped_attributes_count=message.dropped_attributes_count or 0,
             )
             events.append(event)
         return tuple(events)
 
-    def _links(self, messages: Iterable[otlp.Link] | None, losses: Losses) -> tuple[Link, ...]:
+    def _links(self, messages: Iterable[otlp.Link] | None, dropped: DroppedFields) -> tuple[Link, ...]:
         links: list[Link] = []
         for index, message in enumerate(messages or ()):
             trace_id, span_id = self.known_ids(message.trace_id, message.span_id)
             if trace_id is None or span_id is None:
-                losses.note(f"links[{index}]", "bad id")
+                dropped.note(f"links[{index}]", "bad id")
                 continue
-            attributes = self.attributes(message.attributes, f"links[{index}].", losses)
+            attributes = self.attributes(message.attributes, f"links[{index}].", dropped)
             links.append(Link(trace_id=trace_id, span_id=span_id, attributes=attributes))
         return tuple(links)
 
-    def _log_record(self, message: otlp.LogRecord, trace_id: str, span_id: str, losses: Losses) -> LogRecord:
+    def _log_record(self, message: otlp.LogRecord, trace_id: str, span_id: str, dropped: DroppedFields) -> LogRecord:
         time_ns = _time(message.time_unix_nano, "timeUnixNano")
         time_ns = time_ns or _time(message.observed_time_unix_nano, "observedTimeUnixNano")
         if time_ns is None:
             raise Refused("bad field", "timeUnixNano", "a log record must have its time or the time it was observed")
-        attributes = self.attributes(message.attributes, "", losses)
-        named = attributes.get("event.name")
+        attributes = self.attributes(message.attributes, "", dropped)
+        event_name = attributes.get("event.name")
         return LogRecord(
             trace_id=trace_id,
             span_id=span_id,
-            event_name=message.event_name or (named if isinstance(named, str) else ""),
+            event_name=message.event_name or (event_name if isinstance(event_name, str) else ""),
             time_ns=time_ns,
-            body=self.value(message.body, ("body", None), losses),
+            body=self.value(message.body, ("body", None), dropped),
             attributes=attributes,
             dropped_attributes_count=message.dropped_attributes_count or 0,
         )
 
     def _id(self, raw: object, digits: int, field: str) -> str | None:
-        """None for an id that is empty or all zeros, which is how OTLP writes that there is none."""
+        """Check an id; None for one that is empty or all zeros, which is how OTLP writes that there is none."""
         if isinstance(raw, str) and len(raw) == digits and _IS_HEX(raw) and raw != _ZEROS[digits]:
             return raw  # as nearly all are in JSON
-        text = self.hex(raw)
+        text = self.hex(raw, digits)
         if len(text) == digits and _IS_HEX(text):
             return text if text != _ZEROS[digits] else None
         if not text:
@@ -274,15 +258,15 @@ class Records(ABC):
 
 
 def scope_of(message: otlp.Scope | None) -> Scope:
-    """The scope of a batch."""
+    """Make the scope of a batch."""
     return Scope(name=message.name or "", version=message.version or "") if message else Scope()
 
 
-def finite(number: float, site: Site, losses: Losses) -> float | None:
-    """The number; None, noted in `losses`, for NaN and the infinities."""
+def finite(number: float, site: Site, dropped: DroppedFields) -> float | None:
+    """Give the number; None, noted in `dropped`, for NaN and the infinities."""
     if math.isfinite(number):
         return number
-    losses.note(attribute_path(site), "not a finite number")
+    dropped.note(attribute_path(site), "not a finite number")
     return None
 
 
@@ -291,7 +275,7 @@ def _no_id(field: str) -> NoReturn:
 
 
 def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
-    """When a span started and ended. Raises Refused."""
+    """Check when a span started and ended. Raises Refused."""
     start_ns = _time(start, "startTimeUnixNano")
     if start_ns is None:
         raise Refused("bad field", "startTimeUnixNano", "a span must say when it started")
@@ -302,7 +286,7 @@ def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
 
 
 def _time(raw: int | None, field: str) -> int | None:
-    """Nanoseconds; 0 is how OTLP writes an unknown time."""
+    """Check a time; 0 is how OTLP writes an unknown one."""
     if raw and not 0 < raw <= _MAX_TIME:
         raise Refused("bad field", field, f"{raw} is before 1970 or does not fit 63 bits")
     return raw or None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from art_otel.scrubbing import Scrubber
 from art_otel.tracing.capture.asking import Asking
 from art_otel.tracing.capture.call import (
     CAPTURING,
@@ -42,13 +43,13 @@ def install(
     request_tokens: bool = False,
     policy_version_header: str | None = None,
     policy_version: Callable[[], str] | None = None,
-    is_clean: Callable[[str], bool] = lambda _: True,
+    scrubber: Scrubber | None = None,
 ) -> "Capture":
     """Capture calls of openai's clients from now on. What was installed before is replaced.
 
     `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
     sampled is read from the response header `policy_version_header`, else asked of `policy_version`.
-    Token ids are written only where what was asked `is_clean` of secrets.
+    Token ids are written only where `scrubber` finds no secret in what they spell.
     """
     global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
     with _lock:
@@ -58,7 +59,7 @@ def install(
             request_tokens=request_tokens,
             policy_version_header=policy_version_header,
             policy_version=policy_version,
-            is_clean=is_clean,
+            scrubber=scrubber,
         )
         _installed.place()
         return _installed
@@ -82,14 +83,14 @@ class Capture:
         request_tokens: bool,
         policy_version_header: str | None,
         policy_version: Callable[[], str] | None,
-        is_clean: Callable[[str], bool],
+        scrubber: Scrubber | None,
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self.calls = 0
         self._asking = Asking() if request_tokens else None
         self._header = policy_version_header
         self._version = policy_version
-        self._is_clean = is_clean
+        self._scrubber = scrubber
         self._patches = Patches()
         self._is_removed = False
 
@@ -139,7 +140,7 @@ class Capture:
         made = last_promise() if span is None and asks_responses(options) else None
         if span is None and (made is None or not made.is_open):
             return
-        call = CapturedCall(options, response, self._policy_version_of(response), self._is_clean)
+        call = CapturedCall(options, response, self._policy_version_of(response), self._scrubber)
         self.calls += 1
         if span is not None:
             call.write_at_end_of(span)

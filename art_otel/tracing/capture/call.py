@@ -17,6 +17,7 @@ from opentelemetry.trace import Span, StatusCode
 from art_otel import attributes as names
 from art_otel.conventions.dialects.art import lost_input, misreads_input
 from art_otel.conventions.dialects.genai import INPUT_MESSAGES
+from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes
 from art_otel.tracing.capture.answer import answer_attributes, failure
 from art_otel.tracing.capture.exchange import RAW_HEADER, Options, Response
@@ -25,7 +26,7 @@ from art_otel.tracing.capture.request import messages, parameters, prompt
 from art_otel.tracing.guest import Guest
 from art_otel.tracing.processing.ancestors import path_up
 from art_otel.tracing.processing.call_spans import is_call_by_now, runs_code
-from art_otel.tracing.redaction.spelled import without_tokens
+from art_otel.tracing.processing.token_attributes import without_tokens
 
 CAPTURING: Final = Guest("a call could not be captured; its span has no exact tokens")
 _WAITING: Final = Guest("the span of a call could not wait for its answer")
@@ -72,15 +73,15 @@ def attributes_of(span: Span) -> Attributes:
 class CapturedCall:
     """A call whose response has begun. `policy_version` is None where nobody told it.
 
-    `is_clean` tells whether a text may be written: the prompt's ids spell what an instrumentor need not have recorded.
+    `scrubber` reads what was asked and answered here, because ids spell what an instrumentor need not have recorded.
     """
 
     def __init__(
-        self, options: Options, response: Response, policy_version: str | None, is_clean: Callable[[str], bool]
+        self, options: Options, response: Response, policy_version: str | None, scrubber: Scrubber | None
     ) -> None:
         self.response = response
         self._policy_version = policy_version
-        self._is_clean = is_clean
+        self._scrubber = scrubber
         self._is_chat = options.url.endswith("/chat/completions")
         self._is_responses = asks_responses(options)
         self.tells_content = False  # until it is known that what was asked may be recorded, which a failure hides
@@ -120,9 +121,9 @@ class CapturedCall:
         """Set what is known on a span that still records."""
         known = attributes_of(span)
         request, body = self.response.request.content, self._passing.body() or {}
-        added = {**parameters(request), **answer_attributes(body)}
-        if names.PROMPT_TOKENS in added and not self._is_clean(prompt(request)):
-            added = {**without_tokens(added), names.REDACTED_CONTENT: True}
+        added: dict[str, str | bool] = {**parameters(request), **answer_attributes(body)}
+        if self._scrubber is not None:
+            added = _scanned(self._scrubber, prompt(request), added)
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
         if self._misses_input(span, known):
@@ -143,6 +144,16 @@ def tell_error(span: Span, error: str) -> None:
     """Let the span be that of a call that failed."""
     span.set_attribute(ERROR_TYPE, error)
     span.set_status(StatusCode.ERROR, error)
+
+
+def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, str | bool]) -> dict[str, str | bool]:
+    """The attributes of an answer: without tokens and marked where a secret was asked or answered.
+
+    The ids of a prompt that nobody can read are left out as well.
+    """
+    if any(map(scrubber.holds_secret, (*asked, str(answer.get(names.RESPONSE_CHOICES, ""))))):
+        return {**(without_tokens(answer) if scrubber.alters else answer), names.SCRUBBED_CONTENT: True}
+    return {name: value for name, value in answer.items() if asked or name != names.PROMPT_TOKENS}
 
 
 class _Ending:

@@ -30,10 +30,9 @@ def messages(body: bytes) -> dict[str, str]:
     return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
 
 
-def prompt(body: bytes) -> str:
-    """What a model reads of a request, as JSON."""
-    read = {name: value for name, value in _fields(body).items() if name in _PROMPT}
-    return msgspec.json.encode(read).decode(errors="replace")
+def prompt(body: bytes) -> list[str]:
+    """What a model reads of a request: JSON texts, each of which a later request of the conversation goes on from."""
+    return [bytes(value).decode(errors="replace") for name, value in _fields(body).items() if name in _PROMPT]
 
 
 def model(body: bytes) -> str | None:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _ACTIVE: Final = "_active_span_processor"
 _ALL: Final = "_span_processors"
 _TRACERS: Final = "_tracers"
-_BEFORE: Final = "spans that other processors export may be seen before they are redacted"
+_BEFORE: Final = "spans that other processors export may be seen before they are scrubbed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

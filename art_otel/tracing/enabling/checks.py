@@ -14,7 +14,7 @@ from art_otel.tracing.enabling.exporters import GROUP, entry_points_of, exporter
 from art_otel.tracing.enabling.instrument import CLIENT, DISABLED, Installed, installed_instrumentors, is_disabled
 from art_otel.tracing.enabling.probe import Probe, probe
 from art_otel.tracing.enabling.settings import Problem, Settings, read_settings
-from art_otel.tracing.redaction.content import content_environment
+from art_otel.tracing.processing.content import content_environment
 from art_otel.tracing.switch import ENABLED, is_sdk_off
 
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]

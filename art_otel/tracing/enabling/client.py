@@ -37,6 +37,13 @@ class Switches:
             if self._environ.get(name) == self._ours.get(name):
                 self._environ[name] = self._ours[name] = value
 
+    def withdraw(self) -> None:
+        """Take away those that we have set and nobody has changed."""
+        for name, value in self._ours.items():
+            if self._environ.get(name) == value:
+                del self._environ[name]
+        self._ours.clear()
+
 
 class Client:
     """One a process. `on_provider` learns of providers that the app gives to an instrumentor of its own."""
@@ -71,11 +78,14 @@ class Client:
         if CLIENT in sys.modules:
             self._start()
 
-    def stop(self) -> None:
-        """Leave the client as it was."""
+    def stop(self, *, for_good: bool = True) -> None:
+        """Leave the client and the variables as they were; if not `for_good`, the client's methods stay wrapped."""
         self._settings = _OFF
-        if self._instrumentation is not None:
+        self._switches.withdraw()
+        if self._instrumentation is not None and for_good:
             self._instrumentation.stop()
+        elif self._instrumentation is not None:
+            self._instrumentation.pause()
         if CLIENT in sys.modules:
             from art_otel.tracing.capture import uninstall  # noqa: PLC0415
 
@@ -102,21 +112,20 @@ class Client:
 
     def _switch_content(self) -> None:
         if self._settings.enabled:
-            from art_otel.tracing.redaction.content import content_environment  # noqa: PLC0415 # loads the SDK
+            from art_otel.tracing.processing.content import content_environment  # noqa: PLC0415 # loads the SDK
 
             self._switches.apply(content_environment(self._settings.capture_content))
 
     def _capture(self) -> None:
-        from art_otel.tracing.capture import install  # noqa: PLC0415 # loaded with the client
-        from art_otel.tracing.redaction.patterns import patterns_for  # noqa: PLC0415 # as above
-        from art_otel.tracing.redaction.texts import Texts  # noqa: PLC0415 # as above
+        from art_otel.scrubbing import Scrubber  # noqa: PLC0415 # loaded with the client
+        from art_otel.tracing.capture import install  # noqa: PLC0415 # as above
 
         version = self._settings.policy_version
         install(
             request_tokens=self._settings.request_tokens,
             policy_version_header=self._settings.policy_version_header,
             policy_version=version if version is None or callable(version) else lambda: version,
-            is_clean=Texts(patterns_for(self._settings.redact), self._settings.redact_hook).is_clean,
+            scrubber=None if self._settings.scrub == "off" else Scrubber(self._settings.scrub),
         )
 
     def _instrumentations(self) -> "Instrumentation":

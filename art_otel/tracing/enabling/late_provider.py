@@ -48,6 +48,13 @@ class LateTracerProvider(RelayTracerProvider):
                 setattr(trace, _GLOBAL, self._made)
             return self._made
 
+    def withdraw(self) -> None:
+        """Stand again where the provider that was made stands; the next span asks for another."""
+        with self._lock:
+            made, self._made = self._made, None
+            if made is not None and getattr(trace, _GLOBAL) is made:
+                setattr(trace, _GLOBAL, self)
+
     def _make_safely(self) -> TracerProvider | None:
         try:
             return self._make()
@@ -65,8 +72,8 @@ def provider_in_use() -> TracerProvider | None:
     return None if isinstance(provider, ProxyTracerProvider) else provider
 
 
-def stand_in(make: Callable[[], TracerProvider | None], on_set: Callable[[TracerProvider], None]) -> bool:
-    """Put a LateTracerProvider where nobody has set one, and tell `on_set` of each that will be set.
+def stand_in(late: LateTracerProvider, on_set: Callable[[TracerProvider], None]) -> bool:
+    """Put `late` where nobody has set a provider, and tell `on_set` of each that will be set.
 
     False where OTel's internals are not as they were: then nothing was changed.
     """
@@ -81,5 +88,5 @@ def stand_in(make: Callable[[], TracerProvider | None], on_set: Callable[[Tracer
 
     wrap_function_wrapper(trace, _SET, after_set)
     if getattr(trace, _GLOBAL) is None and _FROM_ENVIRONMENT not in os.environ:
-        setattr(trace, _GLOBAL, LateTracerProvider(make))
+        setattr(trace, _GLOBAL, late)
     return True

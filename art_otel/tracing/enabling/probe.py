@@ -44,7 +44,7 @@ def probe(environ: Mapping[str, str]) -> Probe:
             )
         except subprocess.TimeoutExpired:
             return Probe(lines=0, active=[], said=[f"nothing came within {_SECONDS} seconds"])
-        files = list(Path(folder, "spool").glob("*"))
+        files = list(Path(folder, "spool").rglob("*.jsonl"))
         lines = sum(file.read_bytes().count(b"\n") for file in files)
     said = [line for line in done.stderr.splitlines() if line.strip()]
     return Probe(lines=lines, active=_active(done.stdout), said=said)

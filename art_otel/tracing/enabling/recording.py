@@ -8,23 +8,26 @@ import atexit
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final, TypedDict
 
 from opentelemetry.trace import TracerProvider
 
 from art_otel import attributes
+from art_otel.scrubbing import Scrubber
+from art_otel.spool import SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.enabling.attach import Attachment, attach, behind, follow
 from art_otel.tracing.enabling.settings import Settings
 from art_otel.tracing.guest import say_once
+from art_otel.tracing.processing.content import leave_content_out
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
 from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
-from art_otel.tracing.processing.queued_spool import QueuedSpool
-from art_otel.tracing.processing.spool import Spool
-from art_otel.tracing.redaction import Redactor, patterns_for
-from art_otel.tracing.redaction.content import leave_content_out
+from art_otel.tracing.processing.scrub_spans import SpanScrubber
 from art_otel.tracing.rollouts.recorder import use_recorder
 from art_otel.tracing.switch import is_sdk_off
 from art_otel.tracing.tracer import tracer
+
+_DAY: Final = 24 * 3600.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,29 +70,47 @@ class Recording:
         return [attachment.provider for attachment in self.attachments]
 
 
-def make_recording(settings: Settings) -> Recording:
-    """What the settings ask for."""
-    if is_sdk_off(os.environ):
-        say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
+class RecordingParts(TypedDict):
+    """What a processor is made of."""
+
+    spool: SpoolWriter | None
+    rollouts: OpenRollouts
+    rewrites: list[Rewrite]
+    rollout_spans: tuple[str, ...]
+    own_rollout: OwnRollout
+    about: dict[str, str]
+
+
+def recording_parts(settings: Settings) -> RecordingParts:
+    """The parts that the settings ask for."""
     rollouts = OpenRollouts(grace=settings.grace_seconds)
-    own = OwnRollout(tracer, rollouts.counts)
-    processor = RolloutSpanProcessor(
+    return RecordingParts(
         spool=_spool(settings),
         rollouts=rollouts,
         rewrites=list(_rewrites(settings)),
         rollout_spans=settings.rollout_spans,
-        own_rollout=own,
+        own_rollout=OwnRollout(tracer, rollouts.counts),
         about=_about(settings),
     )
-    use_recorder(rollouts)
-    return Recording(processor=processor, own=own)
 
 
-def _spool(settings: Settings) -> Spool | QueuedSpool | None:
-    if settings.spool_folder is None:
+def make_recording(settings: Settings) -> Recording:
+    """What the settings ask for."""
+    if is_sdk_off(os.environ):
+        say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
+    parts = recording_parts(settings)
+    processor = RolloutSpanProcessor(**parts)
+    use_recorder(parts["rollouts"])
+    return Recording(processor=processor, own=parts["own_rollout"])
+
+
+def _spool(settings: Settings) -> SpoolWriter | None:
+    folder = settings.spool_folder
+    if folder is None:
         return None
-    spool = Spool(settings.spool_folder)
-    return QueuedSpool(spool) if settings.spool_policy == "drop" else spool
+    if settings.spool_days is not None:
+        remove_old_runs(folder, settings.spool_days * _DAY)
+    return SpoolWriter(run_folder(folder))
 
 
 def _about(settings: Settings) -> dict[str, str]:
@@ -99,5 +120,5 @@ def _about(settings: Settings) -> dict[str, str]:
 def _rewrites(settings: Settings) -> Iterator[Rewrite]:
     if not settings.capture_content:
         yield leave_content_out()
-    if settings.redact or settings.redact_hook is not None:
-        yield Redactor(patterns_for(settings.redact), hook=settings.redact_hook).rewrite
+    if settings.scrub != "off":
+        yield SpanScrubber(Scrubber(settings.scrub))

@@ -3,16 +3,12 @@
 Invariant: each function takes both, and raises ValueError that says what would be right.
 """
 
-import importlib
 import math
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, cast, get_args
 
 from art_otel.tracing.switch import as_switch
-
-_ASKED_FOR: Final = frozenset({"email", "url"})
 
 
 def switch(given: object) -> bool:
@@ -48,25 +44,23 @@ def switch_or_path(given: object) -> bool | Path:
     return path(given) if known is None else known
 
 
-def redaction(given: object) -> bool | tuple[str, ...]:
-    """On, off, or on with e-mail addresses, passwords in URLs, or both."""
-    known = as_switch(given)
-    if known is not None:
-        return known
-    asked = names(given)
-    if not asked or not _ASKED_FOR.issuperset(asked):
-        raise ValueError("write 1, 0, or email, url or both with a comma (1 and e-mail addresses, passwords in URLs)")
-    return asked
-
-
 def seconds(given: object) -> float:
     """A number of seconds, 0 or more."""
+    return _number(given, "seconds")
+
+
+def days(given: object) -> float | None:
+    """A number of days, 0 or more; None sets no limit."""
+    return None if given is None else _number(given, "days")
+
+
+def _number(given: object, unit: str) -> float:
     try:
         number = float(cast(Any, given))
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or number < 0 or isinstance(given, bool):
-        raise ValueError("write a number of seconds, 0 or more")
+        raise ValueError(f"write a number of {unit}, 0 or more")
     return number
 
 
@@ -86,21 +80,6 @@ def exporters(given: object) -> tuple[str, ...] | None:
     return None if given is None else tuple(name for name in names(given) if name.lower() != "none")
 
 
-def function(given: object) -> Callable[[str], str] | None:
-    """A function, or where it is: `module:function`. A text is looked up when it is first called."""
-    if given is None or callable(given):
-        return cast("Callable[[str], str] | None", given)
-    module, colon, name = given.partition(":") if isinstance(given, str) else ("", "", "")
-    if not (module and colon and name):
-        raise ValueError("write module:function")
-    return _named(module, name)
-
-
-def refuse(_text: str) -> str:
-    """Stands for a function that cannot be named: whoever calls it learns that it failed."""
-    raise ValueError("no such function")
-
-
 def text_or_function(given: object) -> str | Callable[[], str] | None:
     """A text, or a function that gives one."""
     return cast("Callable[[], str]", given) if callable(given) else text(given)
@@ -116,11 +95,3 @@ def one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Literal
         return given
 
     return choose
-
-
-@cache
-def _named(module: str, name: str) -> Callable[[str], str]:
-    def look_up_and_call(argument: str) -> str:
-        return getattr(importlib.import_module(module), name)(argument)
-
-    return look_up_and_call

@@ -15,8 +15,7 @@ from art_otel.errors import UsageError
 from art_otel.tracing.enabling import setting_values as values
 from art_otel.tracing.switch import ENABLED
 
-SpoolPolicy: TypeAlias = Literal["block", "drop"]
-Redaction: TypeAlias = bool | tuple[str, ...]
+Scrubbing: TypeAlias = Literal["on", "content", "mark", "off"]
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
 MODULES: Final[Mapping[Instrumentor, str]] = {
@@ -58,14 +57,10 @@ class Settings:
     model: Annotated[str | None, Source("ART_OTEL_MODEL", values.text)] = None
     split: Annotated[str | None, Source("ART_OTEL_SPLIT", values.text)] = None
     spool: Annotated[bool | Path, Source("ART_OTEL_SPOOL", values.switch_or_path)] = True
-    spool_policy: Annotated[SpoolPolicy, Source("ART_OTEL_SPOOL_POLICY", values.one_of(SpoolPolicy))] = "block"
+    spool_days: Annotated[float | None, Source("ART_OTEL_SPOOL_DAYS", values.days)] = None
     capture_content: Annotated[bool, Source("ART_OTEL_CAPTURE_CONTENT", values.switch, instead=bool)] = True
     request_tokens: Annotated[bool, Source("ART_OTEL_REQUEST_TOKENS", values.switch)] = False
-    redact: Annotated[Redaction, Source("ART_OTEL_REDACT", values.redaction)] = True
-    redact_hook: Annotated[
-        Callable[[str], str] | None,
-        Source("ART_OTEL_REDACT_HOOK", values.function, instead=lambda: values.refuse),
-    ] = None
+    scrub: Annotated[Scrubbing, Source("ART_OTEL_SCRUB", values.one_of(Scrubbing), instead=lambda: "content")] = "on"
     rollout_spans: Annotated[tuple[str, ...], Source("ART_OTEL_ROLLOUT_SPANS", values.names)] = ()
     grace_seconds: Annotated[float, Source("ART_OTEL_GRACE_SECONDS", values.seconds)] = 2.0
     policy_version: Annotated[
@@ -100,11 +95,10 @@ class Keywords(TypedDict, total=False):
     model: str | None
     split: str | None
     spool: bool | str | Path
-    spool_policy: SpoolPolicy
+    spool_days: str | float | None
     capture_content: bool | str
     request_tokens: bool | str
-    redact: bool | str | list[str] | tuple[str, ...]
-    redact_hook: Callable[[str], str] | str | None
+    scrub: Scrubbing
     rollout_spans: str | list[str] | tuple[str, ...]
     grace_seconds: float | str
     policy_version: str | Callable[[], str] | None

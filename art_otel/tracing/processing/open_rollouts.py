@@ -8,15 +8,17 @@ The spans of a rollout whose root runs here are counted to its end all the same:
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from art_otel.spool import SpooledLine
 from art_otel.tracing.processing.assembly import assemble
+from art_otel.tracing.processing.live_calls import LiveCalls
 from art_otel.tracing.processing.open_rollout import OpenRollout
-from art_otel.tracing.processing.stored_line import StoredLine
 from art_otel.tracing.rollouts.recorder import Counts
 
 if TYPE_CHECKING:
+    from art_otel.calls import InferenceCall
     from art_otel.trajectories import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ class OpenRollouts:
         grace: float = 2.0,
     ) -> None:
         self.evicted = 0
+        self.calls_outside = 0
         self.grace = grace
         self._max_rollouts = max_rollouts
         self._max_bytes = max_bytes
@@ -73,7 +76,7 @@ class OpenRollouts:
                 self._place(rollout_id, rollout)
             return rollout.is_here
 
-    def add(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None) -> None:
+    def add(self, rollout_id: str, line: bytes, *, stored: SpooledLine | None = None) -> None:
         """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later.
 
         `stored` is where the line can be read again.
@@ -91,7 +94,7 @@ class OpenRollouts:
                 rollout.started += 1
                 self._place(each, rollout)
 
-    def ended(self, rollout_id: str, line: bytes, *, stored: StoredLine | None = None, is_root: bool) -> None:
+    def ended(self, rollout_id: str, line: bytes, *, stored: SpooledLine | None = None, is_root: bool) -> None:
         """A span of the rollout ended. One that is done is opened again by a late span."""
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
@@ -144,11 +147,29 @@ class OpenRollouts:
         with self._changed:
             return self._changed.wait_for(lambda: self._is_done(rollout_id), timeout)
 
-    def trajectory(self, rollout_id: str) -> "Trajectory | None":
-        """As Recorder. The lines of rollouts around it are read too, because they hold its spans' parents."""
+    def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
+        """As Recorder."""
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is None:
+            return ()
+        with rollout.reading:
+            if rollout.live is None:
+                rollout.live = LiveCalls(rollout_id)
+            with self._changed:
+                lines = list(rollout.lines)
+            return rollout.live.update(lines)
+
+    def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
+        """As Recorder. The lines of rollouts around them are read too, because they hold their spans' parents."""
         with self._changed:
-            lines = [line for known in self._with_parents(rollout_id) for line in known.lines]
-        return assemble(rollout_id, lines) if lines else None
+            around = {id(found): found for rollout_id in rollout_ids for found in self._with_parents(rollout_id)}
+            lines = [line for found in around.values() for line in found.lines]
+        assembled = assemble(", ".join(rollout_ids[:1]), lines) if lines else {}
+        return {rollout_id: assembled[rollout_id] for rollout_id in rollout_ids if rollout_id in assembled}
+
+    def trajectory(self, rollout_id: str) -> "Trajectory | None":
+        """One of `trajectories`, None where it is not known here."""
+        return self.trajectories([rollout_id]).get(rollout_id)
 
     def start_anew(self) -> None:
         """After a fork: what runs in the parent is the parent's, but its code goes on here, and may ask for it."""
@@ -196,7 +217,7 @@ class OpenRollouts:
             yield self._rollouts[rollout_id]
             rollout_id = self._rollouts[rollout_id].parent
 
-    def _hold(self, rollout: OpenRollout, line: bytes, stored: StoredLine | None) -> None:
+    def _hold(self, rollout: OpenRollout, line: bytes, stored: SpooledLine | None) -> None:
         added = rollout.hold(line, stored)
         if not rollout.kept:
             self._bytes += added

@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from art_otel import attributes
+from art_otel.spool import SpooledLine, SpoolWriter
 from art_otel.tracing.guest import Guest, say_once
 from art_otel.tracing.processing.ancestors import remember
 from art_otel.tracing.processing.call_spans import is_call, was_call
@@ -20,11 +21,8 @@ from art_otel.tracing.processing.child_exit import at_child_exit
 from art_otel.tracing.processing.membership import Membership, Running, key_of
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
-from art_otel.tracing.processing.queued_spool import QueuedSpool
 from art_otel.tracing.processing.span_lines import SpanLines, start_of
 from art_otel.tracing.processing.span_parts import with_attributes
-from art_otel.tracing.processing.spool import Spool
-from art_otel.tracing.processing.stored_line import StoredLine
 from art_otel.tracing.processing.waiting import Waiting
 from art_otel.tracing.rollouts.context import current_rollout_id
 
@@ -32,7 +30,7 @@ _NAMED: Final = 5
 _PROBLEM: Final = "a fault while recording spans; the app is not affected, but its trace may miss something"
 
 Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
-"""Changes a span before anybody else sees it (redaction, leaving content out) and gives what may be written."""
+"""Changes a span before anybody else sees it (scrubbing, leaving content out) and gives what may be written."""
 
 
 class RolloutSpanProcessor(SpanProcessor):
@@ -46,7 +44,7 @@ class RolloutSpanProcessor(SpanProcessor):
     def __init__(
         self,
         *,
-        spool: Spool | QueuedSpool | None = None,
+        spool: SpoolWriter | None = None,
         rollouts: OpenRollouts | None = None,
         rewrites: Sequence[Rewrite] = (),
         rollout_spans: Sequence[str] = (),
@@ -151,6 +149,8 @@ class RolloutSpanProcessor(SpanProcessor):
         around = self.membership.outermost(known)[:-1]
         rollout = self.membership.rollout_around(known)
         own = self._own
+        if rollout is None:
+            self.rollouts.calls_outside += 1
         if rollout is not None:
             around = list(takewhile(lambda above: above.rollout is None, reversed(around)))
         elif own is not None and (known.above is None or (since_ns is not None and own.was_joined_since(since_ns))):
@@ -215,7 +215,7 @@ class RolloutSpanProcessor(SpanProcessor):
         elif known.rollout is not None:
             self.rollouts.ended(known.rollout, line, stored=stored, is_root=known.is_root)
 
-    def _write(self, line: bytes) -> StoredLine | None:
+    def _write(self, line: bytes) -> SpooledLine | None:
         """Give the line to the spool. None where no disk has it."""
         if not self._is_ended_with_child:
             self._is_ended_with_child = at_child_exit(self.shutdown)

@@ -11,7 +11,8 @@ from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from art_otel.tracing.guest import say_once
-from art_otel.tracing.rollouts.run import About, Run, begin
+from art_otel.tracing.rollouts.config import Call, RolloutConfig
+from art_otel.tracing.rollouts.run import Run, begin
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -19,51 +20,60 @@ _R = TypeVar("_R")
 _OUTSIDE = "what that does when it is read is not in the rollout; put @rollout right above the generator function"
 
 
-def decorate(about: About, function: Callable[_P, _R]) -> Callable[_P, _R]:
+def decorate(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P, _R]:
     """The function with a rollout around each call."""
     if inspect.iscoroutinefunction(function):
-        return cast(Callable[_P, _R], _coroutine(about, function))
+        return cast(Callable[_P, _R], _coroutine(config, function))
     if inspect.isasyncgenfunction(function):
-        return cast(Callable[_P, _R], _async_generator(about, function))
+        return cast(Callable[_P, _R], _async_generator(config, function))
     if inspect.isgeneratorfunction(function):
-        return cast(Callable[_P, _R], _generator(about, function))
-    return _plain(about, function)
+        return cast(Callable[_P, _R], _generator(config, function))
+    return _plain(config, function)
 
 
-def _plain(about: About, function: Callable[_P, _R]) -> Callable[_P, _R]:
+def _plain(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with begin(about) as running:
+        with begin(config, Call(function, args, kwargs)) as running:
             result = running.inside(function, *args, **kwargs)
             if not inspect.iscoroutine(result):
                 if running.running.span.is_recording() and (inspect.isgenerator(result) or inspect.isasyncgen(result)):
                     say_once("rollout %s gives a generator: %s", running.running.name, _OUTSIDE)
+                running.returned(config, result)
                 return result
             # Another decorator's plain function around an async one: the rollout is what it gives to be awaited.
-            later = _awaited(running.postpone(), cast(Coroutine[Any, Any, Any], result))
+            later = _awaited(config, running.postpone(), cast(Coroutine[Any, Any, Any], result))
         return cast(_R, later)
 
     return run
 
 
-async def _awaited(run: Run, coroutine: Coroutine[Any, Any, _R]) -> _R:
+async def _awaited(config: RolloutConfig, run: Run, coroutine: Coroutine[Any, Any, _R]) -> _R:
     with run:
-        return await run.inside_async(coroutine)
+        result = await run.inside_async(coroutine)
+        run.returned(config, result)
+        return result
 
 
-def _coroutine(about: About, function: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
+def _coroutine(
+    config: RolloutConfig, function: Callable[_P, Coroutine[Any, Any, _R]]
+) -> Callable[_P, Coroutine[Any, Any, _R]]:
     @wraps(function)
     async def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with begin(about) as running:
-            return await running.inside_async(function(*args, **kwargs))
+        with begin(config, Call(function, args, kwargs)) as running:
+            result = await running.inside_async(function(*args, **kwargs))
+            running.returned(config, result)
+            return result
 
     return run
 
 
-def _generator(about: About, function: Callable[_P, Generator[Any, Any, _R]]) -> Callable[_P, Generator[Any, Any, _R]]:
+def _generator(
+    config: RolloutConfig, function: Callable[_P, Generator[Any, Any, _R]]
+) -> Callable[_P, Generator[Any, Any, _R]]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Generator[Any, Any, _R]:
-        with begin(about) as running:
+        with begin(config, Call(function, args, kwargs)) as running:
             body = function(*args, **kwargs)
             advance: Callable[[], Any] = body.__next__
             while True:
@@ -83,11 +93,11 @@ def _generator(about: About, function: Callable[_P, Generator[Any, Any, _R]]) ->
 
 
 def _async_generator(
-    about: About, function: Callable[_P, AsyncGenerator[Any, Any]]
+    config: RolloutConfig, function: Callable[_P, AsyncGenerator[Any, Any]]
 ) -> Callable[_P, AsyncGenerator[Any, Any]]:
     @wraps(function)
     async def run(*args: _P.args, **kwargs: _P.kwargs) -> AsyncGenerator[Any, Any]:
-        with begin(about) as running:
+        with begin(config, Call(function, args, kwargs)) as running:
             body = function(*args, **kwargs)
             advance: Callable[[], Coroutine[Any, Any, Any]] = partial(body.asend, None)
             while True:

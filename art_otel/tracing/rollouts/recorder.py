@@ -4,9 +4,11 @@ Invariant: at most one recorder is in use in a process. Without one (tracing is 
 means) the API still makes its spans and knows nothing of what became of them.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from art_otel.calls import InferenceCall
     from art_otel.trajectories import Trajectory
 
 
@@ -20,12 +22,21 @@ class Counts(NamedTuple):
 class Recorder(Protocol):
     """Where running rollouts are recorded."""
 
+    @property
+    def calls_outside(self) -> int:
+        """How many LLM calls began in this process outside of every rollout that the app has begun."""
+        ...
+
     def counts(self, rollout_id: str) -> Counts | None:
         """How many spans the rollout has so far; None for one that is not known here."""
         ...
 
-    def trajectory(self, rollout_id: str) -> "Trajectory | None":
-        """The rollout as far as it is recorded; None for one that is not known here."""
+    def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
+        """The LLM calls recorded so far, the same object until there is more. Empty for one that is not known here."""
+        ...
+
+    def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
+        """Those of the rollouts that are known here, by id, as far as they are recorded."""
         ...
 
     def wait(self, rollout_id: str, timeout: float) -> bool:

@@ -71,6 +71,8 @@ def give(name: str, value: float | None, place: Place, said: Mapping[str, str | 
     """Record a reward where it goes, at a time in nanoseconds since the epoch. `said` are the event's attributes."""
     if place.span is not None and place.is_running:
         place.span.add_event(EVALUATION, said, now)
+        if place.whole is not None and value is not None:
+            place.whole.note_name(name)
         if place.whole is not None and name == REWARD and value is not None:
             place.whole.note_given(value)
         return

@@ -5,9 +5,8 @@ exceptions pass through unchanged. Where no SDK records, the code runs as it wou
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import Token
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
@@ -21,9 +20,10 @@ from art_otel.errors import UsageError
 from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.rollouts import scalars
 from art_otel.tracing.rollouts.certificate import certify
+from art_otel.tracing.rollouts.config import Call, RolloutConfig
 from art_otel.tracing.rollouts.context import detach, with_rollout
 from art_otel.tracing.rollouts.forks import runs_here
-from art_otel.tracing.rollouts.gathering import Gathering, gathering_in, without_gathering
+from art_otel.tracing.rollouts.gather_scope import scope_in, with_scope
 from art_otel.tracing.rollouts.outcome import record_outcome
 from art_otel.tracing.rollouts.recorder import recorder
 from art_otel.tracing.rollouts.running import RunningTrajectory
@@ -31,15 +31,6 @@ from art_otel.tracing.tracer import tracer
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class About:
-    """What is known of a rollout before it runs. `attributes` are those of its span but for the ids."""
-
-    name: str
-    metadata: Mapping[str, object] = field(default_factory=dict[str, object])
-    attributes: Mapping[str, scalars.Scalar] = field(default_factory=dict[str, scalars.Scalar])
 
 
 class Run:
@@ -80,17 +71,25 @@ class Run:
         self._postponed = True
         return self
 
+    def returned(self, config: RolloutConfig, result: object) -> None:
+        """Record what its function returned, where that is asked for."""
+        if config.capture_result and runs_here(self.running.span):
+            with AS_GUEST:
+                self.running.span.set_attribute(attributes.ROLLOUT_RESULT, scalars.json_text(result))
+
     def end(self, error: BaseException | None = None) -> None:
         """End it, with what its body raised."""
         if self._ended:
             return
-        self._ended = self.running.ended = True
-        self.running.failed = error is not None
+        self._ended = True
+        self.running.close(error)
         span = self.running.span
         if not runs_here(span):
             return
         with AS_GUEST:
             self.running.settle()
+        with AS_GUEST:
+            self.running.warn_of_lost_calls()
         with AS_GUEST:
             record_outcome(span, error)
         with AS_GUEST:
@@ -110,36 +109,31 @@ class Run:
             self.end(error)
 
 
-def begin(about: About) -> Run:
-    """Start a run. Raises UsageError only where it is gathered and nothing records."""
+def begin(config: RolloutConfig, call: Call | None = None) -> Run:
+    """Start a run, of a decorated function's call if there is one.
+
+    Raises UsageError where it is gathered and nothing records, or where its group id is no text.
+    """
     around = otel_context.get_current()
-    gathering = gathering_in(around)
+    scope = scope_in(around)
     rollout_id = os.urandom(16).hex()
-    span = _start(about, rollout_id, gathering)
-    attempt = about.attributes.get(attributes.ROLLOUT_ATTEMPT)
-    running = RunningTrajectory(
-        rollout_id=rollout_id,
-        name=about.name,
-        attempt=attempt if isinstance(attempt, int) else None,
-        span=span,
-        metadata=about.metadata,
-    )
-    if gathering is not None:
+    said = config.attributes_of(call)
+    if scope is not None and scope.group_id is not None:
+        said.setdefault(attributes.GROUP_ID, scope.group_id)
+    span = _start(config.name, {attributes.ROLLOUT_ID: rollout_id, **said})
+    running = RunningTrajectory(rollout_id=rollout_id, span=span, said=said, metadata=config.metadata)
+    if scope is not None:
         try:
-            gathering.take(running)
+            around = with_scope(scope.take(running), around)
         except UsageError:
             span.end()
             raise
-        around = without_gathering(around)
     return Run(running, _inside(running, around))
 
 
-def _start(about: About, rollout_id: str, gathering: Gathering | None) -> Span:
+def _start(name: str, said: dict[str, scalars.Scalar]) -> Span:
     with AS_GUEST:
-        given = {attributes.ROLLOUT_ID: rollout_id, **about.attributes}
-        if gathering is not None and gathering.group_id is not None:
-            given.setdefault(attributes.GROUP_ID, gathering.group_id)
-        return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{about.name}", attributes=given)
+        return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{name}", attributes=said)
     return INVALID_SPAN
 
 

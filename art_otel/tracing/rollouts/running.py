@@ -5,51 +5,86 @@ recorder, so it costs nothing until somebody looks. Without a set-up everything 
 """
 
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from opentelemetry.trace import Span
 
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.guest import AS_GUEST, say_once
-from art_otel.tracing.rollouts import scalars
+from art_otel.tracing.rollouts import fields, scalars
 from art_otel.tracing.rollouts.context import running_trajectory
 from art_otel.tracing.rollouts.forks import is_inherited
-from art_otel.tracing.rollouts.recorder import Counts, recorder
+from art_otel.tracing.rollouts.recorder import recorder
 from art_otel.tracing.rollouts.rewarded import Rewarded
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall, Message
+    from art_otel.tracing.rollouts.running_history import RunningHistory
     from art_otel.tracing.rollouts.step import Step
-    from art_otel.trajectories import Trajectory, Turn
+    from art_otel.trajectories import Turn
 
 
 class RunningTrajectory(Rewarded):
-    """`metrics` (numbers) and `metadata` (JSON scalars) are yours to change while it runs; they are written at its end.
+    """The handle to a rollout in progress; `rollout_id` is its id.
 
-    What was given as metadata when it began is written already: it can be changed and not taken back. `failed` says
-    that its code raised.
+    These fields are yours to set while it runs: `group_id`, `split`, `name` (texts), `training_step`, `attempt` (whole
+    numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting anything
+    else raises AttributeError; a value of the wrong type raises UsageError. Metadata that it began with can be changed
+    and not taken back.
     """
 
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        *("group_id", "split", "name", "training_step", "attempt"),
+        *("metadata", "metrics", "reward"),
+    )
+    group_id = fields.GROUP_ID
+    split = fields.SPLIT
+    name = fields.NAME
+    training_step = fields.TRAINING_STEP
+    attempt = fields.ATTEMPT
+
     def __init__(
-        self, *, rollout_id: str, name: str, attempt: int | None, span: Span, metadata: Mapping[str, object]
+        self, *, rollout_id: str, span: Span, said: Mapping[str, scalars.Scalar], metadata: Mapping[str, object]
     ) -> None:
         super().__init__(span)
-        self.rollout_id = rollout_id
-        self.name = name
-        self.attempt = attempt
-        self.failed = False
+        self._rollout_id = rollout_id
+        self._said = dict(said)
+        self._failed = False
         self._metrics: dict[str, float] = {}
         self._metadata: dict[str, object] = dict(metadata)
-        self.steps: dict[int, Step] = {}
+        self._steps: dict[int, Step] = {}
         self._next_step = 0
         self._lock = threading.Lock()
-        self._seen: tuple[Counts, Trajectory] | None = None
+        recording = recorder()
+        self._calls_outside = 0 if recording is None else recording.calls_outside
+        self._added: list[tuple[str, int, Message]] = []
+        self._turns: tuple[Sequence[InferenceCall], Sequence[InferenceCall], tuple[Turn, ...]] = ((), (), ())
+
+    @property
+    def rollout_id(self) -> str:
+        """Its id, 32 hex digits."""
+        return self._rollout_id
+
+    @property
+    def failed(self) -> bool:
+        """Whether its code raised."""
+        return self._failed
+
+    @property
+    def steps(self) -> "dict[int, Step]":
+        """Its steps so far, by their index."""
+        return self._steps
+
+    @property
+    def said(self) -> Mapping[str, scalars.Scalar]:
+        """The attributes that its fields stand for."""
+        return self._said
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Its metrics."""
+        """Its metrics, written when it ends."""
         self._is_written("metrics")
         return self._metrics
 
@@ -61,7 +96,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def metadata(self) -> dict[str, object]:
-        """Its metadata."""
+        """Its metadata, written when it ends."""
         self._is_written("metadata")
         return self._metadata
 
@@ -74,32 +109,47 @@ class RunningTrajectory(Rewarded):
     @property
     def calls(self) -> "tuple[InferenceCall, ...]":
         """The LLM calls recorded so far; one that still runs has no end."""
-        so_far = self._so_far()
-        return () if so_far is None else so_far.calls
+        recording = recorder()
+        return () if recording is None else recording.calls(self._rollout_id)
 
     @property
     def turns(self) -> "tuple[Turn, ...]":
-        """The turns of `calls`."""
-        so_far = self._so_far()
-        return () if so_far is None else so_far.turns
+        """The turns of `calls`, each with a position in them."""
+        return self._lineage()[1]
 
-    def get_history(self, completion_id: str, choice: int = 0) -> "tuple[Message, ...] | None":
-        """The messages up to and with a completion, by its response's id; None when it is not known (yet).
+    def get_history(self, completion_id: str, choice: int = 0) -> "RunningHistory | None":
+        """The messages up to and with a completion, and what was appended to them; None when it is not known (yet).
 
-        Tool messages that answer it follow its last message; their `tool_call_id` is one of its tool calls'.
+        `completion_id` is the id of its response, `choice` the index of one of its choices. Append tool results with
+        `history.append(…)`, and send the messages with `history.to_openai()`.
         """
-        call = next((call for call in reversed(self.calls) if call.response_id == completion_id), None)
-        if call is None or call.input_messages is None:
+        from art_otel.tracing.rollouts.running_history import RunningHistory  # noqa: PLC0415 # loads the trajectories
+        from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
+        from art_otel.trajectories.lineage.turns import turn_of  # noqa: PLC0415 # as above
+
+        calls, turns = self._lineage()
+        turn = turn_of(calls, turns, completion_id, choice)
+        if turn is None:
             return None
-        sampled = next((found.message for found in call.choices or () if found.index == choice), None)
-        return None if sampled is None else (*call.input_messages, sampled)
+        added = [AddedMessage(turn=turn, message=one[2]) for one in self._added if one[:2] == (completion_id, choice)]
+        history = history_of(calls, turns, completion_id, choice, added)
+        return None if history is None else RunningHistory(self, completion_id, choice, history)
+
+    def add_message(
+        self, completion_id: str, choice: int, message: Mapping[str, Any], parsed: "Sequence[Message]"
+    ) -> None:
+        """Record a message that was put behind a completion; `parsed` is what it says."""
+        if not self._can_be_changed("history"):
+            return
+        self._added.extend((completion_id, choice, one) for one in parsed)
+        with AS_GUEST:
+            from art_otel.conventions import history_attributes  # noqa: PLC0415 # as above
+
+            self.span.add_event(attributes.HISTORY_EVENT, history_attributes(completion_id, choice, message))
 
     def log(self, *messages: object) -> None:
         """Add lines to the trajectory's log."""
-        if self.ended:
-            say_once("rollout %s has ended; what is logged now is not recorded", self.name)
-            return
-        if not self._is_written("log"):
+        if not self._can_be_changed("log"):
             return
         for message in messages:
             with AS_GUEST:
@@ -112,6 +162,30 @@ class RunningTrajectory(Rewarded):
             self._next_step = max(self._next_step, found + 1)
             return found
 
+    def write_field(self, name: str, attribute: str, value: scalars.Scalar) -> None:
+        """Record a field that was set."""
+        if not self._can_be_changed(name):
+            return
+        self._said[attribute] = value
+        with AS_GUEST:
+            self.span.set_attribute(attribute, value)
+
+    def close(self, error: BaseException | None) -> None:
+        """Note that its code has come to its end, and what that raised."""
+        self._ended, self._failed = True, error is not None
+
+    def warn_of_lost_calls(self) -> None:
+        """Say so where it has no call and others ran in no rollout meanwhile, as in a thread without its context."""
+        recording = recorder()
+        if recording is None or recording.calls_outside == self._calls_outside or self.calls:
+            return
+        say_once(
+            "rollout %s has no LLM calls, and %d began outside of every rollout while it ran: threads and pools start"
+            " without its context; give them art_otel.in_context(function)",
+            self.name,
+            recording.calls_outside - self._calls_outside,
+        )
+
     def settle(self) -> None:
         """As Rewarded, after metrics and metadata: beyond the SDK's limit the oldest attributes are dropped."""
         for name, value in dict(self._metrics).items():
@@ -121,6 +195,13 @@ class RunningTrajectory(Rewarded):
             self.span.set_attribute(name, value)
         super().settle()
 
+    def _can_be_changed(self, what: str) -> bool:
+        """Whether what is set here and now is recorded; said where it is not."""
+        if self._ended:
+            say_once(f"rollout %s has ended; its {what} is not recorded any more", self.name)
+            return False
+        return self._is_written(what)
+
     def _is_written(self, what: str) -> bool:
         """Whether what is set here is written; said where it is not."""
         if not is_inherited(self.span):
@@ -128,19 +209,15 @@ class RunningTrajectory(Rewarded):
         say_once(f"rollout %s runs in the process that forked this one: its {what} cannot be set here", self.name)
         return False
 
-    def _so_far(self) -> "Trajectory | None":
-        """What is recorded; built again only when more is."""
-        recording = recorder()
-        counts = None if recording is None else recording.counts(self.rollout_id)
-        if recording is None or counts is None:
-            return None
-        seen = self._seen
-        if seen is not None and seen[0] == counts:
-            return seen[1]
-        found = recording.trajectory(self.rollout_id)
-        if found is not None:
-            self._seen = (counts, found)
-        return found
+    def _lineage(self) -> "tuple[Sequence[InferenceCall], tuple[Turn, ...]]":
+        """The calls in causal order and their turns; built again only when there are more."""
+        recorded = self.calls
+        if self._turns[0] is not recorded:
+            from art_otel.trajectories.lineage.turns import build_lineage  # noqa: PLC0415 # loads the trajectories
+
+            lineage = build_lineage(recorded)
+            self._turns = (recorded, lineage.calls, lineage.turns)
+        return self._turns[1:]
 
 
 def get_current_trajectory() -> RunningTrajectory:

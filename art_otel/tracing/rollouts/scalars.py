@@ -1,7 +1,7 @@
 """Scalars: what an app gives as reward, metric or metadata, as attribute values.
 
 Invariant: nothing here raises for what was given. What is no number where one belongs is refused, or kept as text, and
-logged once, by its name and type: the value may be a secret, and a log is not redacted.
+logged once, by its name and type: the value may be a secret, and a log is not scrubbed.
 """
 
 import json
@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from numbers import Integral, Real
 from types import NoneType
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from art_otel import attributes
 from art_otel.tracing.guest import AS_GUEST, say_once
 
 Scalar: TypeAlias = str | bool | int | float
+
+MAX_REPR: Final = 10_000
+"""Characters of what is no JSON value: a repr may be a whole data set."""
 
 
 def finite(value: object) -> float | None:
@@ -97,6 +100,22 @@ def _json(value: object) -> str | None:
     with suppress(Exception):
         return json.dumps(value, ensure_ascii=False, default=as_text)
     return None
+
+
+def json_text(value: object) -> str:
+    """The value as JSON text. What is no JSON value stands in it as its repr, of `MAX_REPR` characters at most."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_short_repr)
+    except Exception:  # noqa: BLE001 # odd keys, not finite, too deep, holds itself, or a foreign __repr__
+        return json.dumps(_short_repr(value), ensure_ascii=False)
+
+
+def _short_repr(value: object) -> str:
+    try:
+        shown = repr(value)
+    except Exception:  # noqa: BLE001 # a foreign __repr__ may raise anything
+        shown = f"<{type(value).__qualname__}>"
+    return shown if len(shown) <= MAX_REPR else f"{shown[:MAX_REPR]}…"
 
 
 def as_text(value: object) -> str:

@@ -3,17 +3,20 @@
 Invariant: calls made while it is open belong to it. Steps of one rollout are counted from 0 unless they are numbered.
 """
 
+from collections.abc import Mapping, MutableMapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span
 
 from art_otel import attributes
+from art_otel.errors import UsageError
 from art_otel.tracing.guest import AS_GUEST, say_once
 from art_otel.tracing.rollouts import scalars
 from art_otel.tracing.rollouts.context import detach, running_trajectory
+from art_otel.tracing.rollouts.json_object import JsonObject
 from art_otel.tracing.rollouts.outcome import record_outcome
 from art_otel.tracing.rollouts.rewarded import Rewarded
 from art_otel.tracing.rollouts.running import RunningTrajectory
@@ -28,18 +31,64 @@ _STEP: Final = otel_context.create_key("art-otel-step")
 
 
 class Step(Rewarded):
-    """One step; set its `reward`. `index` is None where it belongs to no rollout."""
+    """One step; set its `reward`, and what its calls should keep: `env_state[name]` and `extra[name]`, JSON values.
+
+    `index` is None where it belongs to no rollout. A value that is no JSON value raises UsageError.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("reward", "env_state", "extra")
 
     def __init__(self, running: RunningTrajectory | None, index: int | None, span: Span) -> None:
         super().__init__(span)
-        self.running = running
-        self.index = index
+        self._running = running
+        self._index = index
+        self._env_state = JsonObject("env_state")
+        self._extra = JsonObject("extra")
+
+    @property
+    def env_state(self) -> MutableMapping[str, Any]:
+        """The state of the environment, written when the step ends."""
+        return self._env_state
+
+    @env_state.setter
+    def env_state(self, state: Mapping[str, Any]) -> None:
+        self._env_state = _json_object("env_state", state)
+
+    @property
+    def extra(self) -> MutableMapping[str, Any]:
+        """Whatever else should be kept, written when the step ends."""
+        return self._extra
+
+    @extra.setter
+    def extra(self, extra: Mapping[str, Any]) -> None:
+        self._extra = _json_object("extra", extra)
+
+    @property
+    def running(self) -> RunningTrajectory | None:
+        """The rollout that it belongs to."""
+        return self._running
+
+    @property
+    def index(self) -> int | None:
+        """Its number in the rollout."""
+        return self._index
 
     def settle(self) -> None:
         """As Rewarded. Only what the span is known by is kept, for rewards that come later."""
+        for name, kept in ((attributes.ENV_STATE, self._env_state), (attributes.EXTRA, self._extra)):
+            if kept:
+                self.span.set_attribute(name, scalars.json_text(dict(kept)))
         super().settle()
         self.span.end()
-        self.span = NonRecordingSpan(self.span.get_span_context())
+        self._span = NonRecordingSpan(self.span.get_span_context())
+
+
+def _json_object(field: str, given: object) -> JsonObject:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{field} is of type {type(given).__qualname__}: give a mapping of names to JSON values")
+    checked = JsonObject(field)
+    checked.update(cast(Mapping[str, Any], given))
+    return checked
 
 
 class OpenStep:

@@ -15,7 +15,7 @@ from opentelemetry import context as otel_context
 
 from art_otel.calls import InferenceCall
 from art_otel.tracing.rollouts.context import running_trajectory
-from art_otel.tracing.rollouts.gathering import gathering_in
+from art_otel.tracing.rollouts.gather_scope import scope_in
 from art_otel.tracing.rollouts.rewards import reward as give_reward
 from art_otel.tracing.rollouts.rollout import rollout
 from art_otel.tracing.rollouts.running import RunningTrajectory
@@ -161,7 +161,8 @@ class AsyncRewardPropagation(_AsyncWorkflow):
 def _rollout_of(workflow: _Workflow) -> Generator[RunningTrajectory]:
     """The rollout that is running; a new one where there is none, or where somebody waits for one to begin."""
     running = running_trajectory()
-    if running is not None and gathering_in(otel_context.get_current()) is None:
+    scope = scope_in(otel_context.get_current())
+    if running is not None and (scope is None or scope.is_nested):
         yield running
     else:
         with rollout(name=type(workflow).__name__) as begun:

@@ -107,3 +107,12 @@ def _turn(call: int, position: int, prompt: Prompt, choice: Choice, reason: Untr
         logprobs=choice.logprobs,
         untrained=reason,
     )
+
+
+def turn_of(calls: Sequence[InferenceCall], turns: Sequence[Turn], completion_id: str, choice: int) -> int | None:
+    """The turn of a choice of a response, of the last response where several have the id. None where there is none."""
+    for position in reversed(range(len(turns))):
+        call, at = calls[turns[position].call], turns[position].choice
+        if call.response_id == completion_id and (at if call.choices is None else call.choices[at].index) == choice:
+            return position
+    return None

@@ -11,7 +11,16 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import failure_of, integer, is_cancellation, is_convention_attribute, json_value, number
+from art_otel.conventions import (
+    RecordedMessage,
+    failure_of,
+    integer,
+    is_cancellation,
+    is_convention_attribute,
+    json_value,
+    number,
+    recorded_messages,
+)
 from art_otel.spans import Span, Value
 from art_otel.trajectories.model import Status
 
@@ -23,6 +32,8 @@ _NOT_METADATA: Final = frozenset(
         attributes.SPANS_STARTED,
         attributes.SPANS_ENDED,
         attributes.ROLLOUT_GUESSED,
+        attributes.ROLLOUT_ARGUMENTS,
+        attributes.ROLLOUT_RESULT,
         attributes.GROUP_ID,
         attributes.SPLIT,
         attributes.POLICY_VERSION,
@@ -39,6 +50,9 @@ _NOT_METADATA: Final = frozenset(
     }
 )
 _NOT_METADATA_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_CAPTURED: Final = {attributes.ROLLOUT_ARGUMENTS: "args", attributes.ROLLOUT_RESULT: "result"}
+"""What the rollout's function was called with and returned, as metadata of these names if the app has none of them."""
+
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
@@ -58,6 +72,7 @@ class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Mapping[str, float] = {}
     metadata: Mapping[str, Value] = {}
     logs: tuple[str, ...] = ()
+    added_messages: tuple[RecordedMessage, ...] = ()
 
 
 def read_rollout_attributes(root: Span | None) -> RolloutAttributes:
@@ -79,6 +94,7 @@ def read_rollout_attributes(root: Span | None) -> RolloutAttributes:
         metrics=_metrics(root),
         metadata=_metadata(root),
         logs=_logs(root),
+        added_messages=tuple(recorded_messages(root)),
     )
 
 
@@ -126,6 +142,9 @@ def _metadata(root: Span) -> dict[str, Value]:
         else:
             kept = b64encode(value).decode() if isinstance(value, bytes) else value
             metadata.setdefault(name.removeprefix(attributes.METADATA_PREFIX), kept)
+    for name, key in _CAPTURED.items():
+        if name in root.attributes:
+            metadata.setdefault(key, json_value(root.attributes[name]))
     return {name: metadata[name] for name in sorted(metadata)}
 
 

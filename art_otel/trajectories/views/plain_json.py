@@ -6,17 +6,20 @@ Invariant: nothing that was recorded is left out, said twice or rounded. A call 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from art_otel.calls import InferenceCall, Logprobs, TokenIds
 from art_otel.trajectories.model import Prompt, Trajectory, Turn
 
+_LEFT_OUT: Final = frozenset({"result", "exception", "children", "prompts", "turns"})
+"""What only the live object has, and what is written below in another form."""
+
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     """The whole trajectory with `complete` beside it; keys are the field names."""
-    names = [field.name for field in fields(trajectory) if field.name not in ("result", "prompts", "turns")]
+    names = [field.name for field in fields(trajectory) if field.name not in _LEFT_OUT]
     plain = {name: _plain(getattr(trajectory, name)) for name in names}
     prompts = [_prompt(*pair) for pair in zip(trajectory.prompts, trajectory.calls, strict=True)]
     return {**plain, "prompts": prompts, "turns": list(map(_turn, trajectory.turns)), "complete": trajectory.complete}

@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
 
 from art_otel.exporting import export
 from art_otel.trajectories import Trajectory, token_histories
@@ -60,6 +59,8 @@ def trained(ids: list[int], mask: list[int], logprobs: list[float]) -> list[tupl
 
 
 def test_the_tokenizer_gives_the_servers_prompts(tmp_path):
+    from transformers import AutoTokenizer  # noqa: PLC0415 # it imports torch
+
     tokenizer = AutoTokenizer.from_pretrained(saved_tokenizer(tmp_path))
     messages = [{"role": "system", "content": "You look."}, {"role": "user", "content": "Zürich? 🌦"}]
     found = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)

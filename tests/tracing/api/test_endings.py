@@ -8,7 +8,8 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from art_otel import rollout
-from art_otel.tracing.rollouts.run import About, begin
+from art_otel.tracing.rollouts.config import RolloutConfig
+from art_otel.tracing.rollouts.run import begin
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_an_exception_without_words(app):
 
 
 def test_a_run_ends_once(app):
-    run = begin(About(name="agent"))
+    run = begin(RolloutConfig(name="agent"))
     run.end()
     run.end(ValueError("again"))
     assert app.stored()["agent"].status == "ok"

@@ -24,6 +24,7 @@ from art_otel import (
     write_trajectories,
 )
 from art_otel.errors import UsageError
+from art_otel.tracing.gathering.gather_many import _Allowed
 from art_otel.tracing.rollouts.recorder import use_recorder
 from art_otel.trajectories import trajectory_json
 from tests.tracing.api.app import questions
@@ -126,14 +127,16 @@ def test_what_cannot_be_gathered(app):
 
 
 @pytest.mark.usefixtures("nothing_set_up")
-def test_without_set_up_it_says_what_to_do():
+def test_where_tracing_is_turned_off_it_says_so(monkeypatch):
+    monkeypatch.setenv("ART_OTEL_ENABLED", "0")
+
     @rollout
     async def agent():
         raise AssertionError("never begun")
 
-    with pytest.raises(UsageError, match=r"art_otel\.configure\(\)"):
+    with pytest.raises(UsageError, match="ART_OTEL_ENABLED=0"):
         asyncio.run(gather_trajectory(agent()))
-    with pytest.raises(UsageError, match=r"art_otel\.configure\(\)"):
+    with pytest.raises(UsageError, match="ART_OTEL_ENABLED=0"):
         asyncio.run(gather_trajectories([agent(), agent(), agent()], max_concurrent=1))
 
 
@@ -221,12 +224,13 @@ def test_only_so_many_may_fail(app):
         found = await gather_trajectories(works(failing), **options)
         return [trajectory.status for trajectory in found].count("error")
 
-    assert asyncio.run(run({1, 2, 3})) == 3
+    assert asyncio.run(run(set())) == 0
     assert asyncio.run(run({1, 2, 3}, max_exceptions=3)) == 3
     assert asyncio.run(run({1, 2, 3}, max_exceptions=0.3)) == 3
-    for allowed in (0, 2, 0.2):
-        with pytest.raises(ValueError, match="1"):
-            asyncio.run(run({1, 5, 7}, max_exceptions=allowed, max_concurrent=1))
+    for options in ({}, {"max_exceptions": 2}, {"max_exceptions": 0.2}):
+        with pytest.raises(ValueError, match="1") as caught:
+            asyncio.run(run({1, 5, 7}, **options, max_concurrent=1))
+        assert f"max_exceptions={options.get('max_exceptions', 0)} allows no more" in caught.value.__notes__[0]
 
 
 def test_what_is_no_bound_is_refused(app):
@@ -273,7 +277,7 @@ def test_a_bar_on_a_terminal(app, monkeypatch):
     monkeypatch.setattr("sys.stderr", shown)
     monkeypatch.setenv("TERM", "xterm")
     agent = agent_of(app)
-    asyncio.run(gather_trajectories([agent("1"), agent("2", ValueError("bad"))]))
+    asyncio.run(gather_trajectories([agent("1"), agent("2", ValueError("bad"))], max_exceptions=1))
     assert "2/2" in shown.getvalue()
     assert "1 failed · reward 0.5" in shown.getvalue()
     silent = Terminal()
@@ -355,8 +359,56 @@ def test_threads_of_a_pool(app):
     assert found.complete
 
 
-def test_a_provider_that_nobody_records_is_left_clean(app):
+def test_a_provider_that_nobody_records_is_left_clean(app, monkeypatch):
     use_recorder(None)
+    monkeypatch.setenv("ART_OTEL_ENABLED", "0")
     with pytest.raises(UsageError, match="nothing records"):
         asyncio.run(gather_trajectory(agent_of(app)("one")))
     assert len(app.stored()) == 1
+
+
+def test_rollouts_inside_are_children(app):
+    inner = agent_of(app, "inner")
+
+    @rollout(name="outer")
+    async def outer():
+        first = await gather_trajectory(inner("one"))
+        await inner("two")
+        with pytest.raises(ValueError, match="bad"):
+            await inner("three", ValueError("bad"))
+        await app.ask_later("own")
+        return first
+
+    found = asyncio.run(gather_trajectory(outer()))
+    stored = {trajectory.rollout_id: trajectory for trajectory in app.convert()[0]}
+    assert [questions(child) for child in found.children] == [["one"], ["two"], ["three"]]
+    assert [child.status for child in found.children] == ["ok", "ok", "error"]
+    assert all(stored[child.rollout_id] == child for child in found.children)
+    assert {child.parent_rollout_id for child in found.children} == {found.rollout_id}
+    assert found.children[0] == found.result
+    assert (questions(found), stored[found.rollout_id]) == (["own"], found)
+
+
+def test_the_first_failure_is_logged_and_every_one_is_kept(app, caplog):
+    agent = agent_of(app)
+    errors = [NameError("first"), NameError("second")]
+    works = [agent("0", errors[0]), agent("1", errors[1]), agent("2")]
+    found = asyncio.run(gather_trajectories(works, max_exceptions=2, max_concurrent=1))
+    assert [trajectory.exception for trajectory in found] == [*errors, None]
+    (record,) = [one for one in caplog.records if "raised; its trajectory says so" in one.message]
+    assert record.exc_info[1] is errors[0]
+    assert "Traceback" in caplog.text
+    assert [trajectory.exception for trajectory in app.convert()[0]] == [None] * 3
+
+
+def test_failures_are_counted_as_art_counts_them():
+    for most, total, permitted in ((0, 8, 0), (0.29, 100, 29), (0.5, 3, 1), (1, 8, 1), (2.5, 8, 2), (9, 8, 8)):
+        allowed = _Allowed(most, total)
+        assert [failed for failed in range(total + 1) if allowed.permits(failed)] == list(range(permitted + 1))
+
+
+def test_a_group_is_a_sequence_of_its_trajectories(app):
+    (group,) = asyncio.run(gather_trajectory_groups({"g": [agent_of(app)("1"), agent_of(app)("2")]}))
+    assert (len(group), list(group)) == (2, list(group.trajectories))
+    assert repr(group) == "<TrajectoryGroup 'g': 2 trajectories, rewards 0.5 to 0.5>"
+    assert group._repr_html_().count("<li>") == 2

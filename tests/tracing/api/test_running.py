@@ -118,7 +118,7 @@ def test_after_the_end(app, caplog):
         pass
     trajectory.log("late")
     trajectory.log("later")
-    assert caplog.text.count("what is logged now is not recorded") == 1
+    assert caplog.text.count("its log is not recorded any more") == 1
     assert app.stored()["agent"].logs == ()
 
 

@@ -78,7 +78,7 @@ async def use() -> None:
     async with art_otel.rollout(name="b") as other, art_otel.step(3):
         other.metrics["a"] = 1
     found = await art_otel.gather_trajectory(later("a"))
-    assert_type(found, art_otel.Trajectory)
+    assert_type(found, art_otel.Trajectory[int])
     assert_type(await art_otel.gather_trajectories([later("a"), lambda: plain("b")]), list[art_otel.Trajectory])
     groups = await art_otel.gather_trajectory_groups({"g": [later("a")]})
     assert_type(groups, list[art_otel.TrajectoryGroup])

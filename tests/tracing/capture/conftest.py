@@ -5,6 +5,7 @@ from opentelemetry import trace
 
 from art_otel.tracing.capture import install, uninstall
 from tests.tracing.capture.instrumented import INSTRUMENTORS, Instrumented, instrumented
+from tests.tracing.enabling.programs import NO_CERTIFICATES
 from tests.tracing.server import ModelServer
 
 
@@ -20,8 +21,10 @@ def instrumentor(request):
 
 
 @pytest.fixture(autouse=True)
-def _content(monkeypatch):
+def _environment(monkeypatch):
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    for name, value in NO_CERTIFICATES.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

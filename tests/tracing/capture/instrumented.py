@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from art_otel.conventions import parse_call, role_of
-from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
+from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.tracing.processing.processor import RolloutSpanProcessor
 from art_otel.tracing.processing.span_lines import SpanLines
 
@@ -77,7 +77,7 @@ class Instrumented:
 
 def parsed(span: ReadableSpan):
     """The span as it is read from its own line."""
-    reading = Reading(path="test", limits=Limits(), account=FileAccount())
+    reading = Reading(path="test", limits=Limits(), stats=FileStats())
     (record,) = read_lines_of([SpanLines().line(span)], reading)
     return record
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
+from art_otel.spool import SpoolWriter
 from art_otel.tracing.processing.open_rollouts import OpenRollouts
 from art_otel.tracing.processing.own_rollout import OwnRollout
 from art_otel.tracing.processing.processor import RolloutSpanProcessor
-from art_otel.tracing.processing.spool import Spool
 from tests.conversions import convert_files
 
 INSTRUMENTOR = "opentelemetry.instrumentation.openai.v1"
@@ -22,7 +22,7 @@ class Traced:
         self.folder = folder
         self.provider = provider or TracerProvider(shutdown_on_exit=False)
         self.rollouts = options.pop("rollouts", None) or OpenRollouts(grace=60)
-        self.spool = options.pop("spool", Spool(folder / "spool"))
+        self.spool = options.pop("spool", SpoolWriter(folder / "spool"))
         owns = OwnRollout(lambda: self.provider.get_tracer("art_otel"), self.rollouts.counts, name="app.py")
         self.processor = RolloutSpanProcessor(
             spool=self.spool, rollouts=self.rollouts, own_rollout=owns if own else None, **options

@@ -8,8 +8,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
+from art_otel.tracing.processing.content import without_content
 from art_otel.tracing.processing.span_lines import SpanLines
-from art_otel.tracing.redaction.content import without_content
 from tests.conversions import convert_files
 from tests.tracing.core.spans import Traced
 

@@ -66,11 +66,16 @@ def test_what_somebody_waits_for_is_never_let_go(app_with, bound):
 def test_what_nobody_waits_for_goes(app_with):
     app = app_with(max_bytes=20_000, grace=0)
 
+    @rollout(name="big")
+    def big() -> None:
+        app.ask("x" * 30_000)
+
     @rollout(name="gathered")
     async def gathered() -> None:
         await app.ask_later("one")
-        with rollout(name="big"):
-            app.ask("x" * 30_000)
+        token = context.attach(Context())  # somebody else's; what begins inside is waited for as well
+        big()
+        context.detach(token)
 
     found = asyncio.run(gather_trajectory(gathered()))
     assert (len(found.calls), found.complete, app.rollouts.evicted) == (1, True, 1)

@@ -9,7 +9,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
-from art_otel.sources import FileAccount, Limits, Reading, read_lines_of
+from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.spans import Quarantined, Span
 from art_otel.tracing.processing.span_lines import SpanLines
 
@@ -24,7 +24,7 @@ VALUES = st.recursive(
 def read(span: ReadableSpan):
     line = SpanLines().line(span)
     assert line.count(b"\n") == 1
-    return list(read_lines_of([line], Reading(path="live", limits=Limits(), account=FileAccount())))
+    return list(read_lines_of([line], Reading(path="live", limits=Limits(), stats=FileStats())))
 
 
 def span_with(attributes=None, **fields) -> ReadableSpan:

@@ -7,6 +7,7 @@ from opentelemetry.util._once import Once
 
 from art_otel.tracing.enabling.settings import sources
 from art_otel.tracing.enabling.setup import Tracing
+from art_otel.tracing.rollouts.recorder import recorder, use_recorder
 
 
 @pytest.fixture
@@ -18,7 +19,10 @@ def otel(monkeypatch):
     monkeypatch.setattr(BaseInstrumentor, "instrument", BaseInstrumentor.instrument)
     for source in sources().values():
         monkeypatch.delenv(source.variable, raising=False)
-    return trace
+    before = recorder()
+    use_recorder(None)
+    yield trace
+    use_recorder(before)
 
 
 @pytest.fixture

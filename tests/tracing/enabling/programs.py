@@ -31,6 +31,10 @@ OpenAI().chat.completions.create(model="m", messages=[{"role": "user", "content"
 """A call of the real client."""
 
 
+NO_CERTIFICATES = {"SSL_CERT_FILE": "", "SSL_CERT_DIR": str(ROOT / "tests")}
+"""Of the hundreds that each client reads when it is made, none is needed on this machine."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How a program ended, what it said, and the spans in its spool."""
@@ -54,7 +58,7 @@ def clean_environment(**settings: str) -> dict[str, str]:
 
 def asking(server: ModelServer) -> dict[str, str]:
     """The variables of a program that calls this server."""
-    return {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-" + "test" * 12}
+    return {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-" + "test" * 12, **NO_CERTIFICATES}
 
 
 def run_command(folder: Path, *command: str | Path, **settings: str) -> Outcome:
@@ -76,7 +80,10 @@ def run_code(folder: Path, code: str, **settings: str) -> Outcome:
 def spans_in(spool: Path) -> list[dict[str, Any]]:
     """The spans of a spool, as OTLP JSON has them."""
     return [
-        span for file in sorted(spool.glob("*")) for line in file.read_bytes().splitlines() for span in _spans(line)
+        span
+        for file in sorted(spool.rglob("*.jsonl"))
+        for line in file.read_bytes().splitlines()
+        for span in _spans(line)
     ]
 
 

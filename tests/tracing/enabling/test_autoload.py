@@ -39,11 +39,11 @@ def test_configure_comes_before_the_environment(process, tracing):
 
 def test_a_bad_variable_is_logged_and_the_rest_holds(process, tracing, caplog):
     process.setenv("ART_OTEL_ENABLED", "1")
-    process.setenv("ART_OTEL_REDACT", "some")
+    process.setenv("ART_OTEL_SCRUB", "some")
     process.setenv("ART_OTEL_MODEL", "m")
     autoload.start()
-    assert "ART_OTEL_REDACT='some': write 1, 0, or email" in caplog.text
-    assert (tracing.settings.model, tracing.settings.redact) == ("m", True)
+    assert "ART_OTEL_SCRUB='some': write one of on, content, mark, off" in caplog.text
+    assert (tracing.settings.model, tracing.settings.scrub) == ("m", "content")
 
 
 def test_a_variable_that_is_no_switch_turns_nothing_on(process, tracing, caplog):

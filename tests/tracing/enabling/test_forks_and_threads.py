@@ -65,7 +65,8 @@ THREAD = "import threading\n{imported}\ndef run():\n    {body}\nthreading.Thread
 
 
 @pytest.mark.parametrize(
-    ("imported", "exporter"), [("import art_otel", "console"), ("import art_otel, openai", "none")]
+    ("imported", "exporter"),
+    [("import art_otel", "console"), pytest.param("import art_otel, openai", "none", marks=pytest.mark.program)],
 )
 def test_the_first_span_may_start_after_the_main_thread_has_ended(tmp_path, server, imported, exporter):
     ask = "import time, art_otel; time.sleep(0.3)" + (ASK if "openai" in imported else CALL)

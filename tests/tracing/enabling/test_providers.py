@@ -77,7 +77,7 @@ def test_a_provider_that_wraps_the_sdk_s_gets_the_processor_last_and_a_warning(c
     provider, processor = Wrapper(), RolloutSpanProcessor()
     attachment = attach(provider, processor)
     assert provider.processors == [processor]
-    assert "before they are redacted" in caplog.text
+    assert "before they are scrubbed" in caplog.text
     attachment.detach()
 
 

@@ -24,12 +24,12 @@ EXAMPLES = [
     ("split", "val", "val"),
     ("spool", "0", False),
     ("spool", "1", True),
-    ("spool_policy", "drop", "drop"),
+    ("spool_days", "7", 7.0),
     ("capture_content", "off", False),
     ("request_tokens", "1", True),
-    ("redact", "0", False),
-    ("redact", "email", ("email",)),
-    ("redact", "url,email", ("url", "email")),
+    ("scrub", "content", "content"),
+    ("scrub", "mark", "mark"),
+    ("scrub", "off", "off"),
     ("rollout_spans", "agent *, run ,", ("agent *", "run")),
     ("grace_seconds", "0.5", 0.5),
     ("policy_version", "v1", "v1"),
@@ -41,12 +41,11 @@ EXAMPLES = [
 
 BAD = [
     ("enabled", "perhaps"),
-    ("spool_policy", "wait"),
+    ("spool_days", "soon"),
     ("capture_content", "of"),
     ("request_tokens", "2"),
-    ("redact", "everything"),
-    ("redact", "email,phone"),
-    ("redact_hook", "no_colon"),
+    ("scrub", "everything"),
+    ("scrub", "0"),
     ("grace_seconds", "-1"),
     ("grace_seconds", "nan"),
     ("grace_seconds", "soon"),
@@ -84,14 +83,9 @@ def test_a_bad_value_names_its_variable_and_says_what_is_right(name, text):
 
 
 def test_values_of_a_keyword_s_own_type():
-    def hook(text: str) -> str:
-        return text
-
     given: Keywords = {
         "dir": Path("/x"),
         "spool": Path("/y"),
-        "redact": True,
-        "redact_hook": hook,
         "rollout_spans": ["a", " b "],
         "grace_seconds": 3,
         "policy_version": lambda: "v",
@@ -100,14 +94,14 @@ def test_values_of_a_keyword_s_own_type():
     }
     found, problems = read_settings({}, given)
     assert not problems
-    assert (found.dir, found.spool_folder, found.redact_hook) == (Path("/x"), Path("/y"), hook)
+    assert (found.dir, found.spool_folder) == (Path("/x"), Path("/y"))
     assert (found.rollout_spans, found.grace_seconds, found.project) == (("a", "b"), 3.0, None)
     assert isinstance(found.policy_version, Callable)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rollout_spans", 3), ("rollout_spans", ["a", 3]), ("grace_seconds", True), ("dir", 3), ("redact_hook", 3)],
+    [("rollout_spans", 3), ("rollout_spans", ["a", 3]), ("grace_seconds", True), ("dir", 3), ("scrub", 3)],
 )
 def test_a_keyword_of_another_type_is_a_bad_value(name, value):
     _, problems = read_settings({}, {name: value})
@@ -126,13 +120,10 @@ def test_an_empty_variable_says_nothing():
 
 
 def test_a_bad_value_never_captures_more_than_was_asked_for():
-    wrong = {"ART_OTEL_CAPTURE_CONTENT": "nope", "ART_OTEL_ENABLED": "nope", "ART_OTEL_REDACT_HOOK": "nope"}
+    wrong = {"ART_OTEL_CAPTURE_CONTENT": "nope", "ART_OTEL_ENABLED": "nope", "ART_OTEL_SCRUB": "nope"}
     found, problems = read_settings(wrong, {})
     assert len(problems) == 3
-    assert (found.capture_content, found.enabled) == (False, False)
-    assert found.redact_hook is not None
-    with pytest.raises(ValueError, match="no such function"):
-        found.redact_hook("secret")
+    assert (found.capture_content, found.enabled, found.scrub) == (False, False, "content")
 
 
 def test_a_keyword_comes_before_a_variable():
@@ -145,17 +136,6 @@ def test_the_folder_stays_when_the_app_changes_its_own(tmp_path, monkeypatch):
     found = Settings.from_environment({})
     assert found.spool_folder == tmp_path / ".art" / "spool"
     assert Settings.from_environment({"ART_OTEL_SPOOL": "0"}).spool_folder is None
-
-
-def test_a_function_is_looked_up_when_it_is_called():
-    found = Settings.from_environment({"ART_OTEL_REDACT_HOOK": "tests.tracing.enabling.test_settings:shout"})
-    assert found.redact_hook is not None
-    assert found.redact_hook("a") == "A"
-    assert found == Settings.from_environment({"ART_OTEL_REDACT_HOOK": "tests.tracing.enabling.test_settings:shout"})
-
-
-def shout(text: str) -> str:
-    return text.upper()
 
 
 @given(st.dictionaries(st.sampled_from(sorted(VARIABLES.values())), st.text()))
@@ -173,5 +153,5 @@ def test_the_table_has_every_variable_and_keyword_and_every_choice():
     page = text_of("docs/spec/settings.md")
     rows = re.findall(r"^\| `([A-Z_]+)` \| `(\w+)` \|", page, re.MULTILINE)
     assert rows == [(variable, name) for name, variable in VARIABLES.items()]
-    for choice in get_args(module.Instrumentor) + get_args(module.SpoolPolicy):
+    for choice in get_args(module.Instrumentor):
         assert f"`{choice}`" in page

@@ -13,7 +13,6 @@ from art_otel import RunLog, reward
 from art_otel.errors import UsageError
 from art_otel.tracing import guest
 from art_otel.tracing.enabling import setup
-from art_otel.tracing.processing.queued_spool import QueuedSpool
 from art_otel.tracing.rollouts.recorder import recorder
 from tests.tracing.enabling.programs import run_code, spans_in
 
@@ -105,14 +104,14 @@ def test_settings_may_change_until_something_was_recorded(tracing, otel, tmp_pat
     provider = TracerProvider(shutdown_on_exit=False)
     otel.set_tracer_provider(provider)
     tracing.change({}, {"dir": tmp_path / "a"})
-    tracing.change({}, {"dir": tmp_path / "b", "spool_policy": "drop"})
+    tracing.change({}, {"dir": tmp_path / "b", "spool_days": 1})
     assert len(provider._active_span_processor._span_processors) == 1
     call(otel)
     assert tracing.flush()
     assert ended(tmp_path, "b") == ["chat m"]
     assert not (tmp_path / "a").exists()
-    with pytest.raises(UsageError, match="project: spans were recorded"):
-        tracing.change({}, {"project": "x"})
+    with pytest.raises(UsageError, match="split: spans were recorded"):
+        tracing.change({}, {"split": "x"})
     tracing.change({}, {"dir": str(tmp_path / "b")})
 
 
@@ -186,16 +185,13 @@ def test_where_otel_s_internals_are_others_a_provider_is_set_for_the_client(trac
     assert ended(tmp_path) == ["chat m"]
 
 
-@pytest.mark.parametrize(
-    "keywords", [{"spool": False}, {"spool_policy": "drop"}, {"redact": False, "split": "validation"}]
-)
+@pytest.mark.parametrize("keywords", [{"spool": False}, {"scrub": "off", "split": "validation"}])
 def test_settings_reach_what_is_made(tracing, otel, tmp_path, keywords):
     tracing.change({}, keywords)
     call(otel)
     assert tracing.flush()
     spool = tracing._recording.processor.spool
     assert (spool is None) == (keywords.get("spool") is False)
-    assert isinstance(spool, QueuedSpool) == (keywords.get("spool_policy") == "drop")
     tracing.shutdown()
     assert ("validation" in str(spans_in(tmp_path / ".art" / "spool"))) == ("split" in keywords)
 
@@ -203,13 +199,13 @@ def test_settings_reach_what_is_made(tracing, otel, tmp_path, keywords):
 @pytest.mark.parametrize(
     ("keywords", "kept"),
     [
-        ({}, "[redacted:"),
-        ({"redact": False}, "gsk_"),
-        ({"redact": False, "redact_hook": lambda _: "HOOKED"}, "HOOKED"),
+        ({}, "[scrubbed:"),
+        ({"scrub": "off"}, "gsk_"),
+        ({"scrub": "mark"}, "gsk_"),
         ({"capture_content": False}, None),
     ],
 )
-def test_content_and_redaction_are_as_set(tracing, otel, tmp_path, keywords, kept):
+def test_content_and_scrubbing_are_as_set(tracing, otel, tmp_path, keywords, kept):
     tracing.change({}, keywords)
     secret = json_message("gsk_" + "a1B2cD3e" * 6 + "wxyz")
     tracer = otel.get_tracer("openai.test")

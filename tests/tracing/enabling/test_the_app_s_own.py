@@ -113,7 +113,7 @@ print(exported())"""
     assert found.ended == ["chat m", "chat m", "request", "rollout r"]
 
 
-def test_its_exporters_see_what_is_redacted(tmp_path):
+def test_its_exporters_see_what_is_scrubbed(tmp_path):
     code = f"""{PROVIDER}
 trace.set_tracer_provider(make_provider())
 import art_otel
@@ -139,6 +139,7 @@ OpenAIInstrumentor().instrument(tracer_provider=provider)
     assert "art.response.choices" in str(found.spans), "and its call is captured"
 
 
+@pytest.mark.program
 def test_its_instrumentor_is_given_a_provider_that_is_still_to_be_set(tmp_path, server):
     code = f"""import art_otel{PROVIDER}
 from opentelemetry.instrumentation.openai import OpenAIInstrumentor
@@ -150,6 +151,7 @@ trace.set_tracer_provider(make_provider())
     assert found.ended == ["openai.chat", "rollout app.py"]
 
 
+@pytest.mark.program
 def test_an_instrumentor_that_was_there_before_stays(tmp_path, server):
     code = f"""from opentelemetry.instrumentation.openai import OpenAIInstrumentor
 from opentelemetry.instrumentation.openai.shared.config import Config
@@ -188,7 +190,7 @@ with trace.get_tracer("openai.test").start_as_current_span("chat again", attribu
     pass
 print(exported(), [span.attributes["gen_ai.input.messages"] for span in theirs.get_finished_spans()])"""
     found = run_code(tmp_path, code, **ON)
-    assert (found.output, found.errors) == ("['chat again'] ['my key is [redacted:api key]']\n", "")
+    assert (found.output, found.errors) == ("['chat again'] ['my key is [scrubbed:groq key]']\n", "")
     assert found.ended == ["chat again", "chat m", "rollout app.py"]
 
 

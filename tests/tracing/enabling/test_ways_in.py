@@ -152,6 +152,7 @@ def test_two_ways_at_once_are_one(app, server, command):
     assert both.ended == alone.ended != [], both.errors
 
 
+@pytest.mark.program
 def test_opentelemetry_instrument_s_switch_for_a_client_holds(app, server):
     settings = {**ON, **OTEL, **asking(server), "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "requests, openai"}
     assert run_command(app.parent, *INSTRUMENT, sys.executable, app, **settings).spans == []
@@ -166,7 +167,11 @@ def test_a_fault_of_ours_does_not_stop_the_program(tmp_path):
 
 @pytest.mark.parametrize(
     ("instrumentor", "name"),
-    [("openllmetry", "openai.chat"), ("genai-openai", "chat m"), ("openinference", "ChatCompletion")],
+    [
+        pytest.param("openllmetry", "openai.chat", marks=pytest.mark.program),
+        ("genai-openai", "chat m"),
+        ("openinference", "ChatCompletion"),
+    ],
 )
 def test_each_instrumentor_can_be_chosen(tmp_path, server, instrumentor, name):
     found = run_code(tmp_path, f"import art_otel{ASK}", **ON, **asking(server), ART_OTEL_INSTRUMENTOR=instrumentor)

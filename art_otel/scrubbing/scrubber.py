@@ -1,0 +1,175 @@
+"""Scrubber: texts in, the same texts without their secrets out.
+
+Invariant: nothing but secrets changes, and JSON stays JSON of the same shape. Nothing raises for what a text holds. The
+same is found whether texts are altered or, in the mode `mark`, only counted.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Final, Literal, TypeAlias, cast
+
+from art_otel.scrubbing.names import may_name_secrets, secret_name
+from art_otel.scrubbing.patterns import CONTENT_PATTERNS, PATTERNS, SIGNS, SecretPattern
+
+Mode: TypeAlias = Literal["on", "content", "mark"]
+"""`on` replaces what has a precise form or a secret name, `content` also e-mail addresses and passwords in URLs.
+`mark` finds what `on` replaces and alters nothing."""
+
+_LONG: Final = 4096
+"""Characters from which on a text is remembered."""
+_REMEMBERED: Final = 8
+_REMEMBERED_LENGTH: Final = 2 << 20
+_OVERLAP: Final = 4096
+"""What is scanned again before the new part of a text: longer than a secret that the old part ended in."""
+_CLOSING: Final = 2
+"""Characters at the end of a JSON list that are gone when the list goes on."""
+
+PIECES: Final = "pieces"
+"""The kind of a secret that several texts hold together."""
+
+_SHORTEST: Final = 5
+"""No pattern matches less; an e-mail address is the shortest."""
+_REPLACED: Final = re.compile(r"\[scrubbed:[a-z0-9 ]+\]")
+
+
+def replacement(kind: str) -> str:
+    """What stands in a secret's place: a text without quotes and backslashes."""
+    return f"[scrubbed:{kind}]"
+
+
+@dataclass(slots=True)
+class Hits:
+    """How many secrets were found."""
+
+    count: int = 0
+
+
+class Scrubber:
+    """Finds secrets. It may be used by several threads at once."""
+
+    def __init__(self, mode: Mode = "on") -> None:
+        self.alters = mode != "mark"
+        patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()))
+        self._unsigned = [pattern for pattern in patterns if pattern.sign is None]
+        groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
+        self._signed = [(sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()]
+        self._clean: tuple[str, ...] = ()
+
+    def text(self, text: str, hits: Hits) -> str:
+        """A text without what has the form of a secret."""
+        scrubbed = self._text(text, hits)
+        return scrubbed if self.alters else text
+
+    def split_secret(self, texts: Sequence[str]) -> bool:
+        """Whether texts, as the chunks of a stream are, hold a secret together that no one of them holds whole."""
+        joined, ends = "".join(texts), [*accumulate(map(len, texts))]
+        return len(texts) > 1 and any(
+            match.start() < end < match.end()
+            for pattern in self._possible(joined)
+            for match in pattern.regex.finditer(joined)
+            if pattern.is_secret(match[0])
+            for end in ends
+        )
+
+    def value(self, name: str, value: object, hits: Hits, *, by_name: bool) -> object:
+        """A value, however nested, without secrets: what has their form and, if `by_name`, what has their name.
+
+        `name` is the value's own: of an attribute. Names are also looked for inside of JSON texts.
+        """
+        before = hits.count
+        scrubbed = self._value(name, value, hits, by_name=by_name)
+        return scrubbed if self.alters and hits.count > before else value
+
+    def holds_secret(self, text: str) -> bool:
+        """Whether anything in a text has the form of a secret."""
+        hits = Hits()
+        self._text(text, hits)
+        return hits.count > 0
+
+    def may_hold_secret(self, texts: Sequence[str]) -> bool:
+        """Whether any of the texts has to be read: a quick look at all together, by forms only."""
+        short = "\n".join([text for text in texts if len(text) < _LONG])
+        return bool(self._possible(short)) or any(self.holds_secret(text) for text in texts if len(text) >= _LONG)
+
+    def _value(self, name: str, value: object, hits: Hits, *, by_name: bool) -> object:
+        if isinstance(value, str):
+            return self._named(name, value, hits) if by_name else self._text(value, hits)
+        if isinstance(value, bytes):
+            return self._text(value.decode("latin-1"), hits).encode("latin-1", "replace")
+        if isinstance(value, Mapping):
+            inner = cast(Mapping[object, object], value).items()
+            return {
+                self._text(str(key), hits): self._value(str(key), entry, hits, by_name=by_name) for key, entry in inner
+            }
+        if isinstance(value, Sequence):
+            entries = [self._value(name, entry, hits, by_name=by_name) for entry in cast(Sequence[object], value)]
+            texts = [entry for entry in entries if isinstance(entry, str)]
+            if len(texts) < len(entries) or not self.split_secret(texts):
+                return entries
+            hits.count += 1
+            return [replacement(PIECES)] * len(entries)
+        return value
+
+    def _named(self, name: str, text: str, hits: Hits) -> str:
+        """A text under a name."""
+        kind = secret_name(name)
+        if kind is not None and text and _REPLACED.fullmatch(text) is None:
+            hits.count += 1
+            return replacement(kind)
+        return self._json(text, hits) if may_name_secrets(text) else self._text(text, hits)
+
+    def _json(self, text: str, hits: Hits) -> str:
+        """A JSON text by the names in it; by forms alone where it is none."""
+        before = hits.count
+        try:
+            scrubbed = self._value("", json.loads(text), hits, by_name=True)
+        except (ValueError, RecursionError):
+            hits.count = before
+            return self._text(text, hits)
+        return text if hits.count == before else json.dumps(scrubbed, ensure_ascii=text.isascii())
+
+    def _text(self, text: str, hits: Hits) -> str:
+        if len(text) < _SHORTEST:
+            return text
+        known = self._known(text) if len(text) >= _LONG else 0
+        before, scrubbed = hits.count, text
+        for pattern in self._possible(text, max(0, known - _OVERLAP)):
+            scrubbed = pattern.regex.sub(partial(_replaced, pattern, hits), scrubbed)
+        if len(text) >= _LONG and hits.count == before:
+            self._remember(text, known)
+        return scrubbed
+
+    def _possible(self, text: str, start: int = 0) -> list[SecretPattern]:
+        """The patterns that may match in `text[start:]`."""
+        possible: list[SecretPattern] = []
+        for sign, marks, patterns in self._signed:
+            ends = [match.end() for match in sign.finditer(text, start) if text.endswith(marks, 0, match.end())]
+            if ends:
+                found = {mark for mark in marks for end in ends if text.endswith(mark, 0, end)}
+                possible += [pattern for pattern in patterns if pattern.mark in found]
+        return possible + [pattern for pattern in self._unsigned if text.find(pattern.mark, start) >= 0]
+
+    def _known(self, text: str) -> int:
+        """How much of the text's beginning was found clean before: most of a prompt is the conversation so far."""
+        return max((len(clean) for clean in self._clean if text.startswith(clean)), default=0)
+
+    def _remember(self, text: str, known: int) -> None:
+        """Remember a clean text instead of what it goes on from. Replaced as a whole, so threads need no lock."""
+        clean = text[:-_CLOSING]
+        if known < len(clean) <= _REMEMBERED_LENGTH:
+            others = [other for other in self._clean if not clean.startswith(other)]
+            self._clean = (clean, *others[: _REMEMBERED - 1])
+
+
+def _replaced(pattern: SecretPattern, hits: Hits, match: re.Match[str]) -> str:
+    """The match with its secret replaced; as it is where it is none."""
+    group = "secret" if "secret" in pattern.regex.groupindex else 0
+    if not pattern.is_secret(match[group]):
+        return match[0]
+    hits.count += 1
+    start, end = (position - match.start() for position in match.span(group))
+    return f"{match[0][:start]}{replacement(pattern.kind)}{match[0][end:]}"

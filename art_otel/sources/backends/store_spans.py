@@ -1,0 +1,178 @@
+"""Spans that a store writes as JSON objects or rows of its own: from the bytes of a dump to Span and Quarantined.
+
+Invariant: a bad object or row is quarantined and costs no other. A JSON document that is broken is quarantined whole,
+but for the whole spans before the tear of one that ends too early.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from art_otel.sources.backends.plain_spans import PlainSpanBuilder, plain
+from art_otel.sources.format import Reading, Record, Row
+from art_otel.sources.json_text.documents import read_documents
+from art_otel.sources.json_text.lenient import Piece, parse_values
+from art_otel.sources.json_text.torn import split_torn
+from art_otel.sources.json_text.values import is_object, items_of
+from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp.records import Batch
+from art_otel.sources.refusals import NO_IDS, Ids, Refused, converted, too_long
+from art_otel.spans import Quarantined, Resource, Scope, Value
+
+Message = TypeVar("Message")
+
+_NO_SCOPE: Final = Scope()
+_BLANKS: Final = b" \t\r\n\x1e\xef\xbb\xbf"
+_ANSWER: Final = frozenset({"data"})
+_END_BYTES: Final = 64
+"""Bytes at both ends of a document that tell whether it opens or closes a list."""
+
+
+class TranslatedSpan(NamedTuple):
+    """A store's span as OTLP's message, with the attributes of its resource, and its scope."""
+
+    span: otlp.Span
+    resource: Mapping[str, Value] = {}
+    scope: Scope = _NO_SCOPE
+
+
+_Spans: TypeAlias = Iterable[dict[str, Value] | Refused]
+
+
+def _itself(value: dict[str, Value]) -> _Spans:
+    return (value,)
+
+
+class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
+    """How the spans of a store become OTLP's.
+
+    `spans_of` gives the spans in an object of the dump, and a Refused for what is bad of that which they share;
+    `to_otlp` translates the `message` that a span is decoded into. Both may raise Refused. `holders` are the fields
+    that lead to spans. The ids stand under `trace_id` and `span_id`, maybe in the span's `context`. `padded` and
+    `prefix` are as in PlainSpanBuilder. Numbers may be texts where it is not `strict`.
+    """
+
+    message: type[Message]
+    to_otlp: Callable[[Message], TranslatedSpan]
+    spans_of: Callable[[dict[str, Value]], _Spans] = _itself
+    holders: frozenset[str] = _ANSWER
+    trace_id: str = "trace_id"
+    span_id: str = "span_id"
+    padded: bool = False
+    prefix: re.Pattern[str] = re.compile("")
+    strict: bool = True
+    decode: Callable[[bytes | memoryview], Value] = msgspec.json.decode
+
+    def builder(self, reading: Reading) -> PlainSpanBuilder:
+        """Make what builds the records."""
+        return PlainSpanBuilder(reading, padded=self.padded, prefix=self.prefix)
+
+    def ids(self, span: Value, builder: PlainSpanBuilder) -> Ids:
+        """Read the ids of an object that is no message, as far as they are good."""
+        if not is_object(span):
+            return NO_IDS
+        context = span.get("context")
+        ids = context if is_object(context) else span
+        return builder.known_ids(ids.get(self.trace_id), ids.get(self.span_id))
+
+
+class JsonObject(NamedTuple):
+    """A JSON object at `place` (`file:line`)."""
+
+    value: dict[str, Value]
+    place: str
+
+
+def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
+    """Read every span of a dump in JSON."""
+    builder = translator.builder(reading)
+    for item in read_objects(stream, builder, translator):
+        if isinstance(item, Quarantined):
+            yield item
+            continue
+        try:
+            spans = translator.spans_of(item.value)
+        except Refused as problem:
+            yield problem.quarantine(item.place)
+            continue
+        for span in spans:
+            if isinstance(span, Refused):
+                yield span.quarantine(item.place, partial=True)
+            else:
+                yield from read_span(span, item.place, builder, translator)
+
+
+def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
+    """Read every span of a table."""
+    builder = translator.builder(reading)
+    for row in rows:
+        place = f"{reading.path}:{row.number}"
+        for span in translator.spans_of({name: value for name, value in row.values.items() if value is not None}):
+            if isinstance(span, Refused):
+                yield span.quarantine(place, partial=True)
+            elif row.problem is not None:
+                yield row.problem.quarantine(place, "span", translator.ids(span, builder))
+            else:
+                yield from read_span(span, place, builder, translator)
+
+
+def read_span(
+    value: dict[str, Value], place: str, builder: PlainSpanBuilder, translator: Translator[Message]
+) -> Iterator[Record]:
+    """Read one span, with a Quarantined for what it lost, or the Quarantined that says why there is none."""
+    try:
+        translated = translator.to_otlp(converted(value, translator.message, strict=translator.strict))
+    except Refused as problem:
+        yield problem.quarantine(place, "span", translator.ids(value, builder))
+        return
+    resource, quarantined = Resource(), ()
+    if translated.resource:
+        resource, quarantined = builder.resource(otlp.Resource(attributes=plain(translated.resource)), place)
+    yield from quarantined
+    yield from builder.span(translated.span, Batch(place=place, resource=resource, scope=translated.scope))
+
+
+def read_objects(
+    stream: io.BufferedReader,
+    builder: PlainSpanBuilder,
+    translator: Translator[Message],
+    *,
+    is_record: Callable[[str], object] | None = None,
+) -> Iterator[JsonObject | Quarantined]:
+    """Read every object of a dump that holds nothing but objects and lists of them.
+
+    With `is_record` the dump is the output of a program: what is no object is passed over, but for broken texts of
+    which `is_record` says that they were records.
+    """
+    reading, open_lists = builder.reading, 0
+    for document in read_documents(stream, reading.limits.max_message_bytes, translator.decode):
+        if document.data is None:
+            yield too_long(f"{reading.path}:{document.line}")
+            continue
+        reading.stats.replaced += document.replaced
+        open_lists += bytes(document.data[:_END_BYTES]).lstrip(_BLANKS).startswith(b"[")
+        open_lists -= bytes(document.data[-_END_BYTES:]).rstrip(_BLANKS).endswith(b"]")
+        is_broken = document.value is UNSET
+        for piece in parse_values(bytes(document.data)) if is_broken else (Piece(0, document.value),):
+            place = f"{reading.path}:{document.line + piece.lines}"
+            if not isinstance(piece.value, Refused):
+                yield from _objects(piece.value, place, amid_output=is_record is not None)
+            elif is_record is None or is_record(piece.text):
+                open_lists = 0  # what follows may be the rest of it, also the end of a list
+                whole, torn = split_torn(piece.text, translator.holders) if piece.value.reason == "torn" else ([], None)
+                yield from _objects(whole, place, amid_output=is_record is not None)
+                yield piece.value.quarantine(place, ids=translator.ids(torn, builder))
+    if open_lists > 0 and is_record is None:
+        yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
+
+
+def _objects(value: Value, place: str, *, amid_output: bool) -> Iterator[JsonObject | Quarantined]:
+    for item in items_of(value):
+        if is_object(item):
+            yield JsonObject(item, place)
+        elif not amid_output:
+            yield Refused("bad field", detail="no object where a record should be").quarantine(place)

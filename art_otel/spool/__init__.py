@@ -1,0 +1,15 @@
+"""Spool: the lines of a live app on disk, so that a crash costs nothing that had ended.
+
+A spool is a folder with a folder for each run of the app, and in it a file for each process, a line for each span. It
+is a dump like any other: `art-otel convert` reads it.
+
+Invariant: a line is whole or not there, and files are readable by their owner only. Nothing here knows what lines say.
+"""
+
+from art_otel.spool.line import SpooledLine
+from art_otel.spool.reader import NewLines
+from art_otel.spool.retention import remove_old_runs
+from art_otel.spool.runs import run_folder
+from art_otel.spool.writer import SpoolCounts, SpoolWriter
+
+__all__ = ["NewLines", "SpoolCounts", "SpoolWriter", "SpooledLine", "remove_old_runs", "run_folder"]

@@ -1,0 +1,169 @@
+"""Gather: run a decorated function and have its trajectory.
+
+Invariant: what a rollout raises becomes its trajectory's status, error and exception, with the calls it made until
+then; only what no trajectory tells is raised: that nothing was recorded, what failed outside of the rollout, and that
+the caller itself is cancelled. The event loop is never blocked by waiting. Where nothing is set up, tracing is set up
+in memory while it runs, and taken away afterwards.
+"""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, overload
+
+from opentelemetry import context as otel_context
+
+from art_otel.errors import UsageError
+from art_otel.tracing.enabling.setup import tracing
+from art_otel.tracing.gathering.recorded import recorded_trajectory
+from art_otel.tracing.rollouts.context import detach
+from art_otel.tracing.rollouts.gather_scope import GatherScope, TakenRollout, all_running, with_scope
+from art_otel.tracing.rollouts.recorder import Recorder
+from art_otel.trajectories import Trajectory
+
+logger = logging.getLogger(__name__)
+
+_R = TypeVar("_R")
+
+Work: TypeAlias = Awaitable[object] | Callable[[], object]
+"""What is called `fn(args)` of a decorated async function, or a call without arguments as `partial(fn, args)`."""
+
+_FIRST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
+
+
+class Gathered(NamedTuple):
+    """A trajectory, and what its function raised."""
+
+    trajectory: Trajectory[Any]
+    error: BaseException | None
+
+
+@overload
+async def gather_trajectory(
+    work: Awaitable[_R] | Callable[[], Awaitable[_R]], *, grace_seconds: float | None = None, raise_errors: bool = False
+) -> Trajectory[_R]: ...
+@overload
+async def gather_trajectory(
+    work: Callable[[], _R], *, grace_seconds: float | None = None, raise_errors: bool = False
+) -> Trajectory[_R]: ...
+async def gather_trajectory(
+    work: Work, *, grace_seconds: float | None = None, raise_errors: bool = False
+) -> Trajectory[Any]:
+    """Run a function decorated with @rollout and return its trajectory; its own value is `trajectory.result`.
+
+    `await gather_trajectory(agent(task))`, or `gather_trajectory(partial(agent, task))` for a plain function, which
+    then runs in a thread. Rollouts that began inside it are `trajectory.children`. No set-up is needed: without one
+    the rollout is recorded in memory. Spans that still run at its end are waited for, `grace_seconds` at most.
+
+    An exception of the rollout is `trajectory.status`, `.error` and `.exception`, and is logged; `raise_errors` raises
+    it instead. Raises UsageError where tracing is turned off or no rollout began.
+    """
+    with tracing.in_memory():
+        trajectory, error = await gather_one(work, GatherScope(), grace_seconds)
+    if error is not None:
+        if raise_errors:
+            raise error
+        log_failure(trajectory, error)
+    return trajectory
+
+
+def log_failure(trajectory: Trajectory[Any], error: BaseException) -> None:
+    """Log what a rollout raised, with its traceback: its trajectory tells it, and nobody may look."""
+    logger.warning("art-otel: rollout %s raised; its trajectory says so", trajectory.name, exc_info=error)
+
+
+async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None) -> Gathered:
+    """As `gather_trajectory`, with what was raised. Of several rollouts (a retried one) it is the last."""
+    cancelled = _cancellations()
+    try:
+        # A task of its own: a TaskGroup that fails in the rollout may leave its task counted as cancelled for good.
+        result, error = await asyncio.create_task(_outcome(work, scope))
+        if error is not None and (_is_no_outcome(error, scope) or _cancellations() > cancelled):
+            raise error
+        if not scope.rollouts or scope.recorder is None:
+            raise UsageError("no rollout began: decorate the function that is gathered with @art_otel.rollout")
+        taken = scope.rollouts[-1]
+        await _wait([taken], scope.recorder, grace_seconds)
+        trajectory = await asyncio.to_thread(recorded_trajectory, taken, scope.recorder)
+    finally:
+        scope.release()
+        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()  # cancelled before it began, which Python would warn of
+    if error is not None and not taken.running.failed:
+        raise error
+    return Gathered(replace(trajectory, result=result, exception=error), error)
+
+
+async def _outcome(work: Work, scope: GatherScope) -> tuple[object, BaseException | None]:
+    """What the rollout returned, or raised: a task that raises SystemExit would end the loop and not its caller."""
+    try:
+        return await _run(work, scope), None
+    except BaseException as raised:  # noqa: BLE001 # raised again where it is not the trajectory's
+        return None, raised
+
+
+def _is_no_outcome(error: BaseException, scope: GatherScope) -> bool:
+    """Whether no trajectory can tell it: no rollout began, or it ends the program, as SystemExit does."""
+    ends = not isinstance(error, (Exception, asyncio.CancelledError))
+    return ends or not scope.rollouts or error is scope.refusal
+
+
+def _cancellations() -> int:
+    """How often the task that gathers was cancelled, as against something in the rollout."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def _run(work: Work, scope: GatherScope) -> object:
+    token = otel_context.attach(with_scope(scope))
+    try:
+        if asyncio.isfuture(work):
+            raise UsageError(
+                "a task runs already when it is gathered: give the coroutine, fn(args), and not a task of it"
+            )
+        if inspect.isawaitable(work):
+            return await work
+        if not callable(work):
+            raise UsageError(
+                f"{work!r:.100} cannot be gathered: give fn(args) of an async function, or partial(fn, args)"
+            )
+        function = cast(Callable[[], Any], work)
+        result = function() if inspect.iscoroutinefunction(function) else await _in_thread(function)
+        return await result if inspect.isawaitable(result) else result
+    finally:
+        detach(token)
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # what the app's function returns
+    """In a thread of its own: asyncio's pool has few, and those are the app's."""
+    thread = ThreadPoolExecutor(1, "art-otel-rollout")
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, partial(_stopped, function))
+    finally:
+        thread.shutdown(wait=False)
+
+
+def _stopped(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # as above
+    """A StopIteration as what a coroutine makes of it: a future cannot hold one, and who awaits it would wait on."""
+    try:
+        return function()
+    except StopIteration as stop:
+        raise RuntimeError("the rollout raised StopIteration") from stop
+
+
+async def _wait(taken: Sequence[TakenRollout], recorder: Recorder, grace_seconds: float | None) -> None:
+    """Wait until every span of the rollouts, and of those nested in them, has ended."""
+    deadline = time.monotonic() + (recorder.grace if grace_seconds is None else grace_seconds)
+    pause = _FIRST_PAUSE
+    while not all(recorder.wait(running.rollout_id, 0) for running in all_running(taken)):
+        if time.monotonic() >= deadline:
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,39 @@
+"""Recorded: the trajectory of a gathered rollout, with those of the rollouts that began inside it.
+
+Invariant: all are built at once from what the recorder keeps, so each of them is what a dump gives.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from art_otel.tracing.rollouts.gather_scope import TakenRollout, all_running
+from art_otel.tracing.rollouts.recorder import Recorder
+from art_otel.trajectories import Trajectory
+from art_otel.trajectories.accounting.completeness import MISSING_ROOT
+
+if TYPE_CHECKING:
+    from art_otel.tracing.rollouts.running import RunningTrajectory
+
+
+def recorded_trajectory(taken: TakenRollout, recorder: Recorder) -> Trajectory:
+    """The trajectory, its children below it."""
+    ids = [running.rollout_id for running in all_running([taken])]
+    return _with_children(taken, recorder.trajectories(ids))
+
+
+def _with_children(taken: TakenRollout, trajectories: Mapping[str, Trajectory]) -> Trajectory:
+    found = trajectories.get(taken.running.rollout_id) or _unrecorded(taken.running)
+    children = tuple(_with_children(nested, trajectories) for nested in list(taken.nested.rollouts))
+    return replace(found, children=children) if children else found
+
+
+def _unrecorded(running: "RunningTrajectory") -> Trajectory:
+    """What is known of a rollout whose spans are not held any more."""
+    return Trajectory(
+        rollout_id=running.rollout_id,
+        trace_id=f"{running.span.get_span_context().trace_id:032x}",
+        name=running.name,
+        status="unfinished",
+        incomplete_reasons={MISSING_ROOT: 1},
+    )

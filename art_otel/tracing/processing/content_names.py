@@ -1,0 +1,105 @@
+"""Content names: which attributes hold what was said to a model and by it.
+
+Invariant: what any convention of `art_otel.conventions` reads messages, tools or tokens from is content; of unknown
+attributes those are whose names say so. Numbers and booleans never are.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, cast
+
+from art_otel import attributes
+from art_otel.spans import Value
+
+MESSAGE_LISTS: Final = frozenset({"gen_ai.content.prompt", "gen_ai.content.completion"})
+"""Events that are nothing but content."""
+
+_CONTENT: Final = (
+    attributes.RESPONSE_CHOICES,
+    attributes.REQUEST_MESSAGES,
+    attributes.ROLLOUT_ARGUMENTS,
+    attributes.ROLLOUT_RESULT,
+    "art.tokens",
+    "art.logprobs",
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "gen_ai.system_instructions",
+    "gen_ai.tool.definitions",
+    "gen_ai.tool.description",
+    "gen_ai.tool.call.arguments",
+    "gen_ai.tool.call.result",
+    "gen_ai.prompt",
+    "gen_ai.completion",
+    "gen_ai.event.content",
+    "gen_ai.evaluation.explanation",
+    "gen_ai.request.structured_output_schema",
+    "llm.input_messages",
+    "llm.output_messages",
+    "llm.prompts",
+    "llm.completions",
+    "llm.choices",
+    "llm.tools",
+    "llm.request.functions",
+    "llm.function_call",
+    "llm.prompt_template",
+    "input.value",
+    "output.value",
+    "tool.parameters",
+    "tool.json_schema",
+    "tool.description",
+    "embedding.embeddings",
+    "embedding.text",
+    "retrieval.documents",
+    "reranker",
+    "traceloop.entity.input",
+    "traceloop.entity.output",
+    "agentops.entity.input",
+    "agentops.entity.output",
+    "agentops.task.output",
+    "ai.prompt",
+    "ai.response.text",
+    "ai.response.object",
+    "ai.response.reasoning",
+    "ai.response.toolCalls",
+    "ai.toolCall.args",
+    "ai.toolCall.result",
+    "mlflow.spanInputs",
+    "mlflow.spanOutputs",
+    "all_messages_events",
+    "pydantic_ai.all_messages",
+    "model_request_parameters",
+    "exception.message",
+    "exception.stacktrace",
+)
+"""Names, each also as the beginning of longer ones: `llm.tools` stands for `llm.tools.0.tool.json_schema`."""
+
+_WORDS: Final = frozenset(
+    {"arguments", "audio", "body", "completion", "completions", "content", "contents", "function_call", "input"}
+    | {"inputs", "message", "messages", "output", "outputs", "parts", "prompt", "prompts", "reasoning_content"}
+    | {"refusal", "tool_calls"}
+)
+"""Whole segments of a name that say that it holds content, in conventions nobody has told us of."""
+
+_STRUCTURE: Final = frozenset({"gen_ai.output.type", "input.mime_type", "output.mime_type"})
+_OURS: Final = "art."
+_MAX_DEPTH: Final = 24
+"""As in a span's line."""
+
+
+@lru_cache(maxsize=4096)
+def names_content(name: str) -> bool:
+    """Whether an attribute of this name holds content."""
+    if name in _STRUCTURE:
+        return False
+    if any(name == known or name.startswith(f"{known}.") for known in _CONTENT):
+        return True
+    return not name.startswith(_OURS) and not _WORDS.isdisjoint(name.split("."))
+
+
+def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
+    """Whether a value is text, or holds any, or is nested too deep to tell."""
+    if isinstance(value, (str, bytes)) or depth == 0:
+        return True
+    if isinstance(value, Mapping):
+        return any(is_text(inner, depth - 1) for inner in cast(Mapping[str, Value], value).values())
+    return isinstance(value, (list, tuple)) and any(is_text(inner, depth - 1) for inner in cast(list[Value], value))
