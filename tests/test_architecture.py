@@ -59,7 +59,7 @@ ALLOWED = {
     "pyarrow": ("storage.py", "store", "engines", "exporting", "sources"),
     "numpy": ("data", "demo"),
     "openai": ("tracing", "demo"),
-    "torch": ("data/torch.py",),
+    "torch": ("data/torch_dataset.py",),
     "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing.py",),
     "loky": ("engines/local.py",),

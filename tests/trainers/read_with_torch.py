@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import art_otel
-from art_otel.data.torch import TorchBatches
+from art_otel.data.torch_dataset import TorchBatches
 from art_otel.errors import UsageError
 
 TYPES = {
@@ -114,7 +114,7 @@ def later_epoch(path: str) -> int:
 
 def main(path: str) -> None:
     """Every case by its name."""
-    multiprocessing.set_forkserver_preload(["torch", "art_otel.data.torch"])
+    multiprocessing.set_forkserver_preload(["torch", "art_otel.data.torch_dataset"])
     answer = {f"{workers} workers": epochs(path, workers, shuffle_buffer=1) for workers in (0, 2)}
     answer["stopped, 0 workers"] = stopped(path, 0, 3)
     answer["stopped, 2 workers"] = stopped(path, 2, 5)

@@ -148,6 +148,6 @@ def test_states_are_of_the_epoch_that_was_resumed(read):
 
 
 def test_without_torch_it_says_what_to_install():
-    code = "import sys; sys.modules['torch'] = None; import art_otel.data.torch"
+    code = "import sys; sys.modules['torch'] = None; import art_otel.data.torch_dataset"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError: art_otel.data.torch needs torch: pip install 'art-otel[torch]'" in done.stderr
+    assert "ImportError: art_otel.data.torch_dataset needs torch: pip install 'art-otel[torch]'" in done.stderr

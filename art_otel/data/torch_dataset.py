@@ -26,7 +26,7 @@ try:
     import torch
     from torch.utils.data import IterableDataset, get_worker_info
 except ImportError as missing:
-    raise ImportError("art_otel.data.torch needs torch: pip install 'art-otel[torch]'") from missing
+    raise ImportError("art_otel.data.torch_dataset needs torch: pip install 'art-otel[torch]'") from missing
 
 
 class TorchBatches(IterableDataset):
