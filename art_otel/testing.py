@@ -344,14 +344,14 @@ def trajectories(draw: DrawFn, rollout_ids: SearchStrategy[str] = TEXT, *, max_c
     ran = draw(st.lists(tool_executions(), max_size=2))
     turns = range(len(lineage.turns))
     askers = st.sampled_from([None, *turns])
-    added = st.builds(AddedMessage, turn=st.sampled_from(turns), message=messages()) if turns else st.nothing()
+    added = st.lists(st.builds(AddedMessage, turn=st.sampled_from(turns), message=messages()), max_size=2)
     return Trajectory(
         rollout_id=draw(rollout_ids),
         calls=lineage.calls,
         prompts=lineage.prompts,
         turns=lineage.turns,
         tool_calls=tuple(structs.replace(tool, turn=draw(askers)) for tool in ran),
-        added_messages=tuple(draw(st.lists(added, max_size=2))),
+        added_messages=tuple(draw(added)) if turns else (),
         **draw(_REST_OF_TRAJECTORY),
     )
 
