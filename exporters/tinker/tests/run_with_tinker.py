@@ -353,7 +353,7 @@ async def main(folder: Path) -> dict:
 def traced_builders() -> list:
     dataset = trace_dataset(Builders(tuple(groups().values())), model="policy", policy_version=lambda: "12")
     assert len(dataset) == 4
-    assert dataset.get_batch(0) == []
+    assert dataset.get_batch(0) == ()
     return dataset.get_batch(3)
 
 
