@@ -3,31 +3,21 @@
 import asyncio
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 
 import chz
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.distillation.datasets import CompositeDataset
 from tinker_cookbook.renderers.role_colon import RoleColonRenderer
 from tinker_cookbook.rl.preference_envs import PairwisePreferenceGroupBuilder, TournamentPattern
-from tinker_cookbook.rl.problem_env import ProblemEnv, ProblemGroupBuilder
+from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.train import Config
 from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder
 
 import art_otel
 from art_otel_tinker.tracing import trace_dataset, trace_dataset_builder, trace_policy
-
-
-class Bytes:
-    eos_token_id = None
-    bos_token = None
-
-    def encode(self, text, *, add_special_tokens=True):  # noqa: ARG002 # as transformers
-        return list(text.encode())
-
-    def decode(self, tokens):
-        return bytes(tokens).decode(errors="replace")
-
+from exporters.tinker.tests.addition import Addition, Bytes, longer
 
 RENDERER = RoleColonRenderer(Bytes())
 
@@ -41,28 +31,6 @@ class Scripted(TokenCompleter):
     async def __call__(self, model_input, stop, *, max_tokens=None):  # noqa: ARG002 # as TokenCompleter
         tokens = list(f" {self.answers.pop(0)}\n\nUser:".encode())
         return TokensWithLogprobs(tokens=tokens, maybe_logprobs=[-0.5] * len(tokens), stop_reason="stop")
-
-
-class Sum(ProblemEnv):
-    def __init__(self):
-        super().__init__(RENDERER, format_coef=0.1)
-
-    def get_question(self):
-        return "2 + 2 = ?"
-
-    def check_answer(self, sample_str):
-        return sample_str == "4"
-
-    def check_format(self, sample_str):
-        return bool(sample_str)
-
-    def get_reference_answer(self):
-        return "4"
-
-
-async def longer(comparison) -> float:
-    first, second = (side[0]["content"] for side in (comparison.completion_A, comparison.completion_B))
-    return float(len(second) > len(first)) - float(len(second) < len(first))
 
 
 @dataclass(frozen=True)
@@ -81,7 +49,9 @@ class Builder(RLDatasetBuilder):
     group_size: int
 
     async def __call__(self):
-        return Batches(ProblemGroupBuilder(Sum, self.group_size, dataset_name="sums")), None
+        return Batches(
+            ProblemGroupBuilder(partial(Addition, RENDERER, format_coef=0.1), self.group_size, dataset_name="sums")
+        ), None
 
 
 async def main(folder: str) -> None:
