@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from art_otel.tracing.rollouts.step import step
     from art_otel.tracing.rollouts.tool import tool
     from art_otel.tracing.rollouts.workflows import (
-        AsyncRewardPropagation,
-        AsyncStepWiseReward,
-        RewardPropagation,
-        StepWiseReward,
+        AsyncRewardPropagationWorkflow,
+        AsyncStepWiseRewardWorkflow,
+        RewardPropagationWorkflow,
+        StepWiseRewardWorkflow,
     )
     from art_otel.trajectories import (
         RolloutTrace,
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AsyncRewardPropagation",
-    "AsyncStepWiseReward",
-    "RewardPropagation",
+    "AsyncRewardPropagationWorkflow",
+    "AsyncStepWiseRewardWorkflow",
+    "RewardPropagationWorkflow",
     "RolloutSpanProcessor",
     "RolloutTrace",
     "RunLog",
-    "StepWiseReward",
+    "StepWiseRewardWorkflow",
     "Trajectory",
     "TrajectoryGroup",
     "__version__",
@@ -102,10 +102,10 @@ __getattr__ = lazy_names(
         "tracing.rollouts.step": ("step",),
         "tracing.rollouts.tool": ("tool",),
         "tracing.rollouts.workflows": (
-            "AsyncRewardPropagation",
-            "AsyncStepWiseReward",
-            "RewardPropagation",
-            "StepWiseReward",
+            "AsyncRewardPropagationWorkflow",
+            "AsyncStepWiseRewardWorkflow",
+            "RewardPropagationWorkflow",
+            "StepWiseRewardWorkflow",
         ),
         "trajectories": (
             "RolloutTrace",

@@ -62,6 +62,8 @@ def _lines(entry: "LogEntry", count: int, history: Path) -> list[str]:
     lines = (
         [f"wrote  {metrics}"] if entry.file is None else [f"wrote  {trajectories} in {entry.file}", f"       {metrics}"]
     )
+    if entry.unrewarded is not None:
+        lines.append(f"       those without a reward in {entry.unrewarded}")
     lines.extend(f"       {name} = {value:g}" for name, value in entry.metrics.items())
     lines.extend(f"       {name}: left out, it is no finite number" for name in entry.left_out)
     return lines

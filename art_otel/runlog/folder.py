@@ -5,6 +5,7 @@ folder alone, so the default step, the Parquet file and the row of one log call 
 
     {base_path}/{project}/models/{model}/history.jsonl
                                         /trajectories/{split}/{step:04d}.parquet
+                                        /trajectories/{split}/unrewarded/{step:04d}.parquet
                                         /checkpoints/{step:04d}/                    (the trainer's; read only)
 
 Source of the layout: `art.model` and `art.utils.output_dirs` of openpipe-art 0.5.18.
@@ -58,6 +59,14 @@ class RunFolder:
     def trajectories(self, split: str, step: int) -> Path:
         """The Parquet file of a split and step. Raises UsageError for a split that is no name."""
         return self.path / "trajectories" / checked_name("split", split) / f"{step:04d}.parquet"
+
+    def unrewarded(self, split: str, step: int) -> Path:
+        """The Parquet file of those without a reward, which ART's reader refuses; in a folder where it does not look.
+
+        Raises UsageError for a split that is no name.
+        """
+        file = self.trajectories(split, step)
+        return file.parent / "unrewarded" / file.name
 
     def last_checkpoint(self) -> int | None:
         """The highest step that has a folder in `checkpoints/`; None when there is none."""

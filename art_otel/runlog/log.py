@@ -1,8 +1,9 @@
 """RunLog: the record of a training run, step by step, as ART keeps it.
 
 Invariant: a row in history.jsonl says what a log call knew, and the Parquet file of a split and step holds its latest
-batch: logging it again adds a row and replaces the file, as in ART, and says so as a warning. What is wrong with the
-arguments is found before anything is written.
+batch: logging it again adds a row and replaces the file, as in ART, and says so as a warning. ART's own reader can
+always read it: what has no reward is in another file. What is wrong with the arguments is found before anything is
+written.
 """
 
 import logging
@@ -19,6 +20,7 @@ from art_otel.runlog.folder import RunFolder, checked_name, checked_step
 from art_otel.runlog.history import Row, append_row, means_by_step, read_rows, step_of
 from art_otel.runlog.metrics import as_numbers, batch_metrics, prefixed, unknown_metrics
 from art_otel.runlog.reports import make_reports, send
+from art_otel.store.ownership import check_replaceable
 from art_otel.store.write import write_trajectories
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
@@ -29,7 +31,8 @@ logger = logging.getLogger(__name__)
 class LogEntry:
     """What one log call wrote. It may be awaited, which gives itself.
 
-    `file` is the Parquet file, None when only metrics were logged. `metrics` are those of the row, by their full names;
+    `file` is the Parquet file, None when only metrics were logged. `unrewarded` is that of the trajectories without a
+    reward (a finite number), None where all have one. `metrics` are those of the row, by their full names;
     `left_out` names those that were NaN or infinite: a given one is not in the row, a trajectory's not in the file and
     in no mean.
     """
@@ -37,12 +40,21 @@ class LogEntry:
     split: str
     step: int
     file: Path | None
+    unrewarded: Path | None = None
     metrics: Mapping[str, float] = field(hash=False)  # asyncio.gather hashes what it awaits
     left_out: tuple[str, ...] = ()
 
     def __await__(self) -> Generator[None, None, "LogEntry"]:
         yield from ()
         return self
+
+
+class CurrentStep(int):
+    """A step, which may be awaited and then gives its number, as `get_step` of ART's models."""
+
+    def __await__(self) -> Generator[None, None, int]:
+        yield from ()
+        return int(self)
 
 
 class RunLog:
@@ -89,8 +101,8 @@ class RunLog:
         named = prefixed({**found, **as_numbers(metrics or {})}, split)
         given = None if step is None else checked_step(step)
         with self.folder.alone():
-            at = self.get_step() if given is None else given
-            file = None if groups is None else self._write(groups, split, at)
+            at = int(self.get_step()) if given is None else given
+            file, unrewarded = (None, None) if groups is None else self._write(groups, split, at)
             row = {**named, "training_step": at, "time/wall_clock_sec": time.monotonic() - self._began}
             known = {name: value for name, value in row.items() if math.isfinite(value)}
             append_row(self.folder.history, {**known, "step": at, "recorded_at": datetime.now(UTC).isoformat()})
@@ -99,6 +111,7 @@ class RunLog:
             split=split,
             step=at,
             file=file,
+            unrewarded=unrewarded,
             metrics={name: value for name, value in named.items() if name in known},
             left_out=tuple(dict.fromkeys([*(name for name in named if name not in known), *unknown])),
         )
@@ -107,12 +120,16 @@ class RunLog:
         """The rows of history.jsonl, in the order of their logging; a damaged line is left out with a warning."""
         return tuple(read_rows(self.folder.history))
 
-    def get_step(self) -> int:
-        """The current step: the highest in `checkpoints/` as ART has it; without one the highest logged; else 0."""
+    def get_step(self) -> CurrentStep:
+        """The current step: the highest in `checkpoints/` as ART has it; without one the highest logged; else 0.
+
+        It is an int; `await log.get_step()` gives the same, for code written for ART.
+        """
         checkpoint = self.folder.last_checkpoint()
         if checkpoint is not None:
-            return checkpoint
-        return max((step for row in read_rows(self.folder.history) if (step := step_of(row)) is not None), default=0)
+            return CurrentStep(checkpoint)
+        logged = (step for row in read_rows(self.folder.history) if (step := step_of(row)) is not None)
+        return CurrentStep(max(logged, default=0))
 
     def best_step(self, metric: str = "val/reward") -> int | None:
         """The step with the highest mean of the metric over its rows, the latest of equals; None without any."""
@@ -122,15 +139,27 @@ class RunLog:
     def steps_to_keep(self, metric: str = "val/reward") -> tuple[int, ...]:
         """The steps whose checkpoints ART's `delete_checkpoints` keeps, in order: the current one and the best."""
         best = self.best_step(metric)
-        return tuple(sorted({self.get_step()} | (set() if best is None else {best})))
+        return tuple(sorted({int(self.get_step())} | (set() if best is None else {best})))
 
-    def _write(self, groups: Sequence[TrajectoryGroup], split: str, step: int) -> Path:
-        file = self.folder.trajectories(split, step)
+    def _write(self, groups: Sequence[TrajectoryGroup], split: str, step: int) -> tuple[Path, Path | None]:
+        """The file of the batch, and that of what has no reward."""
+        file, aside = self.folder.trajectories(split, step), self.folder.unrewarded(split, step)
+        check_replaceable((file, aside))
         again = file.exists()
-        write_trajectories([one for group in groups for one in group.trajectories], file)
+        batch = [one for group in groups for one in group]
+        unrewarded = [one for one in batch if not _is_rewarded(one)]
+        write_trajectories([one for one in batch if _is_rewarded(one)], file)
+        if unrewarded:
+            write_trajectories(unrewarded, aside)
+        else:
+            aside.unlink(missing_ok=True)
         if again:
             logger.warning("%s: logged again; it holds this batch and no longer the one before", file)
-        return file
+        return file, aside if unrewarded else None
+
+
+def _is_rewarded(trajectory: Trajectory) -> bool:
+    return trajectory.reward is not None and math.isfinite(trajectory.reward)
 
 
 def _grouped(trajectories: object) -> list[TrajectoryGroup]:

@@ -52,7 +52,9 @@ def metrics(entry: LogEntry) -> dict[str, float]:
 def test_a_batch_lies_where_art_looks_for_it(run_log, tmp_path):
     entry = run_log.log(GROUPED, "train", step=3)
     assert entry.file == tmp_path / "weather/models/agent-1/trajectories/train/0003.parquet"
-    assert list(read_trajectories(entry.file)) == GROUPED
+    assert list(read_trajectories(entry.file)) == GROUPED[:4]
+    assert list(read_trajectories(entry.unrewarded)) == GROUPED[4:]
+    assert entry.unrewarded == entry.file.parent / "unrewarded" / "0003.parquet"
     assert run_log.folder.history == tmp_path / "weather/models/agent-1/history.jsonl"
     assert (entry.split, entry.step, entry.left_out) == ("train", 3, ())
 
@@ -84,6 +86,26 @@ def test_log_may_be_awaited(run_log):
     assert len(run_log.history()) == 3
 
 
+def test_what_had_no_reward_is_replaced_with_its_batch(run_log):
+    first = run_log.log(GROUPED, "train", 0)
+    second = run_log.log(GROUPED[:4], "train", 0)
+    assert (second.file, second.unrewarded, first.unrewarded.exists()) == (first.file, None, False)
+    first.unrewarded.write_bytes(b"another's")
+    with pytest.raises(UsageError, match="was not written by art-otel"):
+        run_log.log(GROUPED, "train", 0)
+    assert list(read_trajectories(first.file)) == GROUPED[:4]
+    assert len(run_log.history()) == 2
+
+
+def test_the_step_may_be_awaited(run_log):
+    async def step() -> int:
+        return await run_log.get_step()
+
+    run_log.log(metrics={"loss": 0.5}, split="train", step=4)
+    assert asyncio.run(step()) == run_log.get_step() == 4
+    assert type(asyncio.run(step())) is int
+
+
 def test_metrics_alone_write_no_trajectories(run_log):
     entry = run_log.log(metrics={"loss/train": 0.5, "reward": 1, "custom/x": True}, split="train", step=7)
     assert entry.file is None
@@ -104,12 +126,13 @@ def test_what_is_unknown_is_absent_and_counted(run_log):
 
 
 def test_a_metric_of_a_trajectory_that_is_no_finite_number_is_left_out_and_named(run_log):
-    odd = one("b", metrics={"acc": math.nan, "kl": math.inf, "turns": 2.0})
+    odd = one("b", 0.5, metrics={"acc": math.nan, "kl": math.inf, "turns": 2.0})
     group = TrajectoryGroup(
-        group_id="g", trajectories=[one("a", metrics={"acc": 1.0}), odd], metrics={"agree": math.nan}
+        group_id="g", trajectories=[one("a", 0.5, metrics={"acc": 1.0}), odd], metrics={"agree": math.nan}
     )
     entry = run_log.log([group], "train", 0)
-    assert metrics(entry) == {"train/acc": 1.0, "train/turns": 2.0, "train/exception_rate": 0.0}
+    means = {"train/acc": 1.0, "train/turns": 2.0, "train/exception_rate": 0.0}
+    assert metrics(entry) == {**means, "train/reward": 0.5, "train/reward_std_dev": 0.0}
     assert entry.left_out == ("train/acc", "train/kl", "train/group_agree")
     # ART's reader refuses a file in which a metric is null.
     assert pl.read_parquet(entry.file)["metrics"].to_list() == ['{"acc":1.0}', '{"turns":2.0}']
@@ -341,7 +364,8 @@ def test_means_and_spreads_are_those_of_the_known_rewards(rewards):
 def test_anything_that_is_a_trajectory_can_be_logged(tmp_path_factory, batch):
     run_log = RunLog("p", "m", tmp_path_factory.mktemp("any"), report_metrics=[])
     entry = run_log.log(batch, "train", 0)
-    assert sorted(read_trajectories(entry.file), key=lambda t: t.order) == sorted(batch, key=lambda t: t.order)
+    files = [file for file in (entry.file, entry.unrewarded) if file is not None]
+    assert sorted(read_trajectories(files), key=lambda t: t.order) == sorted(batch, key=lambda t: t.order)
     (line,) = run_log.folder.history.read_text().splitlines()
     assert json.loads(line)["step"] == 0
 

@@ -10,13 +10,21 @@ import art_otel
 from tests.trainers.plan import reward_of
 
 
-def completions(calls) -> list[list[int]]:
-    return [choice.token_ids.tolist() for call in calls for choice in call.choices]
+def completions(exps) -> list[list[int]]:
+    return [exp.tokens[exp.prompt_length :].tolist() for exp in exps]
+
+
+class Model:
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def get_openai_client(self) -> OpenAI:
+        return OpenAI(base_url=self._url, api_key="none")
 
 
 class _Planned:
     def __init__(self, plan: dict, url: str) -> None:
-        self.client = OpenAI(base_url=url, api_key="none")
+        super().__init__(task=plan, model=Model(url))
         self.plan = plan
 
     @property
@@ -30,36 +38,36 @@ class _Planned:
         return self.plan["steps"][step_num]["goes_on"]
 
 
-class StepWise(_Planned, art_otel.StepWiseReward):
+class StepWise(_Planned, art_otel.StepWiseRewardWorkflow):
     def step(self, step_num):
         return self.ask(step_num)
 
-    def reward(self, calls, step_num):
-        return reward_of(completions(calls), step_num)
+    def reward(self, exps, step_num):
+        return reward_of(completions(exps), step_num)
 
 
-class AsyncStepWise(_Planned, art_otel.AsyncStepWiseReward):
+class AsyncStepWise(_Planned, art_otel.AsyncStepWiseRewardWorkflow):
     async def step_async(self, step_num):
         return self.ask(step_num)
 
-    async def reward_async(self, calls, step_num):
-        return reward_of(completions(calls), step_num)
+    async def reward_async(self, exps, step_num):
+        return reward_of(completions(exps), step_num)
 
 
-class Propagation(_Planned, art_otel.RewardPropagation):
+class Propagation(_Planned, art_otel.RewardPropagationWorkflow):
     def step(self, step_num):
         return self.ask(step_num)
 
-    def reward(self, calls):
-        return reward_of(completions(calls))
+    def reward(self, exps):
+        return reward_of(completions(exps))
 
 
-class AsyncPropagation(_Planned, art_otel.AsyncRewardPropagation):
+class AsyncPropagation(_Planned, art_otel.AsyncRewardPropagationWorkflow):
     async def step_async(self, step_num):
         return self.ask(step_num)
 
-    async def reward_async(self, calls):
-        return reward_of(completions(calls))
+    async def reward_async(self, exps):
+        return reward_of(completions(exps))
 
 
 def main(plans: str, url: str) -> None:

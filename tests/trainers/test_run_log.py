@@ -17,7 +17,7 @@ pytestmark = pytest.mark.trainer
 VALIDATION = {0: 0.25, 1: 0.75, 2: 0.5}
 
 
-def rollout(name: str, group: str | None, reward: float) -> Trajectory:
+def rollout(name: str, group: str | None, reward: float | None, **fields) -> Trajectory:
     question, answer = Message(role="user", content="1 + 1?"), Message(role="assistant", content="2")
     call = InferenceCall(
         trace_id="ab" * 16,
@@ -38,6 +38,7 @@ def rollout(name: str, group: str | None, reward: float) -> Trajectory:
         calls=lineage.calls,
         prompts=lineage.prompts,
         turns=lineage.turns,
+        **fields,
     )
 
 
@@ -45,7 +46,9 @@ def rollout(name: str, group: str | None, reward: float) -> Trajectory:
 def run_log(tmp_path_factory) -> RunLog:
     log = RunLog("p", "m", tmp_path_factory.mktemp("run"), report_metrics=[])
     for step, reward in VALIDATION.items():
-        log.log([rollout("a", "g", 0.0), rollout("b", "g", 0.5), rollout("c", None, 1.0)], "train", step, {"loss": 0.1})
+        failed = rollout("f", "g", None, status="error", error="ValueError: no")
+        batch = [rollout("a", "g", 0.0), failed, rollout("b", "g", 0.5), rollout("c", None, 1.0)]
+        log.log(batch, "train", step, {"loss": 0.1})
         log.log([rollout("v", None, reward)], "val", step)
         (log.folder.path / "checkpoints" / f"{step:04d}").mkdir(parents=True)
     return log

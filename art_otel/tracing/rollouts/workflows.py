@@ -1,180 +1,150 @@
 """Workflows: agents written as a loop of steps, with rewards for each step or one at the end.
 
-Invariant: every step is a step span of one rollout, the one that is running or else a new one, and `reward` sees only
-calls that were made in the workflow's own steps. It is called after its step, so what a judge calls is in no step.
-Names, loops and rewards are those of Trinity-RFT 0.6.0 (trinity/common/workflows/step_wise_workflow.py), with calls for
-experiences. Where nothing is set up the loop runs all the same, with empty calls.
+Invariant: names, signatures, loops and rewards are those of Trinity-RFT 0.6.0
+(trinity/common/workflows/step_wise_workflow.py), and nothing of it is imported. `reward` is called after its step, so
+what a judge calls is in no step. Where nothing records the loop runs all the same, without experiences.
 """
 
 import asyncio
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from opentelemetry import context as otel_context
-
-from art_otel.calls import InferenceCall
-from art_otel.tracing.rollouts.context import running_trajectory
-from art_otel.tracing.rollouts.gather_scope import scope_in
-from art_otel.tracing.rollouts.rewards import reward as give_reward
-from art_otel.tracing.rollouts.rollout import rollout
-from art_otel.tracing.rollouts.running import RunningTrajectory
-from art_otel.tracing.rollouts.step import step
-
-ACTUAL_ENV_STEPS: Final = "actual_env_steps"
-"""The metric that says how many steps a rollout's workflows made; one that raised was not made."""
+from art_otel.tracing.rollouts.episode import begin_episode
+from art_otel.tracing.rollouts.experience import Experience
 
 
-class _Workflow:
-    max_step_num: Any
-    """At most so many steps are made, an int. A property as in Trinity, or an attribute; so no narrower type holds."""
+class _Workflow(ABC):  # noqa: B024 # its abstract property is hidden from type checkers
+    def __init__(
+        self,
+        *,
+        task: Any = None,  # noqa: ANN401 # whatever the app calls a task
+        model: Any = None,  # noqa: ANN401 # Trinity's ModelWrapper, or what has its client
+        auxiliary_models: Any = None,  # noqa: ANN401 # as model
+        use_openai_client: bool = True,
+    ) -> None:
+        """Keep what is given. `client` is that of `model.get_openai_client()`, None where there is none."""
+        self.task = task
+        self.model = model
+        self.auxiliary_models = auxiliary_models
+        make_client = getattr(model, "get_openai_client", None)
+        self.client: Any = make_client() if use_openai_client and make_client is not None else None
+
+    if TYPE_CHECKING:  # a property as in Trinity or an attribute of the class, so no narrower type holds
+        max_step_num: Any
+    else:
+
+        @property
+        @abstractmethod
+        def max_step_num(self) -> int:
+            """At most so many steps are made. An attribute of the class does as well."""
+
+
+class _SyncWorkflow(_Workflow):
+    _async_form: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 # Python's own signature
+        super().__init_subclass__(**kwargs)
+        for method in ("step", "reward"):
+            if iscoroutinefunction(getattr(cls, method)):
+                raise TypeError(
+                    f"{cls.__name__}.{method} is async, and nothing would await it: derive {cls.__name__} from"
+                    f" art_otel.{cls._async_form} and call the method {method}_async"
+                )
+
+    @abstractmethod
+    def step(self, step_num: int) -> bool:
+        """One step, counted from 0. Whether to go on."""
 
 
 class _AsyncWorkflow(_Workflow):
-    async def run(self) -> None:
-        """Make the steps and reward them."""
-        raise NotImplementedError
-
-    async def run_async(self) -> None:
-        """`run`."""
-        await self.run()
-
-    async def step(self, step_num: int) -> bool:
-        """One step, counted from 0. Whether to go on."""
-        raise NotImplementedError
-
+    @abstractmethod
     async def step_async(self, step_num: int) -> bool:
-        """`step`."""
-        return await self.step(step_num=step_num)
+        """One step, counted from 0. Whether to go on."""
 
 
-class StepWiseReward(_Workflow):
-    """Override `step`, `reward` and `max_step_num`; `run` makes the steps and rewards each by itself."""
+class StepWiseRewardWorkflow(_SyncWorkflow):
+    """Define `step`, `reward` and `max_step_num`; `run` makes the steps and rewards each by itself."""
 
-    def run(self) -> None:
+    _async_form = "AsyncStepWiseRewardWorkflow"
+
+    def run(self) -> list[Experience]:
         """Make steps until one gives False or there were `max_step_num`, each rewarded, the last one too.
 
         It is a rollout of its own where none is running. What `step` and `reward` raise is raised.
         """
-        with _rollout_of(self) as running:
+        with begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
-                with step() as this:
+                with episode.step():
                     goes_on = self.step(step_num=step_num)
-                _count_step(running)
-                value = self.reward(_calls_of(running, [this.index]), step_num=step_num)
-                if value is not None:
-                    give_reward(value, target=this)
+                exps = episode.collect()
+                episode.reward_step(self.reward(exps, step_num=step_num), exps)
                 if not goes_on:
                     break
+        return episode.experiences
 
-    def step(self, step_num: int) -> bool:
-        """One step, counted from 0. Whether to go on."""
-        raise NotImplementedError
-
-    def reward(self, calls: list[InferenceCall], step_num: int) -> float | None:
-        """What the step was worth in which these calls were made; None where nobody knows."""
-        raise NotImplementedError
+    @abstractmethod
+    def reward(self, exps: list[Experience], step_num: int) -> float | None:
+        """What the step was worth in which these were sampled; None where nobody knows."""
 
 
-class AsyncStepWiseReward(_AsyncWorkflow):
-    """As StepWiseReward, awaited. Trinity's own names, `step_async`, `reward_async` and `run_async`, do as well."""
+class AsyncStepWiseRewardWorkflow(_AsyncWorkflow):
+    """As StepWiseRewardWorkflow, awaited: define `step_async`, `reward_async` and `max_step_num`."""
 
-    async def run(self) -> None:
-        """As StepWiseReward."""
-        with _rollout_of(self) as running:
+    async def run_async(self) -> list[Experience]:
+        """As StepWiseRewardWorkflow."""
+        with begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
-                with step() as this:
+                with episode.step():
                     goes_on = await self.step_async(step_num=step_num)
-                _count_step(running)
-                calls = await asyncio.to_thread(_calls_of, running, [this.index])
-                value = await self.reward_async(calls, step_num=step_num)
-                if value is not None:
-                    give_reward(value, target=this)
+                exps = await asyncio.to_thread(episode.collect)
+                episode.reward_step(await self.reward_async(exps, step_num=step_num), exps)
                 if not goes_on:
                     break
+        return episode.experiences
 
-    async def reward(self, calls: list[InferenceCall], step_num: int) -> float | None:
-        """As StepWiseReward."""
-        raise NotImplementedError
-
-    async def reward_async(self, calls: list[InferenceCall], step_num: int) -> float | None:
-        """`reward`."""
-        return await self.reward(calls, step_num=step_num)
+    @abstractmethod
+    async def reward_async(self, exps: list[Experience], step_num: int) -> float | None:
+        """What the step was worth in which these were sampled; None where nobody knows."""
 
 
-class RewardPropagation(_Workflow):
-    """Override `step`, `reward` and `max_step_num`; `run` makes the steps and rewards all of them together."""
+class RewardPropagationWorkflow(_SyncWorkflow):
+    """Define `step`, `reward` and `max_step_num`; `run` makes the steps and rewards all of them together."""
 
-    def run(self) -> None:
-        """As StepWiseReward, but that one reward is given at the end: that of the rollout, and so of its every call."""
-        with _rollout_of(self) as running:
-            steps: list[int | None] = []
+    _async_form = "AsyncRewardPropagationWorkflow"
+
+    def run(self) -> list[Experience]:
+        """As StepWiseRewardWorkflow, with one reward at the end: that of the rollout, and so of each of its calls."""
+        with begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
-                with step() as this:
-                    steps.append(this.index)
+                with episode.step():
                     goes_on = self.step(step_num=step_num)
-                _count_step(running)
+                episode.collect()
                 if not goes_on:
                     break
-            value = self.reward(_calls_of(running, steps))
-            if value is not None:
-                give_reward(value, target=running)
+            episode.reward_all(self.reward(episode.experiences))
+        return episode.experiences
 
-    def step(self, step_num: int) -> bool:
-        """One step, counted from 0. Whether to go on."""
-        raise NotImplementedError
-
-    def reward(self, calls: list[InferenceCall]) -> float | None:
-        """What all steps together were worth, in which these calls were made; None where nobody knows."""
-        raise NotImplementedError
+    @abstractmethod
+    def reward(self, exps: list[Experience]) -> float | None:
+        """What all steps together were worth, in which these were sampled; None where nobody knows."""
 
 
-class AsyncRewardPropagation(_AsyncWorkflow):
-    """As RewardPropagation, awaited. Trinity's own names, `step_async`, `reward_async` and `run_async`, do as well."""
+class AsyncRewardPropagationWorkflow(_AsyncWorkflow):
+    """As RewardPropagationWorkflow, awaited: define `step_async`, `reward_async` and `max_step_num`."""
 
-    async def run(self) -> None:
-        """As RewardPropagation."""
-        with _rollout_of(self) as running:
-            steps: list[int | None] = []
+    async def run_async(self) -> list[Experience]:
+        """As RewardPropagationWorkflow."""
+        with begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
-                with step() as this:
-                    steps.append(this.index)
+                with episode.step():
                     goes_on = await self.step_async(step_num=step_num)
-                _count_step(running)
+                await asyncio.to_thread(episode.collect)
                 if not goes_on:
                     break
-            calls = await asyncio.to_thread(_calls_of, running, steps)
-            value = await self.reward_async(calls)
-            if value is not None:
-                give_reward(value, target=running)
+            episode.reward_all(await self.reward_async(episode.experiences))
+        return episode.experiences
 
-    async def reward(self, calls: list[InferenceCall]) -> float | None:
-        """As RewardPropagation."""
-        raise NotImplementedError
-
-    async def reward_async(self, calls: list[InferenceCall]) -> float | None:
-        """`reward`."""
-        return await self.reward(calls)
-
-
-@contextmanager
-def _rollout_of(workflow: _Workflow) -> Generator[RunningTrajectory]:
-    """The rollout that is running; a new one where there is none, or where somebody waits for one to begin."""
-    running = running_trajectory()
-    scope = scope_in(otel_context.get_current())
-    if running is not None and (scope is None or scope.is_nested):
-        yield running
-    else:
-        with rollout(name=type(workflow).__name__) as begun:
-            yield begun
-
-
-def _count_step(running: RunningTrajectory) -> None:
-    """Several workflows in one rollout make its steps together."""
-    running.metrics[ACTUAL_ENV_STEPS] = running.metrics.get(ACTUAL_ENV_STEPS, 0) + 1
-
-
-def _calls_of(running: RunningTrajectory, steps: Sequence[int | None]) -> list[InferenceCall]:
-    """The calls recorded in these steps so far."""
-    own = set(steps) - {None}
-    return [call for call in running.calls if call.step in own]
+    @abstractmethod
+    async def reward_async(self, exps: list[Experience]) -> float | None:
+        """What all steps together were worth, in which these were sampled; None where nobody knows."""

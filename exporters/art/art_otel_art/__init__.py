@@ -1,6 +1,6 @@
 """art-otel trajectories for OpenPipe ART: trajectory JSONL to train on, trajectory Parquet as its log.
 
-`read_groups` reads the JSONL where ART is installed.
+Where ART is installed, `read_groups` reads the JSONL, and `art_groups` gives trajectories in memory to it.
 """
 
 from typing import Final
@@ -8,10 +8,11 @@ from typing import Final
 from art_otel.exporting import Exporter, JsonLines, Kind
 from art_otel_art.config import LogConfig, TrajectoriesConfig
 from art_otel_art.encode import encode_trajectories
+from art_otel_art.groups import art_groups
 from art_otel_art.log import LogFolder, encode_log
 from art_otel_art.read import read_groups
 
-__all__ = ["EXPORTER", "read_groups"]
+__all__ = ["EXPORTER", "art_groups", "read_groups"]
 
 EXPORTER: Final = Exporter(
     name="art",

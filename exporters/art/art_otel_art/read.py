@@ -15,29 +15,33 @@ from typing import Any
 
 def read_groups(path: str | Path) -> Iterator[Any]:
     """The groups of the file, as `art.TrajectoryGroup`. Raises ImportError without ART."""
-    import art  # noqa: PLC0415 # ART is not installed where exports are only written
-    from art.trajectories import PydanticException  # noqa: PLC0415 # as above
-    from openai.types.chat.chat_completion import Choice  # noqa: PLC0415 # as above
-
-    def revive(history: dict[str, Any]) -> dict[str, Any]:
-        items = history["messages_and_choices"]
-        return history | {
-            "messages_and_choices": [Choice(**item) if "finish_reason" in item else item for item in items]
-        }
-
     with Path(path).open(encoding="utf-8") as lines:
         for line in lines:
-            told = json.loads(line)
-            group = art.TrajectoryGroup(
-                [
-                    art.Trajectory(
-                        **revive(one) | {"additional_histories": [revive(each) for each in one["additional_histories"]]}
-                    )
-                    for one in told["trajectories"]
-                ],
-                metadata=told["metadata"],
-                metrics=told["metrics"],
-                logs=told["logs"],
+            yield make_group(json.loads(line))
+
+
+def make_group(told: dict[str, Any]) -> Any:  # noqa: ANN401 # ART's class
+    """A line of the file as an `art.TrajectoryGroup`. Raises ImportError without ART."""
+    import art  # noqa: PLC0415 # ART is not installed where exports are only written
+    from art.trajectories import PydanticException  # noqa: PLC0415 # as above
+
+    group = art.TrajectoryGroup(
+        [
+            art.Trajectory(
+                **_revive(one) | {"additional_histories": [_revive(each) for each in one["additional_histories"]]}
             )
-            group.exceptions = [PydanticException(**one) for one in told["exceptions"]]
-            yield group
+            for one in told["trajectories"]
+        ],
+        metadata=told["metadata"],
+        metrics=told["metrics"],
+        logs=told["logs"],
+    )
+    group.exceptions = [PydanticException(**one) for one in told["exceptions"]]
+    return group
+
+
+def _revive(history: dict[str, Any]) -> dict[str, Any]:
+    from openai.types.chat.chat_completion import Choice  # noqa: PLC0415 # as above
+
+    items = history["messages_and_choices"]
+    return history | {"messages_and_choices": [Choice(**item) if "finish_reason" in item else item for item in items]}

@@ -20,7 +20,7 @@ from tinker_cookbook.renderers.role_colon import RoleColonRenderer
 from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages
 from tinker_cookbook.rl.message_env import EnvFromMessageEnv, MessageEnv, MessageStepResult
 from tinker_cookbook.rl.preference_envs import PairwisePreferenceGroupBuilder, TournamentPattern
-from tinker_cookbook.rl.problem_env import ProblemEnv, ProblemGroupBuilder
+from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
 from tinker_cookbook.rl.rollout_limits import ParseErrorPolicy, RolloutLimits
 from tinker_cookbook.rl.rollout_logging import serialize_rollout_summaries
 from tinker_cookbook.rl.rollout_runner import RolloutHooks, run_rollout
@@ -34,22 +34,10 @@ from tinker_cookbook.tool_use.agent_tool_message_env import build_agent_tool_env
 
 import art_otel
 from art_otel_tinker.tracing import trace_builder, trace_dataset, trace_env, trace_policy
+from exporters.tinker.tests.addition import Addition, Bytes, longer
 
 END = "\n\nUser:"
 CALL = '<tool_call>{"name": "look_up",  "arguments": {"city": "Zürich"}}</tool_call>'
-
-
-class Bytes:
-    """A tokenizer whose tokens are bytes."""
-
-    eos_token_id = None
-    bos_token = None
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:  # noqa: ARG002 # as transformers
-        return list(text.encode())
-
-    def decode(self, tokens: list[int]) -> str:
-        return bytes(tokens).decode(errors="replace")
 
 
 class Renderer(RoleColonRenderer):
@@ -95,22 +83,10 @@ class Scripted(TokenCompleter):
         return TokensWithLogprobs(tokens=tokens, maybe_logprobs=logprobs, stop_reason=reason)
 
 
-class Sum(ProblemEnv):
+class Sum(Addition):
     def __init__(self, line: str) -> None:
         super().__init__(RENDERER, convo_prefix=[{"role": "system", "content": "You add."}], format_coef=0.1)
-        self.line = line
-
-    def get_question(self):
-        return f"#{self.line} 2 + 2 = ?"
-
-    def check_answer(self, sample_str):
-        return sample_str == "4"
-
-    def check_format(self, sample_str):
-        return bool(sample_str)
-
-    def get_reference_answer(self):
-        return "4"
+        self.question = f"#{line} 2 + 2 = ?"
 
 
 @tool
@@ -171,11 +147,6 @@ class Envs(EnvGroupBuilder):
         assert not any("Traced" in type(env).__name__ for env in env_group)
         finals = self.final or (0.0,) * len(trajectory_group)
         return [(final, {"place": float(place)}) for place, final in enumerate(finals)]
-
-
-async def longer(comparison) -> float:
-    first, second = (side[0]["content"] for side in (comparison.completion_A, comparison.completion_B))
-    return float(len(second) > len(first)) - float(len(second) < len(first))
 
 
 SCRIPT = {
@@ -353,7 +324,7 @@ async def main(folder: Path) -> dict:
 def traced_builders() -> list:
     dataset = trace_dataset(Builders(tuple(groups().values())), model="policy", policy_version=lambda: "12")
     assert len(dataset) == 4
-    assert dataset.get_batch(0) == []
+    assert dataset.get_batch(0) == ()
     return dataset.get_batch(3)
 
 

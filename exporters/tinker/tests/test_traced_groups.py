@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import pickle
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
-from art_otel.trajectories import PolicyVersions, token_histories
-from art_otel_tinker.tracing import trace_builder, trace_dataset, trace_env, trace_policy
+from art_otel.errors import UsageError
+from art_otel.trajectories import PolicyVersions, rollout_traces, token_histories
+from art_otel_tinker.tracing import trace_builder, trace_dataset, trace_dataset_builder, trace_env, trace_policy
 from art_otel_tinker.tracing.guest import GUEST
 from art_otel_tinker.tracing.renderer import watch_renderer
 from exporters.tinker.tests.plain_envs import (
@@ -216,6 +218,65 @@ def test_a_dataset_gives_the_step_of_its_batch(app):
         (builder,) = dataset.get_batch(4)
         asyncio.run(roll_out(builder))
     assert [(one.split, one.training_step) for one in stored(app)] == [("train", 4), ("test", None)]
+
+
+def test_a_dataset_builder_gives_traced_datasets_and_batches_keep_their_shape(app):
+    class Composite:
+        def get_batch(self, index):
+            return [Talks((Talk(1),), final=(0.25,))], [index]
+
+    async def build(*, tested):
+        return Composite(), Composite() if tested else None
+
+    assert asyncio.run(trace_dataset_builder(partial(build, tested=False))())[1] is None
+    for dataset in asyncio.run(trace_dataset_builder(partial(build, tested=True), model="policy")()):
+        (builder,), numbers = dataset.get_batch(4)
+        assert numbers == [4]
+        asyncio.run(roll_out(builder))
+    found = stored(app)
+    assert [(one.split, one.training_step) for one in found] == [("train", 4), ("test", None)]
+    assert {call.request_model for one in found for call in one.calls} == {"policy"}
+
+
+@pytest.mark.parametrize(
+    ("trace", "given", "said"),
+    [
+        (trace_env, Talks(()), "Talks is no Env: it has no method initial_observation and no step"),
+        (trace_env, Talk, "Talk is a class: give an instance of it, Env"),
+        (trace_builder, Talk(), "Talk is no EnvGroupBuilder: it has no method make_envs"),
+        (trace_dataset, sample, r"function is no RLDataset \(trace_dataset_builder takes the builder of one\)"),
+        (trace_dataset_builder, Talks(()), "Talks is no RLDatasetBuilder: it has no method __call__"),
+        (trace_policy, "policy", "str is no TokenCompleter: it has no method __call__"),
+    ],
+)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_is_of_another_type_is_refused(trace, given, said, enabled):
+    with pytest.raises(UsageError, match=said):
+        trace(given, enabled=enabled)
+
+
+def test_components_of_steps_and_groups_are_raw_numbers_in_the_trace(app):
+    class Judged(Talk):
+        async def step(self, action, *, extra=None):
+            told = await super().step(action, extra=extra)
+            return told._replace(metrics={"correct": True, "format": 0, "other": 3})
+
+    class Compared(Talks):
+        async def compute_group_rewards(self, trajectory_group, env_group):
+            await super().compute_group_rewards(trajectory_group, env_group)
+            return [(0.5, {"win_minus_loss": 0.75, "other": 4})]
+
+    asyncio.run(roll_out(trace_builder(Compared((Judged(1),), final=(0.0,)))))
+    (found,) = stored(app)
+    (trace,) = rollout_traces(found)
+    assert trace.reward_data == {
+        "step/correct": 1.0,
+        "step/format": 0.0,
+        "step/reward": 0.1,
+        "rollout/win_minus_loss": 0.75,
+        "rollout/final_reward": 0.5,
+        "rollout/reward": 0.6,
+    }
 
 
 def test_what_is_pickled_comes_back_traced():

@@ -27,6 +27,7 @@ WANTED = (
     "opentelemetry-instrumentation>=0.58b0",
 )
 """What the cookbook's rollouts import, and art-otel's tracing; its tokenizers would bring transformers."""
+TINKER = ("tinker==0.38.0", "tinker-cookbook==0.6.1")
 
 EXACT = {"advantage": "centered"}
 BY_THE_RUNNER = {"stop/max_turns", "num_truncations_max_turn_tokens"}
@@ -44,7 +45,7 @@ PARSED = {  # what the renderers made of the answers, by the line of the script
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    return trainer_python("tinker", *WANTED, alone=("tinker==0.38.0", "tinker-cookbook==0.6.1"))
+    return trainer_python("tinker", *WANTED, alone=TINKER)
 
 
 def run(python: Path, script: str, *arguments: object) -> dict:

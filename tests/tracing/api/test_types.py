@@ -9,10 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 APP = """
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from typing_extensions import assert_type
 import art_otel
-from art_otel.calls import InferenceCall
+from art_otel.tracing.rollouts.experience import Experience
 from art_otel.tracing.rollouts.running import RunningTrajectory
 
 @art_otel.rollout
@@ -37,18 +37,18 @@ class Agent:
     @art_otel.rollout
     def make(cls, question: str) -> "Agent": return cls()
 
-class StepWise(art_otel.StepWiseReward):
+class StepWise(art_otel.StepWiseRewardWorkflow):
     max_step_num = 3
     def step(self, step_num: int) -> bool: return step_num < 2
-    def reward(self, calls: Sequence[InferenceCall], step_num: int) -> float: return len(calls) / (1 + step_num)
+    def reward(self, exps: list[Experience], step_num: int) -> float: return len(exps) / (1 + step_num)
 
-class Propagation(art_otel.AsyncRewardPropagation):
+class Propagation(art_otel.AsyncRewardPropagationWorkflow):
     def __init__(self, most: int) -> None:
         self._most = most
     @property
     def max_step_num(self) -> int: return self._most
     async def step_async(self, step_num: int) -> bool: return True
-    async def reward(self, calls: Sequence[InferenceCall]) -> float | None: return None
+    async def reward_async(self, exps: list[Experience]) -> float | None: return None
 
 def judge(trajectories: list[art_otel.Trajectory]) -> list[float]: return [0.0 for _ in trajectories]
 async def judge_later(trajectories: list[art_otel.Trajectory]) -> list[float | None]: return [None] * len(trajectories)
@@ -60,8 +60,9 @@ async def judged(group: art_otel.TrajectoryGroup) -> None:
     assert_type(art_otel.rank_group(group, lambda one, other: 0.5, "style"), list[art_otel.Trajectory])
     assert_type(await art_otel.rank_group(group, compare_later, both_ways=False), list[art_otel.Trajectory])
     art_otel.reward(0.5, target="response-1", choice=1, tokens=(2, 5))
-    StepWise().run()
-    await Propagation(2).run()
+    (experience,) = StepWise(task=1, model=None).run()
+    experience.reward = 0.5
+    assert_type(await Propagation(2).run_async(), list[Experience])
     art_otel.score_group(group, compare_later)  # wrong
     art_otel.reward(0.5, target="response-1", tokens=3)  # wrong
 

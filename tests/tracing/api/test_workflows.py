@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from art_otel import (
-    AsyncRewardPropagation,
-    AsyncStepWiseReward,
-    RewardPropagation,
-    StepWiseReward,
+    AsyncRewardPropagationWorkflow,
+    AsyncStepWiseRewardWorkflow,
+    RewardPropagationWorkflow,
+    StepWiseRewardWorkflow,
     gather_trajectories,
     gather_trajectory,
     gather_trajectory_groups,
@@ -18,6 +18,11 @@ from art_otel import (
     step,
 )
 from tests.tracing.api.app import questions
+
+NOTHING_RECORDS = (
+    "art-otel: nothing records, so workflows have no experiences and reward() is given none: call art_otel.configure()"
+    " first, or gather the run"
+)
 
 
 class Planned:
@@ -36,71 +41,54 @@ class Planned:
             self.app.ask(question, response_id=f"r-{question}")
         return self.goes_on or step_num + 1 < len(self.plan)
 
-    def note(self, calls, step_num=None):
-        asked = [call.input_messages[-1].content for call in calls]
+    def note(self, exps, step_num=None):
+        asked = [one.call.input_messages[-1].content for one in exps]
         self.judged.append((step_num, asked))
         return len(asked) / 8
 
 
-class StepWise(Planned, StepWiseReward):
+class StepWise(Planned, StepWiseRewardWorkflow):
     def step(self, step_num):
         return self.ask(step_num)
 
-    def reward(self, calls, step_num):
-        return self.note(calls, step_num)
+    def reward(self, exps, step_num):
+        return self.note(exps, step_num)
 
 
-class AsyncStepWise(Planned, AsyncStepWiseReward):
-    async def step(self, step_num):
-        await asyncio.sleep(0)
-        return self.ask(step_num)
-
-    async def reward(self, calls, step_num):
-        return self.note(calls, step_num)
-
-
-class Propagation(Planned, RewardPropagation):
-    def step(self, step_num):
-        return self.ask(step_num)
-
-    def reward(self, calls):
-        return self.note(calls)
-
-
-class AsyncPropagation(Planned, AsyncRewardPropagation):
-    async def step(self, step_num):
-        await asyncio.sleep(0)
-        return self.ask(step_num)
-
-    async def reward(self, calls):
-        return self.note(calls)
-
-
-class TrinityStepWise(Planned, AsyncStepWiseReward):
+class AsyncStepWise(Planned, AsyncStepWiseRewardWorkflow):
     async def step_async(self, step_num):
+        await asyncio.sleep(0)
         return self.ask(step_num)
 
     async def reward_async(self, exps, step_num):
         return self.note(exps, step_num)
 
 
-class TrinityPropagation(Planned, AsyncRewardPropagation):
+class Propagation(Planned, RewardPropagationWorkflow):
+    def step(self, step_num):
+        return self.ask(step_num)
+
+    def reward(self, exps):
+        return self.note(exps)
+
+
+class AsyncPropagation(Planned, AsyncRewardPropagationWorkflow):
     async def step_async(self, step_num):
+        await asyncio.sleep(0)
         return self.ask(step_num)
 
     async def reward_async(self, exps):
         return self.note(exps)
 
 
-STEP_WISE = [StepWise, AsyncStepWise, TrinityStepWise]
-PROPAGATION = [Propagation, AsyncPropagation, TrinityPropagation]
+STEP_WISE = [StepWise, AsyncStepWise]
+PROPAGATION = [Propagation, AsyncPropagation]
 EACH = [*STEP_WISE, *PROPAGATION]
 
 
 def run(workflow):
-    work = getattr(workflow, "run_async", workflow.run)()
-    if work is not None:
-        asyncio.run(work)
+    """The experiences of a run."""
+    return asyncio.run(workflow.run_async()) if hasattr(workflow, "run_async") else workflow.run()
 
 
 @pytest.mark.parametrize("kind", STEP_WISE)
@@ -213,24 +201,11 @@ def test_a_judge_s_calls_are_in_no_step(app):
     assert [call.step for call in app.stored()["Judged"].calls] == [0, None, 1, None]
 
 
-def test_calls_hold_what_was_asked_and_sampled(app):
-    class Looking(StepWise):
-        def reward(self, calls, step_num):
-            (call,) = calls
-            assert step_num == 0
-            assert (call.response_id, call.choices[0].message.content, call.failed) == ("r-a", "a", False)
-            return 1.0
-
-    run(Looking(app, [["a"]]))
-    assert app.stored()["Looking"].status == "ok"
-
-
 def test_many_at_once_and_gathered(app):
     def works(count):
         workflows = [EACH[number % len(EACH)](app, [[f"{number}-0"], [f"{number}-1"]]) for number in range(count)]
         return [
-            workflow.run() if asyncio.iscoroutinefunction(workflow.run) else partial(workflow.run)
-            for workflow in workflows
+            workflow.run_async() if hasattr(workflow, "run_async") else partial(workflow.run) for workflow in workflows
         ]
 
     async def gather():
@@ -249,7 +224,7 @@ def test_many_at_once_and_gathered(app):
 def test_gathered_inside_a_rollout_it_is_a_rollout_of_its_own(app):
     @rollout(name="outer")
     async def outer():
-        return await gather_trajectory(AsyncPropagation(app, [["a"]]).run())
+        return await gather_trajectory(AsyncPropagation(app, [["a"]]).run_async())
 
     outer_one = asyncio.run(gather_trajectory(outer()))
     inner = outer_one.result
@@ -257,30 +232,68 @@ def test_gathered_inside_a_rollout_it_is_a_rollout_of_its_own(app):
     assert outer_one.calls == ()
 
 
+@pytest.mark.parametrize("kind", EACH)
+def test_a_run_gives_experiences_whose_rewards_can_be_set(app, kind):
+    first, second = run(kind(app, [["a"], ["b"]]))
+    value = 0.125 if kind in STEP_WISE else 0.25
+    assert [(one.step, one.eid.step, one.reward, one.metrics["actual_env_steps"]) for one in (first, second)] == [
+        (0, 0, value, 2),
+        (1, 1, value, 2),
+    ]
+    assert (first.response_text, first.tokens, first.call.response_id) == ("a", None, "r-a")
+    second.reward = 0.75
+    second.reward = float("inf")
+    found = app.stored()[kind.__name__]
+    assert second.reward == 0.75
+    (given,) = [one for one in found.rewards if one.target == second.call.span_id]
+    assert (given.value, given.step, given.name) == (0.75, 1, "reward")
+
+
+def test_a_reward_that_is_set_while_it_runs_stays(app):
+    class Set(StepWise):
+        def reward(self, exps, step_num):
+            for one in exps:
+                one.reward = 1
+            return super().reward(exps, step_num)
+
+    experiences = run(Set(app, [["a", "b"]]))
+    found = app.stored()["Set"]
+    assert [one.reward for one in experiences] == [1.0, 1.0]
+    spans = [call.span_id for call in found.calls]
+    assert {one.target: one.value for one in found.rewards if one.target in spans} == dict.fromkeys(spans, 1.0)
+    assert {one.value for one in found.rewards if one.target not in spans} == {0.25}
+
+
 @pytest.mark.usefixtures("nothing_set_up")
 @pytest.mark.parametrize("kind", EACH)
-def test_without_set_up_the_loop_runs_with_empty_calls(kind):
+def test_without_set_up_the_loop_runs_and_a_warning_says_so_once(kind, caplog):
     class Silent(kind):
         def ask(self, step_num):
             return step_num < 2
 
     workflow = Silent(None, [])
-    run(workflow)
-    assert workflow.judged == ([(0, []), (1, []), (2, [])] if kind in STEP_WISE else [(None, [])])
+    assert run(workflow) == run(workflow) == []
+    assert workflow.judged == 2 * ([(0, []), (1, []), (2, [])] if kind in STEP_WISE else [(None, [])])
+    assert [record.message for record in caplog.records].count(NOTHING_RECORDS) == 1
 
 
-@pytest.mark.parametrize("base", [StepWiseReward, RewardPropagation, AsyncStepWiseReward, AsyncRewardPropagation])
-def test_what_is_not_overridden_says_so(app, base):
-    class Nothing(base):
-        pass
+@pytest.mark.parametrize("kind", EACH)
+@pytest.mark.parametrize("missing", ["step", "reward", "max_step_num"])
+def test_what_is_abstract_must_be_defined(kind, missing):
+    base = kind.__bases__[1]
+    form = "" if missing == "max_step_num" or kind in (StepWise, Propagation) else "_async"
+    names = {name: getattr(kind, name, None) for name in dir(base) if not name.startswith("_")}
+    defined = {name: value for name, value in names.items() if name != f"{missing}{form}"}
+    with pytest.raises(TypeError, match=f"{missing}{form}"):
+        type("Some", (base,), defined)(task=None, model=None)
 
-    with pytest.raises(AttributeError, match="max_step_num"):
-        run(Nothing())
 
-    class Endless(base):
-        def __init__(self):
-            self.max_step_num = 3
+@pytest.mark.parametrize("kind", [StepWise, Propagation])
+@pytest.mark.parametrize("method", ["step", "reward"])
+def test_async_methods_of_the_sync_class_are_refused(kind, method):
+    async def later(*_, **__):
+        return False
 
-    with pytest.raises(NotImplementedError):
-        run(Endless())
-    assert {one.status for one in app.stored().values()} == {"error"}
+    base = kind.__bases__[1]
+    with pytest.raises(TypeError, match=f"art_otel.Async{base.__name__} and call the method {method}_async"):
+        type("Wrong", (kind,), {method: later})

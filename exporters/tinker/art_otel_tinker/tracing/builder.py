@@ -3,7 +3,7 @@
 Invariant: it takes, gives and raises what the builder in it does, can be pickled where that can, and may be used by
 several tasks at once, each with a group of its own.
 
-Source: `EnvGroupBuilder` and `RLDataset` of `tinker_cookbook.rl.types`, and `do_group_rollout`, 0.6.1.
+Source: `EnvGroupBuilder` of `tinker_cookbook.rl.types`, and `do_group_rollout`, 0.6.1.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,17 +12,15 @@ from typing import Any, Final, TypeVar, cast
 
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.env import TracedEnv, episode_of, untraced
+from art_otel_tinker.tracing.expected import expect
 from art_otel_tinker.tracing.group import Group
 from art_otel_tinker.tracing.guest import GUEST
 from art_otel_tinker.tracing.proxy import Proxy
 
 _Builder = TypeVar("_Builder")
-_Dataset = TypeVar("_Dataset")
 
 _GROUP: Final[ContextVar[Group | None]] = ContextVar("art_otel_tinker_group", default=None)
 """The group that this task, or the one that it cleans up for, runs."""
-
-_TRAIN: Final = "train"
 
 
 class TracedBuilder(Proxy):
@@ -73,15 +71,6 @@ class TracedBuilder(Proxy):
         return TracedBuilder, (self.__wrapped__, self._self_about)
 
 
-class _TracedDataset(Proxy):
-    def __init__(self, dataset: Any, trace: Callable[[Any, int], Any]) -> None:  # noqa: ANN401 # RLDataset
-        super().__init__(dataset)
-        self._self_trace = trace
-
-    def get_batch(self, index: int) -> Sequence[Any]:
-        return [self._self_trace(builder, index) for builder in self.__wrapped__.get_batch(index)]
-
-
 def trace_builder(
     builder: _Builder,
     *,
@@ -98,8 +87,9 @@ def trace_builder(
     It goes wherever the builder went. Each run has a group id of its own unless one is given; `name` is by default the
     builder's first tag. `policy_version` is asked for each call where it is a function. A rollout's reward is the sum
     of its steps and of what the group gave, which is kept as the reward `final_reward` too. `enabled=False` gives the
-    builder itself.
+    builder itself. Raises UsageError for what is no builder of environments.
     """
+    expect(builder, "EnvGroupBuilder", "make_envs", "compute_group_rewards")
     if not enabled or isinstance(builder, TracedBuilder):
         return builder
     tags = _tags(builder)
@@ -113,25 +103,6 @@ def trace_builder(
         tags=tags,
     )
     return cast(_Builder, TracedBuilder(builder, about))
-
-
-def trace_dataset(
-    dataset: _Dataset,
-    *,
-    split: str = _TRAIN,
-    model: str | None = None,
-    policy_version: str | Callable[[], str | None] | None = None,
-    enabled: bool = True,
-) -> _Dataset:
-    """The dataset with traced builders. Of the split `train` a batch's index is the training step."""
-    if not enabled or isinstance(dataset, _TracedDataset):
-        return dataset
-
-    def trace(builder: Any, index: int) -> Any:  # noqa: ANN401 # EnvGroupBuilder
-        step = index if split == _TRAIN else None
-        return trace_builder(builder, split=split, training_step=step, model=model, policy_version=policy_version)
-
-    return cast(_Dataset, _TracedDataset(dataset, trace))
 
 
 def _tags(builder: Any) -> tuple[str, ...]:  # noqa: ANN401 # EnvGroupBuilder

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import art_otel
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.episode import Episode, EpisodeError
+from art_otel_tinker.tracing.expected import expect
 from art_otel_tinker.tracing.group import Group
 from art_otel_tinker.tracing.guest import GUEST
 from art_otel_tinker.tracing.proxy import Proxy
@@ -113,8 +114,10 @@ def trace_env(
     """The environment as a rollout of its own, which ends with its episode; its reward is the sum of its steps.
 
     It goes wherever the environment went. `policy_version` is asked for each call where it is a function. Logprobs are
-    recorded where the policy is traced too, with `trace_policy`. `enabled=False` gives the environment itself.
+    recorded where the policy is traced too, with `trace_policy`. `enabled=False` gives the environment itself. Raises
+    UsageError for what is no environment.
     """
+    expect(env, "Env", "initial_observation", "step")
     if not enabled or isinstance(env, TracedEnv):
         return env
     about = About(

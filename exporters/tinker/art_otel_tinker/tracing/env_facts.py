@@ -1,9 +1,10 @@
-"""Facts of an environment that do not change while it runs, as attributes.
+"""Facts that an environment tells of itself, as attributes and rewards.
 
 Invariant: what an environment does not tell, or raises when it is asked for, is absent.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -12,6 +13,10 @@ from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.call import MODEL
 from art_otel_tinker.tracing.chat import chat_tools
 from art_otel_tinker.tracing.guest import GUEST
+
+_COMPONENTS: Final = ("correct", "format", "win_minus_loss")
+"""The metrics of `ProblemEnv` (tinker_cookbook.rl.problem_env) and of `PairwisePreferenceGroupBuilder`
+(tinker_cookbook.rl.preference_envs) that are parts of a reward, 0.6.1."""
 
 
 def call_facts(env: object, about: About) -> dict[str, str]:
@@ -30,6 +35,11 @@ def state_facts(env: Any) -> dict[str, object]:  # noqa: ANN401 # any Env
         if callable(getattr(env, "get_reference_answer", None)):
             return {"reference_answer": env.get_reference_answer()}
     return {}
+
+
+def reward_components(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What the reward was made of, of the metrics of a step or a group."""
+    return {name: float(metrics[name]) for name in _COMPONENTS if name in metrics}
 
 
 def attribute(value: object) -> str | bool | int | float:

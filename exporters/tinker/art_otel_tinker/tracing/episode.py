@@ -17,7 +17,7 @@ from art_otel.tracing.rollouts.step import Step
 from art_otel_tinker.steps import FINAL_REWARD
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.call import Call, begin_call
-from art_otel_tinker.tracing.env_facts import attribute, call_facts, state_facts
+from art_otel_tinker.tracing.env_facts import attribute, call_facts, reward_components, state_facts
 from art_otel_tinker.tracing.guest import GUEST
 from art_otel_tinker.tracing.prompt import Prompt
 from art_otel_tinker.tracing.renderer import watch_renderer
@@ -110,6 +110,8 @@ class Episode:
         """What the environment made of it."""
         self._settle(at_once=True)
         self._rewards.append(float(told.reward))
+        for name, value in reward_components(told.metrics).items():
+            art_otel.reward(value, name, target=step)
         step.reward = told.reward
         state = {"metrics": told.metrics, "logs": told.logs, "episode_done": told.episode_done, **self._state_facts}
         step.span.set_attributes({f"{names.ENV_STATE}.{name}": attribute(value) for name, value in state.items()})
@@ -127,7 +129,8 @@ class Episode:
             # The rollout goes on without a step that was cut off, as by a limit of time.
             call.end(error=self._error if call.answer is None else None)
         self._waiting = []
-        art_otel.reward(float(reward), FINAL_REWARD, target=self.running)
+        for name, value in {**reward_components(metrics), FINAL_REWARD: float(reward)}.items():
+            art_otel.reward(value, name, target=self.running)
         self.running.reward = sum(transition.reward for transition in transitions) + reward
         self.running.metrics.update(metrics)
         self.running.metadata["stop_reason"] = stop_reason

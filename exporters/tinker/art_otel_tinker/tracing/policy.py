@@ -6,6 +6,7 @@ Invariant: an answer is known by its list of tokens, the object itself, in the t
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from art_otel_tinker.tracing.expected import expect
 from art_otel_tinker.tracing.proxy import Proxy
 
 _Policy = TypeVar("_Policy")
@@ -39,7 +40,9 @@ def trace_policy(policy: _Policy, *, enabled: bool = True) -> _Policy:
     """A token completer whose logprobs are on the spans as soon as the environment gets the tokens.
 
     Without it those of a traced builder have them when the group is rewarded, and those of a traced environment do not.
+    Raises UsageError for what cannot be called.
     """
+    expect(policy, "TokenCompleter", "__call__")
     if not enabled or isinstance(policy, _TracedPolicy):
         return policy
     return cast(_Policy, _TracedPolicy(policy))

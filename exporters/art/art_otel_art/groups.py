@@ -1,0 +1,50 @@
+"""Groups: trajectories in memory as the groups that ART trains on. Needs ART.
+
+Invariant: they are those that `art-otel export` would write and `read_groups` read.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from art_otel import batches
+from art_otel.exporting import Credited, Notes
+from art_otel.trajectories import Trajectory, TrajectoryGroup
+from art_otel_art.config import TrajectoriesConfig
+from art_otel_art.encode import encode_trajectories
+from art_otel_art.read import make_group
+
+logger = logging.getLogger(__name__)
+
+
+def art_groups(
+    trajectories: Iterable[TrajectoryGroup] | Iterable[Trajectory],
+    *,
+    complete_only: bool = True,
+    tool_calls: Literal["keep", "leave_out"] = "keep",
+) -> list[Any]:
+    """Give trajectories as `art.TrajectoryGroup`s, which `backend.train` takes.
+
+    Members of one group id and training step are a group. A rollout that failed is an exception of its group; what ART
+    cannot train on is left out, with a warning that names the reasons. `complete_only` and `tool_calls` are those of
+    `art-otel export`. Raises ImportError without ART.
+    """
+    notes = Notes()
+    selected = batches(trajectories, advantage=None, complete_only=complete_only, statuses=None)
+    items = (Credited(trajectory=trajectory, worth=worth) for trajectory, worth in selected.trajectories())
+    config = TrajectoriesConfig(tool_calls=tool_calls)
+    groups = [
+        make_group(msgspec.json.decode(msgspec.json.encode(record)))
+        for record in encode_trajectories(items, config, notes)
+    ]
+    _warn(Counter(selected.report.trajectories_left_out) + notes.trajectories_left_out)
+    return groups
+
+
+def _warn(left_out: Counter[str]) -> None:
+    if left_out:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in left_out.items())
+        logger.warning("art-otel: %d trajectories are not given to ART (%s)", left_out.total(), reasons)
