@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from art_otel import batches
-from art_otel.exporting import Credited, Notes
+from art_otel.exporting import Notes, ScoredTrajectory
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.encode import encode_trajectories
@@ -23,24 +23,26 @@ logger = logging.getLogger(__name__)
 def art_groups(
     trajectories: Iterable[TrajectoryGroup] | Iterable[Trajectory],
     *,
-    complete_only: bool = True,
-    tool_calls: Literal["keep", "leave_out"] = "keep",
+    allow_incomplete: bool | Iterable[str] = False,
+    tool_calls: Literal["keep", "drop"] = "keep",
 ) -> list[Any]:
     """Give trajectories as `art.TrajectoryGroup`s, which `backend.train` takes.
 
     Members of one group id and training step are a group. A rollout that failed is an exception of its group; what ART
-    cannot train on is left out, with a warning that names the reasons. `complete_only` and `tool_calls` are those of
+    cannot train on is left out, with a warning that names the reasons. `allow_incomplete` and `tool_calls` are those of
     `art-otel export`. Raises ImportError without ART.
     """
     notes = Notes()
-    selected = batches(trajectories, advantage=None, complete_only=complete_only, statuses=None)
-    items = (Credited(trajectory=trajectory, worth=worth) for trajectory, worth in selected.trajectories())
+    selected = batches(trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None)
+    items = (
+        ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards) for trajectory, rewards in selected.trajectories()
+    )
     config = TrajectoriesConfig(tool_calls=tool_calls)
     groups = [
         make_group(msgspec.json.decode(msgspec.json.encode(record)))
         for record in encode_trajectories(items, config, notes)
     ]
-    _warn(Counter(selected.report.trajectories_left_out) + notes.trajectories_left_out)
+    _warn(Counter(selected.report.trajectories_skipped) + notes.trajectories_skipped)
     return groups
 
 
