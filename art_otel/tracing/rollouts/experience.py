@@ -89,7 +89,7 @@ class Experience:
             self._reward = value
 
     def __repr__(self) -> str:
-        return f"<Experience step {self.step}, reward {self._reward}: {self.response_text!r:.80}>"
+        return f"<Experience step {self.step}, reward {self._reward}: {(self.response_text or '')[:60]!r}>"
 
 
 def experiences_of(running: RunningTrajectory, call: InferenceCall) -> list[Experience]:
