@@ -40,6 +40,7 @@ class EventStream:
         self._joined = JoinedEvents() if responses else JoinedChunks()
         self._passed: list[bytes] = []
         self._data: list[bytes] = []
+        self._is_behind_return = False
 
     @property
     def error(self) -> str | None:
@@ -59,8 +60,14 @@ class EventStream:
             self._read()
 
     def _read(self) -> None:
-        lines = b"".join(self._passed).splitlines(keepends=True)
+        data = b"".join(self._passed)
+        if self._is_behind_return and data:
+            data = data.removeprefix(b"\n")  # it belongs to the line that ended
+            self._is_behind_return = False
+        lines = data.splitlines(keepends=True)
         self._passed = [] if not lines or lines[-1].endswith((b"\n", b"\r")) else [lines.pop()]
+        if lines and not self._passed:
+            self._is_behind_return = lines[-1].endswith(b"\r")
         for line in lines:
             if line.startswith(_DATA):
                 self._data.append(line[len(_DATA) :])

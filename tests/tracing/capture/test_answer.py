@@ -277,6 +277,7 @@ EVENTS = [
     b'data: {"id": "a", "choices": [{"index": 0, "delta": {"content": "x\\n"}}]}\n\n',
     b'data:{"choices": [{"index": 1, "delta": {"content": "y"}}]}\r\n\r\n',
     b'event: e\ndata: {"choices":\ndata: [{"delta": {"content": "z"}}]}\n\n',
+    b'data: {"choices":\r\ndata: [{"delta": {"content": "w"}}]}\r\n\r\n',
     b": a comment\n\n",
     b'id: 1\rdata: {"choices": [{"delta": {"content": "r"}}]}\r\r',
     b"data: [DONE]\n\n",
@@ -296,7 +297,17 @@ def test_a_stream_may_be_cut_anywhere(cut):
         for piece in split(part):
             handed.append(piece)
             other.take(piece)
+            assert other.error is None  # which reads what has passed
     assert b"".join(handed) == data
+    assert one.body() == other.body()
+
+
+def test_a_stream_may_come_byte_by_byte():
+    one, other = EventStream(responses=False), EventStream(responses=False)
+    one.take(b"".join(EVENTS))
+    for byte in b"".join(EVENTS):
+        other.take(bytes([byte]))
+        assert other.error is None  # which reads what has passed
     assert one.body() == other.body()
 
 

@@ -6,7 +6,7 @@ import logging
 import openai
 import pytest
 
-from art_otel.tracing.capture import install
+from art_otel.tracing.capture import asking, install
 from tests.tracing.capture.instrumented import MODEL, Instrumented, instrumented
 from tests.tracing.server import ModelServer
 
@@ -37,11 +37,21 @@ def test_a_server_that_refuses_is_told_once_and_asked_no_more(refused, strict, c
     with caplog.at_level(logging.WARNING, "art_otel"), refused.client() as client, refused.rollout():
         for _ in range(3):
             assert client.chat.completions.create(**ASK).choices[0].logprobs is None
-        assert list(client.chat.completions.create(**ASK, stream=True))
-    assert statuses(strict, before) == [400, 200, 200, 200, 200]
+    assert statuses(strict, before) == [400, 200, 200, 200]
     assert len([record for record in caplog.records if "refuses" in record.message]) == 1
-    assert [call.failed for call in refused.calls()] == [False] * 4
+    assert [call.failed for call in refused.calls()] == [False] * 3
     assert all(call.choices[0].message.content for call in refused.calls())
+
+
+def test_a_refusal_is_of_one_model_and_kind_of_answer_and_for_some_minutes(refused, strict, monkeypatch):
+    """A judge behind a shared gateway says nothing of the policy."""
+    before = len(strict.exchanges())
+    with refused.client() as client, refused.rollout():
+        for ask in (ASK, ASK, ASK | {"stream": True}, ASK | {"model": "judge"}, ASK | {"model": "judge"}):
+            client.chat.completions.create(**ask)
+        monkeypatch.setattr(asking, "_REMEMBERED", 0.0)
+        client.chat.completions.create(**ASK)
+    assert statuses(strict, before) == [400, 200, 200, 400, 200, 400, 200, 200, 400, 200]
 
 
 def test_an_async_client_is_refused_once(refused, strict):
