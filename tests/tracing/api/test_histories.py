@@ -14,13 +14,18 @@ from tests.examples import examples
 @settings(max_examples=examples(200))
 @given(trajectories())
 def test_a_history_is_what_the_call_was_asked_and_the_completion(trajectory):
+    calls = trajectory.calls
+    completions = [
+        (calls[turn.call].response_id, calls[turn.call].choices[turn.choice].index) for turn in trajectory.turns
+    ]
     for position, turn in enumerate(trajectory.turns):
-        call = trajectory.calls[turn.call]
+        call = calls[turn.call]
         if call.response_id is None or call.input_messages is None or turn.message is None:
             continue
-        history = trajectory.get_history(call.response_id, call.choices[turn.choice].index)
-        if history.turns[-1] != position:  # another call of this id came later
+        if completions[position] in completions[position + 1 :]:  # another call of this id came later
             continue
+        history = trajectory.get_history(*completions[position])
+        assert history.turns[-1] == position
         added = [one.message for one in trajectory.added_messages if one.turn == position]
         assert [entry.message for entry in history] == [*call.input_messages, turn.message, *added]
         sampled = [entry for entry in history if entry.turn is not None]
