@@ -16,7 +16,7 @@ READER = """
 import sys
 import art_otel
 
-batches = art_otel.batches(sys.argv[1], batch_size=1, window=2, seed=1, advantage=None)
+batches = art_otel.batches(sys.argv[1], batch_size=1, shuffle_buffer=2, seed=1, advantage=None)
 assert sum(batch.loss_mask.sum() for batch in batches) == int(sys.argv[2])
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
