@@ -8,9 +8,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import Message
-from art_otel.trajectories import ChatMessage, chat_message, is_text, message_json
-
-__all__ = ["ChatMessage", "chat_message", "is_text", "template_message"]
+from art_otel.trajectories import ChatMessage, message_json
 
 _JsonObject: TypeAlias = dict[str, Any]
 

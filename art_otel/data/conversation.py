@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from art_otel.data.chat import ChatMessage, chat_message
 from art_otel.spans import Value
 from art_otel.store import Wanted
-from art_otel.trajectories import History, HistoryMessage, Trajectory, main_history
+from art_otel.trajectories import ChatMessage, History, HistoryMessage, Trajectory, chat_message, main_history
 
 MESSAGES: Final = Wanted(prompts=False)
 """Turns with their messages: all that conversations need."""

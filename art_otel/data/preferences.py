@@ -14,7 +14,6 @@ from typing import Annotated
 
 import msgspec
 
-from art_otel.data.chat import ChatMessage
 from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
 from art_otel.data.pairing import Member, Pair, Pairs, pair_up
@@ -24,7 +23,7 @@ from art_otel.data.sources import Chunk, Sources, list_chunks, read_numbered
 from art_otel.data.spill_file import SpillFile
 from art_otel.errors import UsageError
 from art_otel.spans import Value
-from art_otel.trajectories import HistoryMessage, Trajectory
+from art_otel.trajectories import ChatMessage, HistoryMessage, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

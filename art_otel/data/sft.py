@@ -13,14 +13,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from art_otel.data.chat import ChatMessage
 from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
 from art_otel.data.select import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
 from art_otel.data.sources import Chunk, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
-from art_otel.trajectories import Trajectory, histories
+from art_otel.trajectories import ChatMessage, Trajectory, histories
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,8 @@ from art_otel.conventions import capture_switch
 from art_otel.trajectories import AssemblyStats
 from art_otel.trajectories.rewards.undeliverable import ADVICE
 
+NOTHING_NEW = "nothing is new: all that the sources hold was converted into this folder before."
+
 _NAMED = 3
 
 

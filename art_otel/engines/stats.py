@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from art_otel.engines.hints import find_hints
+from art_otel.engines.hints import NOTHING_NEW, find_hints
 from art_otel.engines.tasks.read import ReadSummary
 from art_otel.sources import FileStats
 from art_otel.spans import Quarantined, first_sorted, list_quarantined
@@ -74,7 +74,7 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in counts.files],
-        hints=find_hints(read, counts.logs, sum(quarantined.values()), account),
+        hints=find_hints(read, counts.logs, sum(quarantined.values()), account) if counts.files else [NOTHING_NEW],
         quarantine=[_quarantined(damage) for damage in damages],
     )
 

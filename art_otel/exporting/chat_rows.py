@@ -6,8 +6,8 @@ Invariant: a record is what its format takes, or there is none and the reason is
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from art_otel.data.chat import ChatMessage
 from art_otel.exporting.exporter import Notes
+from art_otel.trajectories import ChatMessage
 
 LaterMessages: TypeAlias = str
 """What becomes of messages behind the first of a pair's side: "keep", "truncate" or "drop" (the pair)."""

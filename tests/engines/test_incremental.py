@@ -38,6 +38,7 @@ def test_files_that_come_and_grow_are_taken_once(tmp_path):
     before = {path.name: path.read_bytes() for path in out.glob("part-*")}
     rows, report = take(out, spool)
     assert (len(rows), report.spans.read) == (5, 0)
+    assert [hint.partition(":")[0] for hint in report.hints] == ["nothing is new"]
     assert {path.name: path.read_bytes() for path in out.glob("part-*")} == before
     assert len(list(out.iterdir())) == 1 + len(before)
     whole, _ = convert_files(tmp_path / "whole", spool)

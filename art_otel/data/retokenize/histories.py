@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from art_otel.calls import Message, TokenIds
-from art_otel.data.chat import is_text
 from art_otel.data.retokenize.chat_template import ChatTemplate, RefusedError, Sample
 from art_otel.data.tokenizer import ChatTokenizer
 from art_otel.trajectories import (
@@ -18,6 +17,7 @@ from art_otel.trajectories import (
     HistoryMessage,
     RebuiltPrompt,
     Trajectory,
+    is_text,
     rebuild_prompts,
     text_only_histories,
 )

@@ -10,9 +10,8 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.data.chat import ChatMessage, chat_message
 from art_otel.exporting import Notes
-from art_otel.trajectories import Turn
+from art_otel.trajectories import ChatMessage, Turn, chat_message
 
 JsonObject: TypeAlias = dict[str, Any]
 

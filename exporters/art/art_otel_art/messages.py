@@ -9,9 +9,8 @@ Source: `art.trajectories` and `art.preprocessing.tokenize` of openpipe-art 0.5.
 import math
 from typing import Any, Final, TypeAlias
 
-from art_otel.data.chat import ChatMessage, chat_message, is_text
 from art_otel.exporting import Notes
-from art_otel.trajectories import Turn
+from art_otel.trajectories import ChatMessage, Turn, chat_message, is_text
 from art_otel_art.config import TrajectoriesConfig
 
 JsonObject: TypeAlias = dict[str, Any]

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from art_otel.calls import Message
-from art_otel.data.chat import is_text
+from art_otel.trajectories import is_text
 
 JsonObject: TypeAlias = dict[str, Any]
 

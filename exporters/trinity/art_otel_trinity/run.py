@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.data.builder import SequenceBuilder
-from art_otel.data.chat import chat_message
 from art_otel.data.sequences import TokenSequence
 from art_otel.data.token_rewards import weights_of
 from art_otel.exporting import Notes, ScoredTrajectory, policy_number
-from art_otel.trajectories import CompletionSpan, Trajectory, version_of
+from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
 

@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from art_otel.data.chat import chat_message
 from art_otel.data.sft import MessageExample
 from art_otel.exporting import FormatError, Notes, ScoredTrajectory, encode_each, text_message
 from art_otel.exporting.chat_rows import NO_ASSISTANT
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, chat_message
 from art_otel_verl.config import PromptsConfig, SftConfig
 
 Row: TypeAlias = dict[str, Any]
