@@ -14,7 +14,7 @@ from art_otel import attributes
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout, certify
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.conversions import convert_files
 
 FAULTS = 10_000
@@ -78,10 +78,10 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> RolloutSpanProcessor:
+def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> RecordingSpanProcessor:
     """Every part of it may raise."""
     rollouts = OpenRollouts(max_rollouts=1 << 20, max_bytes=1 << 30, grace=1 << 20)
-    processor = RolloutSpanProcessor(
+    processor = RecordingSpanProcessor(
         spool=Faulty(SpoolWriter(folder), faults),
         rollouts=Faulty(rollouts, faults),
         rewrites=[Faulty(object(), faults)],
@@ -93,7 +93,7 @@ def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> Rollou
     return processor
 
 
-def one_rollout(tracer, processor: RolloutSpanProcessor, number: int) -> str:
+def one_rollout(tracer, processor: RecordingSpanProcessor, number: int) -> str:
     """A rollout of four spans, as rollout() makes them; its id."""
     rollout_id = f"{number:032x}"
     named = {attributes.ROLLOUT_ID: rollout_id, attributes.ROLLOUT_NAME: "x"}

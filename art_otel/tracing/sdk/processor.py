@@ -1,4 +1,4 @@
-"""RolloutSpanProcessor: the spans of rollouts, recorded as they start and end.
+"""RecordingSpanProcessor: the spans of rollouts, recorded as they start and end.
 
 Invariant: nothing here raises into the app, whatever its spans hold and whatever the disk does: a fault is counted and
 logged. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone.
@@ -33,7 +33,7 @@ Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
 """Changes a span before anybody else sees it (scrubbing, leaving content out) and gives what may be written."""
 
 
-class RolloutSpanProcessor(SpanProcessor):
+class RecordingSpanProcessor(SpanProcessor):
     """Give it to a TracerProvider, before its other processors.
 
     `rewrites` change each span of a rollout. `about` is put on each rollout's own span that does not say it itself.

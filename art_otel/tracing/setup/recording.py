@@ -20,7 +20,7 @@ from art_otel.tracing.guest import say_once
 from art_otel.tracing.sdk.content import leave_content_out
 from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout
-from art_otel.tracing.sdk.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 from art_otel.tracing.setup.attach import Attachment, attach, behind, follow
 from art_otel.tracing.setup.settings import Settings
@@ -34,7 +34,7 @@ _DAY: Final = 24 * 3600.0
 class Recording:
     """`attachments` are the providers whose spans are recorded."""
 
-    processor: RolloutSpanProcessor
+    processor: RecordingSpanProcessor
     own: OwnRollout
     attachments: list[Attachment] = field(default_factory=list[Attachment])
 
@@ -99,7 +99,7 @@ def make_recording(settings: Settings) -> Recording:
     if is_sdk_off(os.environ):
         say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
     parts = recording_parts(settings)
-    processor = RolloutSpanProcessor(**parts)
+    processor = RecordingSpanProcessor(**parts)
     use_recorder(parts["rollouts"])
     return Recording(processor=processor, own=parts["own_rollout"])
 

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.conversions import convert_files
 
 INSTRUMENTOR = "opentelemetry.instrumentation.openai.v1"
@@ -24,7 +24,7 @@ class Traced:
         self.rollouts = options.pop("rollouts", None) or OpenRollouts(grace=60)
         self.spool = options.pop("spool", SpoolWriter(folder / "spool"))
         owns = OwnRollout(lambda: self.provider.get_tracer("art_otel"), self.rollouts.counts, name="app.py")
-        self.processor = RolloutSpanProcessor(
+        self.processor = RecordingSpanProcessor(
             spool=self.spool, rollouts=self.rollouts, own_rollout=owns if own else None, **options
         )
         self.provider.add_span_processor(self.processor)
