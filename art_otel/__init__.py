@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from art_otel.data.sft import message_batches
     from art_otel.data.token_batches import batches
     from art_otel.exporting import export
+    from art_otel.live.new_trajectories import NewTrajectories
     from art_otel.runlog import RunLog
     from art_otel.store import read_trajectories, write_trajectories
     from art_otel.tracing.api.context import in_context
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncRewardPropagationWorkflow",
     "AsyncStepWiseRewardWorkflow",
+    "NewTrajectories",
     "RewardPropagationWorkflow",
     "RolloutSpanProcessor",
     "RolloutTrace",
@@ -88,6 +90,7 @@ __getattr__ = lazy_names(
         "data.preferences": ("preference_batches",),
         "conversion": ("convert",),
         "exporting": ("export",),
+        "live.new_trajectories": ("NewTrajectories",),
         "runlog": ("RunLog",),
         "store": ("read_trajectories", "write_trajectories"),
         "tracing.api.context": ("in_context",),

@@ -39,8 +39,8 @@ class SpoolWriter:
     """Appends lines to files in `folder`, a new file every `max_file_bytes`.
 
     Without a folder the files are temporary and have no name: the disk has their lines as long as somebody holds one,
-    and nothing is left when the process ends, however it ends. A line that the disk refuses is dropped and counted; so are
-    those of the second after it, then the disk is asked again.
+    and nothing is left when the process ends, however it ends. A line that the disk refuses is dropped and counted; so
+    are those of the second after it, then the disk is asked again.
     """
 
     def __init__(self, folder: Path | None, *, max_file_bytes: int = 64 << 20) -> None:

@@ -15,10 +15,10 @@ from openai import OpenAI
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
+from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.openai import install, uninstall
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 
@@ -75,7 +75,7 @@ def measure(
 def processor(folder: Path | None, rewrites: list[Rewrite]) -> RecordingSpanProcessor:
     """As configure() makes it, with and without a spool."""
     return RecordingSpanProcessor(
-        spool=None if folder is None else SpoolWriter(folder), rollouts=OpenRollouts(grace=0.0), rewrites=rewrites
+        spool=None if folder is None else SpoolWriter(folder), rollouts=RolloutBuffer(grace=0.0), rewrites=rewrites
     )
 
 

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from art_otel import attributes
+from art_otel.live import RolloutBuffer
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout, certify
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.conversions import convert_files
@@ -26,7 +26,7 @@ CALL = {
     "gen_ai.input.messages": '[{"role":"user","parts":[{"type":"text","content":"a"}]}]',
     "gen_ai.output.messages": '[{"role":"assistant","parts":[{"type":"text","content":"b"}],"finish_reason":"stop"}]',
 }
-LAST_RESORT = {"OpenRollouts.missed", "Membership.of"}
+LAST_RESORT = {"RolloutBuffer.missed", "Membership.of"}
 """What remembers that a fault lost something; a fault in there, on top of the first, cannot be remembered."""
 
 
@@ -80,13 +80,13 @@ def _quiet() -> Iterator[None]:
 
 def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> RecordingSpanProcessor:
     """Every part of it may raise."""
-    rollouts = OpenRollouts(max_rollouts=1 << 20, max_bytes=1 << 30, grace=1 << 20)
+    rollouts = RolloutBuffer(max_open=1 << 20, grace=1 << 20)
     processor = RecordingSpanProcessor(
         spool=Faulty(SpoolWriter(folder), faults),
         rollouts=Faulty(rollouts, faults),
         rewrites=[Faulty(object(), faults)],
         rollout_spans=["job *"],
-        own_rollout=Faulty(OwnRollout(lambda: provider.get_tracer("own"), rollouts.counts), faults),
+        own_rollout=Faulty(OwnRollout(lambda: provider.get_tracer("own"), rollouts), faults),
     )
     processor.membership = Faulty(processor.membership, faults)
     processor._lines = Faulty(processor._lines, faults)

@@ -42,7 +42,7 @@ def test_files_are_private_and_rotated_and_read_again(tmp_path, monkeypatch):
 
 
 def open_files() -> int:
-    return len(os.listdir("/dev/fd"))
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 @pytest.mark.parametrize("folder", ["spool", None])
