@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from art_otel.exporting import export
     from art_otel.live.new_trajectories import NewTrajectories
     from art_otel.runlog import RunLog
-    from art_otel.store import read_trajectories, write_trajectories
+    from art_otel.store import read_rollout_traces, read_trajectories, write_trajectories
     from art_otel.tracing.api.context import in_context
     from art_otel.tracing.api.group_rewards import rank_group, score_group
     from art_otel.tracing.api.rewards import reward
@@ -71,6 +71,7 @@ __all__ = [
     "message_batches",
     "preference_batches",
     "rank_group",
+    "read_rollout_traces",
     "read_trajectories",
     "reward",
     "rollout",
@@ -92,7 +93,7 @@ __getattr__ = lazy_names(
         "exporting": ("export",),
         "live.new_trajectories": ("NewTrajectories",),
         "runlog": ("RunLog",),
-        "store": ("read_trajectories", "write_trajectories"),
+        "store": ("read_rollout_traces", "read_trajectories", "write_trajectories"),
         "tracing.api.context": ("in_context",),
         "tracing.gathering.gather": ("gather_trajectory",),
         "tracing.gathering.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
