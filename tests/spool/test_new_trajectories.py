@@ -144,3 +144,80 @@ def taken(new: NewTrajectories, last: dict) -> dict:
     for order, one in given.items():
         assert one.revision == (last[order].revision + 1 if order in last else 0)
     return given
+
+
+class Spool:
+    """A spool that spans are written to by hand, and who asks for what is new: `patient` waits for counts only."""
+
+    def __init__(self, folder: Path) -> None:
+        self.writer = SpoolWriter(folder)
+        self.patient = NewTrajectories(folder, grace=1e9)
+
+    def write(self, *spans: dict) -> None:
+        for span in spans:
+            assert self.writer.write(json.dumps(request_of(span)).encode() + b"\n")
+
+
+def root(number: int, name: str, parent: int | None = None, *, trace: int = 1, spans: int = 1, **more) -> dict:
+    counted = {"art.rollout.id": name, "art.rollout.spans.started": spans, **more}
+    return make_span(number, parent, trace=trace, name=f"rollout {name}", attributes=counted)
+
+
+def call(number: int, parent: int, name: str | None, *, trace: int = 1, question: str = "q") -> dict:
+    belongs = {} if name is None else {"art.rollout.id": name}
+    return chat_span(number, parent, [question], "a", trace=trace, attributes=belongs)
+
+
+def test_all_that_was_counted_is_waited_for(tmp_path):
+    spool = Spool(tmp_path)
+    spool.write(root(1, "r", spans=2), call(2, 1, "r"))
+    assert spool.patient.take() == []
+    spool.write(call(2, 1, "r"))
+    assert spool.patient.take() == [], "the same again"
+    spool.write(call(3, 1, "r", question="r"))
+    assert [(one.rollout_id, len(one.calls), one.complete) for one in spool.patient.take()] == [("r", 2, True)]
+
+
+def test_a_reward_that_links_to_what_it_judges_gives_it_again(tmp_path):
+    spool = Spool(tmp_path)
+    spool.write(root(1, "r"), call(2, 1, "r"), root(11, "s", trace=2), call(12, 11, "s", trace=2))
+    assert [(one.rollout_id, one.reward) for one in spool.patient.take()] == [("r", None), ("s", None)]
+    link = {"traceId": f"{1:032x}", "spanId": f"{1:016x}"}
+    spool.write(make_span(21, trace=3, name="reward late", links=[link], attributes={"art.reward": 0.5}))
+    spool.patient._arriving._grace = 0
+    assert [(one.rollout_id, one.reward, one.revision) for one in spool.patient.take()] == [("r", 0.5, 1)]
+
+
+def test_a_rollout_that_a_service_made_up_is_part_of_the_one_around_it(tmp_path):
+    spool = Spool(tmp_path)
+    guessed = make_span(5, 1, name="POST /", attributes={"art.rollout.id": "made up", "art.rollout.guessed": True})
+    spool.write(call(6, 5, "made up"), guessed)
+    assert spool.patient.take() == []
+    spool.write(root(1, "r"), call(2, 1, "r", question="own"))
+    (given,) = spool.patient.take()
+    assert (given.rollout_id, len(given.calls)) == ("r", 2)
+
+
+def test_a_trace_of_many_rollouts_is_not_read_again_for_each(tmp_path, monkeypatch):
+    from art_otel.live import arriving_rollouts  # noqa: PLC0415 # to count what it reads
+
+    read = []
+    assemble = arriving_rollouts.assemble
+    monkeypatch.setattr(
+        arriving_rollouts, "assemble", lambda lines, globs: assemble(read.append(list(lines)) or read[-1], globs)
+    )
+    spool = Spool(tmp_path)
+    for number in range(20):
+        spool.write(root(2 * number + 1, f"r{number}", parent=1000), call(2 * number + 2, 2 * number + 1, f"r{number}"))
+        assert [one.rollout_id for one in spool.patient.take()] == [f"r{number}"]
+    assert [len(lines) for lines in read] == [2] * 20
+
+
+def test_what_nothing_came_of_for_long_is_forgotten(tmp_path):
+    spool = Spool(tmp_path)
+    spool.write(root(1, "r"), call(2, 1, "r"))
+    assert len(spool.patient.take()) == 1
+    spool.patient._arriving._max_age = -1
+    assert spool.patient.take() == []
+    assert not spool.patient._arriving._spans
+    assert not spool.patient._arriving._of_trace
