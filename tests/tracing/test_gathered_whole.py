@@ -1,4 +1,4 @@
-"""A small version of `tests.benchmarks.gathering`: what a real server is asked for comes back whole, in little memory."""
+"""A small version of `tests.benchmarks.gathering`: what a real server was asked comes back whole, in little memory."""
 
 import pytest
 
