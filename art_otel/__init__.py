@@ -13,9 +13,9 @@ from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.conversion import convert
-    from art_otel.data.preferences import preference_batches
-    from art_otel.data.sft import message_batches
-    from art_otel.data.token_batches import batches
+    from art_otel.data.batches import batches
+    from art_otel.data.conversations.preferences import preference_batches
+    from art_otel.data.conversations.sft import message_batches
     from art_otel.exporting import export
     from art_otel.runlog import RunLog
     from art_otel.store import read_trajectories, write_trajectories

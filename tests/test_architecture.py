@@ -43,6 +43,7 @@ FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
     "conventions": ["attributes", "caches", "bodies", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
+    "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "engines": ["shards", "tasks"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
 }

@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from art_otel.data.builder import TOO_LONG, BuiltSequences, Verdict
-from art_otel.data.rewards import UNUSABLE
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.rewards.usable import UNUSABLE
+from art_otel.data.sequences.builder import TOO_LONG, BuiltSequences, Verdict
+from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.trajectories import Trajectory
 
 _NAMED: Final = 100  # rollouts with unusable rewards

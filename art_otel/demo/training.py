@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import art_otel
 from art_otel.data import Batch, BatchReport
-from art_otel.data.advantages import Advantage, AdvantageName
+from art_otel.data.rewards.advantages import Advantage, AdvantageName
 from art_otel.demo.agent_process import AgentProcess
 from art_otel.demo.loopback import post
 from art_otel.demo.policy import Example, Policy, untrained

@@ -1,12 +1,12 @@
 """Exporting: trajectories to the files that a trainer reads. docs/exporters.md tells how to write an exporter."""
 
-from art_otel.data.rewards import unrewarded
+from art_otel.data.rewards.usable import unrewarded
 from art_otel.exporting.chat_rows import FormatError, answers, encode_each, text_message
 from art_otel.exporting.export import export
-from art_otel.exporting.exporter import Encode, Exporter, Kind, Notes, ScoredTrajectory, Sink, Takes
+from art_otel.exporting.exporter import Encode, Exporter, ExportStats, Format, Input, ScoredTrajectory, Sink
 from art_otel.exporting.places import check_place
 from art_otel.exporting.policy_number import policy_number
-from art_otel.exporting.registry import GROUP, Installed, find_exporter, find_kind, installed_exporters
+from art_otel.exporting.registry import GROUP, Installed, find_exporter, find_format, installed_exporters
 from art_otel.exporting.report import ExportReport, NotCarried
 from art_otel.exporting.settings import Option, options_of
 from art_otel.exporting.sinks import Folder, JsonLines, ParquetFile
@@ -19,25 +19,25 @@ __all__ = [
     "NULL_REWARD",
     "Encode",
     "ExportReport",
+    "ExportStats",
     "Exporter",
     "Folder",
+    "Format",
     "FormatError",
+    "Input",
     "Installed",
     "JsonLines",
-    "Kind",
     "NotCarried",
-    "Notes",
     "Option",
     "ParquetFile",
     "ScoredTrajectory",
     "Sink",
-    "Takes",
     "answers",
     "check_place",
     "encode_each",
     "export",
     "find_exporter",
-    "find_kind",
+    "find_format",
     "installed_exporters",
     "options_of",
     "policy_number",

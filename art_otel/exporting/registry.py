@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, r
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Exporter, Kind
+from art_otel.exporting.exporter import Exporter, Format
 
 GROUP: Final = "art_otel.exporters"
 """The entry-point group: a distribution registers an Exporter under the name of its trainer."""
@@ -42,13 +42,13 @@ def find_exporter(name: str) -> Exporter:
     return found[0].exporter
 
 
-def find_kind(exporter: Exporter, name: str | None) -> Kind:
+def find_format(exporter: Exporter, name: str | None) -> Format:
     """The exporter's kind of this name, its first one without a name. Raises UsageError."""
-    for kind in exporter.kinds:
-        if name in (None, kind.name):
-            return kind
-    there = ", ".join(kind.name for kind in exporter.kinds)
-    raise UsageError(f"exporter {exporter.name} has no kind {name!r}; it has {there}")
+    for file_format in exporter.formats:
+        if name in (None, file_format.name):
+            return file_format
+    there = ", ".join(file_format.name for file_format in exporter.formats)
+    raise UsageError(f"exporter {exporter.name} has no format {name!r}; it has {there}")
 
 
 def _advice(name: str) -> str:

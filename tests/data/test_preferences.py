@@ -13,8 +13,8 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import TokenIds
-from art_otel.data.pairing import Member, Pairs, pair_up
-from art_otel.data.preferences import preference_batches
+from art_otel.data.conversations.pairing import Member, Pairs, pair_up
+from art_otel.data.conversations.preferences import preference_batches
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import histories, token_histories

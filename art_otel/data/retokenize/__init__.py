@@ -5,10 +5,10 @@ Optional: nothing here is loaded unless a tokenizer is given.
 
 from collections.abc import Mapping, Sequence
 
-from art_otel.data.builder import HistorySource
 from art_otel.data.retokenize.chat_template import ChatTemplate
 from art_otel.data.retokenize.histories import RetokenizedHistories, RetokenizedHistory, Skipped, retokenize
-from art_otel.data.sequences import History
+from art_otel.data.sequences.builder import HistorySource
+from art_otel.data.sequences.sequence import History
 from art_otel.data.tokenizer import ChatTokenizer
 from art_otel.trajectories import Trajectory, text_only_histories, token_histories
 

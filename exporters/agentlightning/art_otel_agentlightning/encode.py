@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from art_otel import attributes as names
-from art_otel.data.builder import SequenceBuilder
-from art_otel.exporting import Notes, ScoredTrajectory, unrewarded
+from art_otel.data.sequences.builder import SequenceBuilder
+from art_otel.exporting import ExportStats, ScoredTrajectory, unrewarded
 from art_otel.trajectories import CompletionSpan, Trajectory
 from art_otel_agentlightning.config import TripletsConfig
 from art_otel_agentlightning.triplet import Sampled, triplet
@@ -31,18 +31,20 @@ class _Rewarded:
     reward: float | None
 
 
-def encode_triplets(items: Iterator[ScoredTrajectory], config: TripletsConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_triplets(
+    items: Iterator[ScoredTrajectory], config: TripletsConfig, stats: ExportStats
+) -> Iterator[JsonObject]:
     """A rollout a record, as `RolloutLegacy.model_validate_json` reads it."""
     for item in items:
-        found = _found(item, notes)
+        found = _found(item, stats)
         if found:
-            yield _rollout(item.trajectory, found, config, notes)
+            yield _rollout(item.trajectory, found, config, stats)
 
 
-def _found(item: ScoredTrajectory, notes: Notes) -> list[_Rewarded]:
+def _found(item: ScoredTrajectory, stats: ExportStats) -> list[_Rewarded]:
     """The completions by their turns, which are in the order of calls."""
     built = _BUILDER.build(item.trajectory, item.turn_rewards)
-    notes.count(built.verdict)
+    stats.count(built.verdict)
     found: dict[int, _Rewarded] = {}
     for sequence in built.sequences:
         for span, reward in zip(sequence.completions, sequence.rewards, strict=True):
@@ -68,19 +70,21 @@ def _sampled(trajectory: Trajectory, span: CompletionSpan, ids: list[int], logpr
     )
 
 
-def _rollout(trajectory: Trajectory, found: Sequence[_Rewarded], config: TripletsConfig, notes: Notes) -> JsonObject:
+def _rollout(
+    trajectory: Trajectory, found: Sequence[_Rewarded], config: TripletsConfig, stats: ExportStats
+) -> JsonObject:
     final = next((one.reward for one in reversed(found) if one.reward is not None), None)
     if final is None:
-        notes.changed[NULL.format(unrewarded(trajectory) or "no reward")] += 1
+        stats.changed[NULL.format(unrewarded(trajectory) or "no reward")] += 1
     given = [one.reward for one in found]
     if config.reward == "last":
-        notes.changed[EARLIER] += len(set(given)) > 1
+        stats.changed[EARLIER] += len(set(given)) > 1
         given = [*[None] * (len(found) - 1), final]
     return {
         "rollout_id": trajectory.rollout_id,
         "final_reward": final,
         "triplets": [
-            triplet(one.sampled, reward, notes, raw_content=config.raw_content)
+            triplet(one.sampled, reward, stats, raw_content=config.raw_content)
             for one, reward in zip(found, given, strict=True)
         ],
         "logs": list(trajectory.logs),

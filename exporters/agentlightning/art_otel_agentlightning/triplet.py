@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats
 from art_otel.trajectories import ChatMessage, Turn, chat_message
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -29,7 +29,7 @@ class Sampled:
     logprobs: list[float] | None
 
 
-def triplet(sampled: Sampled, reward: float | None, notes: Notes, *, raw_content: bool) -> JsonObject:
+def triplet(sampled: Sampled, reward: float | None, stats: ExportStats, *, raw_content: bool) -> JsonObject:
     """The triplet."""
     given = sampled.call.input_messages
     asked = None if given is None else [chat_message(message) for message in given]
@@ -39,7 +39,7 @@ def triplet(sampled: Sampled, reward: float | None, notes: Notes, *, raw_content
         prompt["raw_content"] = asked
         response["raw_content"] = _said(sampled.turn)
     if sampled.logprobs is None:
-        notes.changed[NO_LOGPROBS] += 1
+        stats.changed[NO_LOGPROBS] += 1
     else:
         response["logprobs"] = _logprobs(sampled.response_ids, sampled.logprobs)
     return {"prompt": prompt, "response": response, "reward": reward, "metadata": _metadata(sampled)}

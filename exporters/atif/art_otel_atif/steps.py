@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from art_otel.calls import InferenceCall, Message
-from art_otel.data.plan import TurnReward
-from art_otel.exporting import Notes
+from art_otel.data.rewards.plan import TurnReward
+from art_otel.exporting import ExportStats
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media
@@ -40,7 +40,7 @@ class Subject:
     trajectory: Trajectory
     turn_rewards: tuple[TurnReward, ...]
     config: TrajectoriesConfig
-    notes: Notes
+    stats: ExportStats
     media: Media
 
 
@@ -73,15 +73,15 @@ class Path:
 
     def _give(self, message: Message, *, again: bool) -> None:
         """A message that was given to the model; `again` if it stands in the document already."""
-        notes = self._subject.notes
+        stats = self._subject.stats
         if message.role in _TOOLS:
             self._observe(message, again=again)
         elif message.role == "assistant":
-            notes.changed[NOT_SAMPLED] += not again
+            stats.changed[NOT_SAMPLED] += not again
             said = self._say(message, agent=True)
             self._step("agent", said, {"is_copied_context": True})
         else:
-            notes.changed[OTHER_ROLE] += message.role not in _SOURCES
+            stats.changed[OTHER_ROLE] += message.role not in _SOURCES
             said = self._say(message, agent=False)
             extra = known({"tool_call_id": message.tool_call_id})
             self._step(_SOURCES.get(message.role, "user"), said, _copied(copied=again), extra)
@@ -105,10 +105,10 @@ class Path:
         if position in self._written.turns:
             self._step("agent", said, {**model, "is_copied_context": True, "llm_call_count": 1}, {"turn": position})
             return
-        subject.notes.changed[UNTRAINED] += turn.untrained is not None
-        subject.notes.changed[NO_PROMPT] += _prompt_messages(subject.trajectory, turn) is None
+        subject.stats.changed[UNTRAINED] += turn.untrained is not None
+        subject.stats.changed[NO_PROMPT] += _prompt_messages(subject.trajectory, turn) is None
         first = turn.call not in self._written.calls
-        metrics = step_metrics(turn, call, subject.config, subject.notes, with_usage=first)
+        metrics = step_metrics(turn, call, subject.config, subject.stats, with_usage=first)
         fields = {
             "timestamp": _timestamp(call.start_ns),
             **model,
@@ -133,7 +133,7 @@ class Path:
         return known(own) | call_facts(call)
 
     def _say(self, message: Message, *, agent: bool) -> Said:
-        return say(message, self._subject.media, self._subject.notes, agent=agent, step=len(self.steps) + 1)
+        return say(message, self._subject.media, self._subject.stats, agent=agent, step=len(self.steps) + 1)
 
     def _step(self, source: str, said: Said, fields: JsonObject, extra: JsonObject | None = None) -> None:
         found = said.extra | (extra or {})

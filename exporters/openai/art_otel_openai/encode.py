@@ -10,9 +10,9 @@ supervised fine-tuning and direct preference optimisation.
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from art_otel.data.preferences import PreferencePair
-from art_otel.data.sft import MessageExample
-from art_otel.exporting import FormatError, Notes, answers, encode_each
+from art_otel.data.conversations.preferences import PreferencePair
+from art_otel.data.conversations.sft import MessageExample
+from art_otel.exporting import ExportStats, FormatError, answers, encode_each
 from art_otel.exporting.chat_rows import NO_ASSISTANT, NO_PROMPT, SAME
 from art_otel.spans import Value
 from art_otel_openai.config import PreferenceConfig, SftConfig
@@ -21,18 +21,20 @@ from art_otel_openai.messages import openai_message, openai_tools
 JsonObject: TypeAlias = dict[str, Any]
 
 
-def encode_sft(items: Iterator[MessageExample], config: SftConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_sft(items: Iterator[MessageExample], config: SftConfig, stats: ExportStats) -> Iterator[JsonObject]:
     """A line an example: `messages`, with `weight` on those of the assistant, and `tools`."""
-    return encode_each(items, lambda example: _sft(example, config, notes), notes)
+    return encode_each(items, lambda example: _sft(example, config, stats), stats)
 
 
-def encode_preferences(items: Iterator[PreferencePair], config: PreferenceConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_preferences(
+    items: Iterator[PreferencePair], config: PreferenceConfig, stats: ExportStats
+) -> Iterator[JsonObject]:
     """A line a pair: `input`, `preferred_output` and `non_preferred_output`."""
-    return encode_each(items, lambda pair: _preference(pair, config, notes), notes)
+    return encode_each(items, lambda pair: _preference(pair, config, stats), stats)
 
 
-def _sft(example: MessageExample, config: SftConfig, notes: Notes) -> JsonObject:
-    messages = _messages(example.messages, notes)
+def _sft(example: MessageExample, config: SftConfig, stats: ExportStats) -> JsonObject:
+    messages = _messages(example.messages, stats)
     if messages[-1]["role"] != "assistant":
         raise FormatError("the last message is not the assistant's")
     for message, train in zip(messages, example.train, strict=True):
@@ -43,12 +45,12 @@ def _sft(example: MessageExample, config: SftConfig, notes: Notes) -> JsonObject
     return {"messages": messages, **_tools(example.tools, parallel=config.parallel_tool_calls)}
 
 
-def _preference(pair: PreferencePair, config: PreferenceConfig, notes: Notes) -> JsonObject:
+def _preference(pair: PreferencePair, config: PreferenceConfig, stats: ExportStats) -> JsonObject:
     if not pair.prompt:
         raise FormatError(NO_PROMPT)
-    given = _messages(pair.prompt, notes)
+    given = _messages(pair.prompt, stats)
     preferred, other = (
-        _messages(answers(side, config.later_messages, notes), notes) for side in (pair.chosen, pair.rejected)
+        _messages(answers(side, config.later_messages, stats), stats) for side in (pair.chosen, pair.rejected)
     )
     if preferred == other:
         raise FormatError(SAME)
@@ -59,8 +61,8 @@ def _preference(pair: PreferencePair, config: PreferenceConfig, notes: Notes) ->
     }
 
 
-def _messages(messages: Sequence[JsonObject], notes: Notes) -> list[JsonObject]:
-    return [openai_message(message, notes) for message in messages]
+def _messages(messages: Sequence[JsonObject], stats: ExportStats) -> list[JsonObject]:
+    return [openai_message(message, stats) for message in messages]
 
 
 def _tools(tools: Sequence[Value] | None, *, parallel: bool | None) -> JsonObject:

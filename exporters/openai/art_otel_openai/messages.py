@@ -6,7 +6,7 @@ Invariant: only fields and parts that OpenAI's schema has for the role; what can
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from art_otel.exporting import FormatError, Notes
+from art_otel.exporting import ExportStats, FormatError
 from art_otel.spans import Value
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -28,7 +28,7 @@ NO_NAME: Final = "name left out of tool messages"
 EMPTY: Final = "messages without content given empty text"
 
 
-def openai_message(message: Mapping[str, Any], notes: Notes) -> JsonObject:
+def openai_message(message: Mapping[str, Any], stats: ExportStats) -> JsonObject:
     """The message in fields that OpenAI takes. Raises FormatError."""
     role = message["role"]
     if role not in _FIELDS:
@@ -40,11 +40,11 @@ def openai_message(message: Mapping[str, Any], notes: Notes) -> JsonObject:
     if any("id" not in call for call in said.get("tool_calls", ())):
         raise FormatError("a tool call without an id")
     if "reasoning_content" in message:
-        notes.changed[NO_REASONING] += 1
+        stats.changed[NO_REASONING] += 1
     if role == "tool" and "name" in message:
-        notes.changed[NO_NAME] += 1
+        stats.changed[NO_NAME] += 1
     if said["content"] is None and not ("tool_calls" in said or "refusal" in said):
-        notes.changed[EMPTY] += 1
+        stats.changed[EMPTY] += 1
         said["content"] = ""
     return said
 

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.builder import SequenceBuilder
-from art_otel.data.sequences import TokenSequence
-from art_otel.data.token_rewards import weights_of
-from art_otel.exporting import Notes, ScoredTrajectory, policy_number
+from art_otel.data.rewards.token_rewards import weights_of
+from art_otel.data.sequences.builder import SequenceBuilder
+from art_otel.data.sequences.sequence import TokenSequence
+from art_otel.exporting import ExportStats, ScoredTrajectory, policy_number
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
@@ -57,28 +57,28 @@ class _Piece:
         return not np.isnan(self.sequence.logprobs[self.response]).any()
 
 
-def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, notes: Notes) -> list[Experience]:
+def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, stats: ExportStats) -> list[Experience]:
     """The experiences, by the last turn that each trains."""
-    pieces = [piece for one in _sequences(item, config, notes) for piece in _pieces(one, config)]
+    pieces = [piece for one in _sequences(item, config, stats) for piece in _pieces(one, config)]
     kept = [piece for piece in pieces if config.without_logprobs == "keep" or piece.has_logprobs]
     if len(kept) < len(pieces):
-        notes.skipped[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
+        stats.skipped[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
         if not kept:
-            notes.trajectories_skipped[NO_LOGPROBS] += 1
+            stats.trajectories_skipped[NO_LOGPROBS] += 1
     kept.sort(key=lambda piece: piece.last.turn)
     steps = _steps(item.trajectory, kept)
-    return [_experience(item.trajectory, piece, run, step, notes) for piece, step in zip(kept, steps, strict=True)]
+    return [_experience(item.trajectory, piece, run, step, stats) for piece, step in zip(kept, steps, strict=True)]
 
 
-def _sequences(item: ScoredTrajectory, config: ExperiencesConfig, notes: Notes) -> list[TokenSequence]:
+def _sequences(item: ScoredTrajectory, config: ExperiencesConfig, stats: ExportStats) -> list[TokenSequence]:
     builder = SequenceBuilder(
         advantages=any(turn.advantage is not None for turn in item.turn_rewards),
         max_tokens=config.max_tokens,
         weights=weights_of(config.token_rewards),
     )
     built = builder.build(item.trajectory, item.turn_rewards)
-    notes.count(built.verdict)
-    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
+    stats.count(built.verdict)
+    stats.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
     return built.sequences
 
 
@@ -97,11 +97,11 @@ def _steps(trajectory: Trajectory, pieces: Sequence[_Piece]) -> Sequence[int]:
     return known if len(known) == len(told) else range(len(told))
 
 
-def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, notes: Notes) -> Experience:
+def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, stats: ExportStats) -> Experience:
     sequence, response = piece.sequence, piece.response
     turn = trajectory.turns[piece.last.turn]
     call = trajectory.calls[turn.call]
-    notes.changed[OTHER_REWARDS] += len(set(piece.rewards)) > 1
+    stats.changed[OTHER_REWARDS] += len(set(piece.rewards)) > 1
     message = None if turn.message is None else chat_message(turn.message)
     messages = None
     if message is not None and call.input_messages is not None:
@@ -119,7 +119,7 @@ def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, note
         response_text=None if turn.message is None else turn.message.content,
         messages=messages,
         tools=None if call.tools is None else list(call.tools),
-        info=_info(trajectory, piece, notes),
+        info=_info(trajectory, piece, stats),
         metrics=trajectory.metrics,
     )
 
@@ -138,10 +138,10 @@ def _token_level_reward(piece: _Piece) -> NDArray[np.float32] | None:
     return found
 
 
-def _info(trajectory: Trajectory, piece: _Piece, notes: Notes) -> dict[str, Any]:
+def _info(trajectory: Trajectory, piece: _Piece, stats: ExportStats) -> dict[str, Any]:
     told = version_of(trajectory, trajectory.calls[trajectory.turns[piece.completions[0].turn].call])
     version = policy_number(told, largest=_LARGEST)
-    notes.changed[NO_VERSION] += told is not None and version is None
+    stats.changed[NO_VERSION] += told is not None and version is None
     known = {
         "rollout_id": trajectory.rollout_id,
         "rollout_name": trajectory.name,

@@ -7,8 +7,8 @@ token under the mask and no reward, which TRL leaves out of its baseline.
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from art_otel.data.builder import SequenceBuilder
-from art_otel.data.plan import TurnReward
+from art_otel.data.rewards.plan import TurnReward
+from art_otel.data.sequences.builder import SequenceBuilder
 from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
 from art_otel_trl.replay import columns

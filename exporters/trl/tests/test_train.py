@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.data.sft import message_batches
+from art_otel.data.conversations.sft import message_batches
+from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.exporting import export
 from art_otel_trl.replay import NO_GROUP, TOO_FEW
 from tests.exporting.samples import QUESTION, SYSTEM, asked, found, group, looking, prompt_ids, rollout, said, samples
@@ -58,8 +59,8 @@ FILES = {
 def trained(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("trl")
     saved_tokenizer(folder / "tokenizer")
-    for name, (kind, config) in FILES.items():
-        export(ROLLOUTS, "trl", folder / f"{name}.parquet", kind=kind, config=config)
+    for name, (file_format, config) in FILES.items():
+        export(ROLLOUTS, "trl", folder / f"{name}.parquet", format=file_format, options=config)
     python = trainer_python("trl", *REQUIREMENTS)
     script = Path(__file__).with_name("train_with_trl.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(script.parents[1])])}
@@ -70,7 +71,7 @@ def trained(tmp_path_factory) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def sampled_sequences() -> list[art_otel.data.sequences.Sequence]:
+def sampled_sequences() -> list[TokenSequence]:
     return list(art_otel.batches(ROLLOUTS, advantage=None).sequences())
 
 

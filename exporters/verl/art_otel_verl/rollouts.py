@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.data.builder import SequenceBuilder
-from art_otel.data.sequences import TokenSequence
-from art_otel.data.token_rewards import weights_of
-from art_otel.exporting import Notes, ScoredTrajectory
+from art_otel.data.rewards.token_rewards import weights_of
+from art_otel.data.sequences.builder import SequenceBuilder
+from art_otel.data.sequences.sequence import TokenSequence
+from art_otel.exporting import ExportStats, ScoredTrajectory
 from art_otel.trajectories import Trajectory
 from art_otel_verl.config import RolloutsConfig
 
@@ -25,31 +25,31 @@ UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewar
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
-def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, notes: Notes) -> Iterator[Row]:
+def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats) -> Iterator[Row]:
     """A row for each token history that trains something."""
     uids = _Uids()
     for item in items:
         uid = uids.of(item.trajectory)
-        sequences = _sequences(item, config, notes)
+        sequences = _sequences(item, config, stats)
         kept = [sequence for sequence in sequences if sequence.completions[0].start > 0]
         if len(kept) < len(sequences):
-            notes.skipped[NO_PROMPT] += len(sequences) - len(kept)
+            stats.skipped[NO_PROMPT] += len(sequences) - len(kept)
             if not kept:
-                notes.trajectories_skipped[NO_PROMPT] += 1
+                stats.trajectories_skipped[NO_PROMPT] += 1
         for sequence in kept:
             if len(sequence) > sequence.completions[-1].end:
-                notes.changed[END_CUT] += 1
+                stats.changed[END_CUT] += 1
             yield _row(sequence, config, uid)
 
 
-def _sequences(item: ScoredTrajectory, config: RolloutsConfig, notes: Notes) -> list[TokenSequence]:
+def _sequences(item: ScoredTrajectory, config: RolloutsConfig, stats: ExportStats) -> list[TokenSequence]:
     builder = SequenceBuilder(
         advantages=any(turn.advantage is not None for turn in item.turn_rewards),
         weights=weights_of(config.token_rewards),
     )
     built = builder.build(item.trajectory, item.turn_rewards)
-    notes.count(built.verdict)
-    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
+    stats.count(built.verdict)
+    stats.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
     return built.sequences
 
 

@@ -11,9 +11,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from art_otel.data.collate import Batch, collate
-from art_otel.data.rows import Rows, packed, padded
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.arranging.collate import Batch, collate
+from art_otel.data.arranging.rows import Rows, packed, padded
+from art_otel.data.sequences.sequence import TokenSequence
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.sequences.sequence import TokenSequence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -76,8 +76,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             return "split"
         return None if self.version is None else self._stale(trajectory, self.version)
 
-    def text(self) -> str:
-        """All options as text, the same in every process: sets have an order of their own in each."""
+    def __str__(self) -> str:
+        """All options, the same in every process: sets have an order of their own in each."""
         sets = (self.allow_incomplete, self.split, self.status)
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
         return f"{texts} {self.version} {self.max_staleness}"

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.rewards import LARGEST, check_weights
+from art_otel.data.rewards.usable import LARGEST, check_weights
 from art_otel.trajectories import Reward, Trajectory
 
 Weights: TypeAlias = Mapping[str, float]

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from art_otel.data.conversation import MESSAGES, Conversation, conversation
+from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.conversations.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
-from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.select import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, Trajectory, histories
 

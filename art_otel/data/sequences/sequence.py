@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.data.plan import TurnReward
-from art_otel.data.rewards import UNUSABLE
-from art_otel.data.token_rewards import TokenRewards
+from art_otel.data.rewards.plan import TurnReward
+from art_otel.data.rewards.token_rewards import TokenRewards
+from art_otel.data.rewards.usable import UNUSABLE
 from art_otel.trajectories import CompletionSpan, Trajectory, version_of
 
 EMPTY: Final = "no tokens sampled"

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from art_otel.data.options import validate
-from art_otel.data.rewards import check_weights
+from art_otel.data.rewards.usable import check_weights
 from art_otel.errors import UsageError
 from art_otel.trajectories import REWARD_NAME, Reward, Trajectory, aggregate
 

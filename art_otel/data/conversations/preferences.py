@@ -14,12 +14,12 @@ from typing import Annotated
 
 import msgspec
 
-from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
+from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.conversations.conversation import MESSAGES, Conversation, main_conversation
+from art_otel.data.conversations.pairing import Member, Pair, Pairs, pair_up
 from art_otel.data.options import validate
-from art_otel.data.pairing import Member, Pair, Pairs, pair_up
-from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.select import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
 from art_otel.data.spill_file import SpillFile
 from art_otel.errors import UsageError
 from art_otel.spans import Value

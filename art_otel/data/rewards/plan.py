@@ -20,11 +20,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from art_otel.data.advantages import Advantage
-from art_otel.data.credit import Credit, TurnRewards
-from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, rival_names
-from art_otel.data.select import GroupKey, group_of
-from art_otel.data.sources import Chunk
+from art_otel.data.choosing.selection import GroupKey, group_of
+from art_otel.data.choosing.sources import Chunk
+from art_otel.data.rewards.advantages import Advantage
+from art_otel.data.rewards.credit import Credit, TurnRewards
+from art_otel.data.rewards.scoring import Scoring
+from art_otel.data.rewards.usable import LARGEST, UNUSABLE, as_reward, rival_names
 from art_otel.errors import UsageError
 from art_otel.store import RowGroup, Wanted
 from art_otel.trajectories import Trajectory, Turn
@@ -112,15 +113,14 @@ class Plan:
         return TurnReward(known, float(self.advantages[unit]))
 
 
-def make_plan(
-    chunks: Iterable[Chunk], skip_reason: SkipReason, credit: Credit, advantage: Advantage | None, *, keep_flat: bool
-) -> Plan:
+def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring) -> Plan:
     """Read the rewards of all trajectories, and compare those of each group.
 
-    Groups in which all known rewards are equal are marked to be skipped unless `keep_flat`. Warns where a rollout has
+    Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
     several rewards and none of them is final. Raises UsageError for a credit or an advantage that gives something of
     another shape, or advantages that are not finite.
     """
+    credit, advantage = scoring.credit, scoring.advantage
     skipped: dict[int, str] = {}
     units, numbers = _Units(), dict[GroupKey, int]()
     rivals, digest = Counter[str](), hashlib.sha256()
@@ -144,7 +144,7 @@ def make_plan(
         skipped=skipped,
         units=units,
         advantages=advantages,
-        zero_variance=np.zeros(len(units.keys), np.bool_) if keep_flat else _flat(units),
+        zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
         fingerprint=digest.hexdigest(),
         rival_rewards=rivals,
     )

@@ -7,7 +7,7 @@ an earlier row.
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.sequences.sequence import TokenSequence
 
 Rows: TypeAlias = list[list[TokenSequence]]
 
