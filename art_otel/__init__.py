@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from art_otel.tracing.api.rewards import reward
     from art_otel.tracing.api.rollout import rollout
     from art_otel.tracing.api.running import get_current_trajectory
-    from art_otel.tracing.api.step import step
+    from art_otel.tracing.api.step import Step, step
     from art_otel.tracing.api.tool import tool
     from art_otel.tracing.api.workflows import (
         AsyncRewardPropagationWorkflow,
@@ -52,6 +52,7 @@ __all__ = [
     "RolloutSpanProcessor",
     "RolloutTrace",
     "RunLog",
+    "Step",
     "StepWiseRewardWorkflow",
     "Trajectory",
     "TrajectoryGroup",
@@ -83,9 +84,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "data.sft": ("message_batches",),
-        "data.token_batches": ("batches",),
-        "data.preferences": ("preference_batches",),
+        "data.conversations.sft": ("message_batches",),
+        "data.batches": ("batches",),
+        "data.conversations.preferences": ("preference_batches",),
         "conversion": ("convert",),
         "exporting": ("export",),
         "runlog": ("RunLog",),
@@ -99,7 +100,7 @@ __getattr__ = lazy_names(
         "tracing.api.running": ("get_current_trajectory",),
         "tracing.setup.configure": ("configure",),
         "tracing.setup.span_processor": ("RolloutSpanProcessor",),
-        "tracing.api.step": ("step",),
+        "tracing.api.step": ("Step", "step"),
         "tracing.api.tool": ("tool",),
         "tracing.api.workflows": (
             "AsyncRewardPropagationWorkflow",

@@ -148,7 +148,7 @@ def test_exporters_as_json(capsys):
     assert listed["broken"]["formats"] == []
     assert listed["broken"]["problem"].startswith("RuntimeError")
     sft = listed["openai"]["formats"][0]
-    assert (sft["name"], sft["takes"], sft["advantage"]) == ("sft", "conversations", None)
+    assert (sft["name"], sft["input"], sft["advantage"]) == ("sft", "conversations", None)
     assert sft["options"]["parallel_tool_calls"]["default"] == "None"
     assert "logprobs" in sft["not_carried"]
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import Logprobs, Message, TokenIds
-from art_otel.data.conversations.chat import template_message
 from art_otel.data.retokenize import retokenize
 from art_otel.data.retokenize.chat_template import ChatTemplate
+from art_otel.data.retokenize.template_message import template_message
 from art_otel.errors import UsageError
 from art_otel.trajectories import histories, text_only_histories
 from tests.data import tokenizers

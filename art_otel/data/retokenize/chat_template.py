@@ -11,7 +11,7 @@ from inspect import signature
 from typing import Any, Final, cast
 
 from art_otel.calls import InferenceCall, Message, TokenIds
-from art_otel.data.conversations.chat import template_message
+from art_otel.data.retokenize.template_message import template_message
 from art_otel.data.tokenizer import ChatTokenizer
 from art_otel.errors import UsageError
 from art_otel.trajectories import ChatMessage

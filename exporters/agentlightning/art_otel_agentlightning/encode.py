@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from art_otel import attributes as names
-from art_otel.data.sequences.builder import SequenceBuilder
-from art_otel.exporting import ExportStats, ScoredTrajectory, unrewarded
+from art_otel.exporting import ExportStats, ScoredTrajectory, sequences_of, unrewarded
 from art_otel.trajectories import CompletionSpan, Trajectory
 from art_otel_agentlightning.config import TripletsConfig
 from art_otel_agentlightning.triplet import Sampled, triplet
@@ -22,7 +21,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 NULL: Final = "final rewards that are null, for which Agent Lightning's trainer takes 0: {}"
 EARLIER: Final = "rollouts whose calls have different rewards, written with the last (reward=each keeps them)"
-_BUILDER: Final = SequenceBuilder(advantages=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,8 @@ def encode_triplets(
 
 def _found(item: ScoredTrajectory, stats: ExportStats) -> list[_Rewarded]:
     """The completions by their turns, which are in the order of calls."""
-    built = _BUILDER.build(item.trajectory, item.turn_rewards)
-    stats.count(built.verdict)
     found: dict[int, _Rewarded] = {}
-    for sequence in built.sequences:
+    for sequence in sequences_of(item, stats):
         for span, reward in zip(sequence.completions, sequence.rewards, strict=True):
             ids = sequence.input_ids[: span.end].tolist()
             logprobs = _known(sequence.logprobs[span.start : span.end].tolist())

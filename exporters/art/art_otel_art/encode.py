@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.data.spill_file import SpillFile
-from art_otel.exporting import ExportStats, ScoredTrajectory
+from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.trajectory import RefusedError, art_trajectory

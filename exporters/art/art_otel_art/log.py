@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from art_otel.data.spill_file import SpillFile
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, ScoredTrajectory, check_place, unrewarded
-from art_otel.runlog.folder import checked_name
+from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile, check_place, unrewarded
+from art_otel.runlog import checked_name
 from art_otel.store import check_replaceable, write_trajectories
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import LogConfig

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel import attributes as names
-from art_otel.data.rewards.plan import TurnReward
-from art_otel.exporting import ExportStats, policy_number, unrewarded
-from art_otel.spans import Value
-from art_otel.store.art import art_metadata
+from art_otel.exporting import ExportStats, TurnReward, Value, policy_number, unrewarded
+from art_otel.store import art_metadata
 from art_otel.trajectories import History, Trajectory, chat_message, first_and_last_known, histories, main_history
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.messages import art_choice

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import Logprobs, TokenIds, ToolCall
-from art_otel.data.rewards.plan import TurnReward
-from art_otel.exporting import ExportStats, export
+from art_otel.exporting import ExportStats, TurnReward, export
 from art_otel.exporting.exporter import ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, histories

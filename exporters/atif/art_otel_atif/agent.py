@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from art_otel.calls import InferenceCall
-from art_otel.exporting import ExportStats
-from art_otel.spans import Value
+from art_otel.exporting import ExportStats, Value
 from art_otel_atif.metrics import known
 
 JsonObject: TypeAlias = dict[str, Any]

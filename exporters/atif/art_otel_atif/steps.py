@@ -12,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from art_otel.calls import InferenceCall, Message
-from art_otel.data.rewards.plan import TurnReward
-from art_otel.exporting import ExportStats
+from art_otel.exporting import ExportStats, TurnReward
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media

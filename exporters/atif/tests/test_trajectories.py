@@ -13,8 +13,7 @@ from msgspec import structs
 
 from art_otel.calls import Choice as Sampled
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.data.rewards.plan import TurnReward
-from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, export
+from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, TurnReward, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig

@@ -10,11 +10,18 @@ supervised fine-tuning and direct preference optimisation.
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from art_otel.data.conversations.preferences import PreferencePair
-from art_otel.data.conversations.sft import MessageExample
-from art_otel.exporting import ExportStats, FormatError, answers, encode_each
-from art_otel.exporting.chat_rows import NO_ASSISTANT, NO_PROMPT, SAME
-from art_otel.spans import Value
+from art_otel.exporting import (
+    NO_ASSISTANT,
+    NO_PROMPT,
+    SAME,
+    ExportStats,
+    FormatError,
+    MessageExample,
+    PreferencePair,
+    Value,
+    answers,
+    encode_each,
+)
 from art_otel_openai.config import PreferenceConfig, SftConfig
 from art_otel_openai.messages import openai_message, openai_tools
 

@@ -6,8 +6,7 @@ Invariant: only fields and parts that OpenAI's schema has for the role; what can
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from art_otel.exporting import ExportStats, FormatError
-from art_otel.spans import Value
+from art_otel.exporting import ExportStats, FormatError, Value
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.sequences.sequence import TokenSequence
-from art_otel.exporting import ExportStats
+from art_otel.exporting import ExportStats, TokenSequence
 from art_otel_tinker.config import DatumsConfig
 
 JsonObject: TypeAlias = dict[str, Any]

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.spill_file import SpillFile
-from art_otel.exporting import NULL_REWARD, ExportStats, Folder, ScoredTrajectory, policy_number, unrewarded
+from art_otel.exporting import NULL_REWARD, ExportStats, Folder, ScoredTrajectory, SpillFile, policy_number, unrewarded
 from art_otel.trajectories import Trajectory, aggregate, first_and_last_known
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.steps import FINAL_REWARD, step_records

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from art_otel.data.spill_file import SpillFile
-from art_otel.exporting import ExportStats, ScoredTrajectory
+from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
 from art_otel.trajectories import Trajectory
 from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
 from art_otel_trinity.experience import Experience

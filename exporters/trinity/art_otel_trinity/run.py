@@ -11,17 +11,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.rewards.token_rewards import weights_of
-from art_otel.data.sequences.builder import SequenceBuilder
-from art_otel.data.sequences.sequence import TokenSequence
-from art_otel.exporting import ExportStats, ScoredTrajectory, policy_number
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, policy_number, sequences_of
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
 
 NO_LOGPROBS: Final = "no logprobs"
 OTHER_REWARDS: Final = "histories whose completions have different rewards, written with that of the last"
-UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"
 NO_VERSION: Final = "policy versions that are no whole number left out"
 
 _LARGEST: Final = 2**31 - 1
@@ -59,7 +55,11 @@ class _Piece:
 
 def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, stats: ExportStats) -> list[Experience]:
     """The experiences, by the last turn that each trains."""
-    pieces = [piece for one in _sequences(item, config, stats) for piece in _pieces(one, config)]
+    pieces = [
+        piece
+        for one in sequences_of(item, stats, max_tokens=config.max_tokens, token_rewards=config.token_rewards)
+        for piece in _pieces(one, config)
+    ]
     kept = [piece for piece in pieces if config.without_logprobs == "keep" or piece.has_logprobs]
     if len(kept) < len(pieces):
         stats.skipped[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
@@ -68,18 +68,6 @@ def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, 
     kept.sort(key=lambda piece: piece.last.turn)
     steps = _steps(item.trajectory, kept)
     return [_experience(item.trajectory, piece, run, step, stats) for piece, step in zip(kept, steps, strict=True)]
-
-
-def _sequences(item: ScoredTrajectory, config: ExperiencesConfig, stats: ExportStats) -> list[TokenSequence]:
-    builder = SequenceBuilder(
-        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
-        max_tokens=config.max_tokens,
-        weights=weights_of(config.token_rewards),
-    )
-    built = builder.build(item.trajectory, item.turn_rewards)
-    stats.count(built.verdict)
-    stats.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
-    return built.sequences
 
 
 def _pieces(sequence: TokenSequence, config: ExperiencesConfig) -> Iterator[_Piece]:

@@ -9,10 +9,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from art_otel.data.conversations.preferences import PreferencePair
-from art_otel.data.conversations.sft import MessageExample
-from art_otel.exporting import ExportStats, FormatError, answers, encode_each
-from art_otel.exporting.chat_rows import NO_ASSISTANT, NO_PROMPT, SAME
+from art_otel.exporting import (
+    NO_ASSISTANT,
+    NO_PROMPT,
+    SAME,
+    ExportStats,
+    FormatError,
+    MessageExample,
+    PreferencePair,
+    answers,
+    encode_each,
+)
 from art_otel_trl.config import ChatConfig, DpoConfig
 from art_otel_trl.messages import Message, template_messages, tools_json
 

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from art_otel.exporting import ExportStats, text_message
-from art_otel.spans import Value
+from art_otel.exporting import ExportStats, Value, text_message
 
 Message: TypeAlias = dict[str, Any]
 

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.data.sequences.sequence import TokenSequence
-from art_otel.exporting import ExportStats
+from art_otel.exporting import ExportStats, TokenSequence
 from art_otel_trl.config import GrpoConfig, SftConfig
 
 Row: TypeAlias = dict[str, Any]

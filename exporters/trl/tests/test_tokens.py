@@ -1,6 +1,7 @@
 """Rows of tokens: what is under the mask of a sequence is trained, and a reason for all that is left out."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from art_otel.errors import UsageError
 from art_otel.exporting import NULL_REWARD, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_trl.config import GrpoConfig, SftConfig
-from art_otel_trl.live import live_rollouts
+from art_otel_trl.live import OTHER_HISTORY, LiveRollouts
 from art_otel_trl.replay import NO_GROUP, TOO_FEW, Replay, recorded_reward
 from art_otel_trl.tokens import END_CUT, FIRST, NO_PROMPT, ONLY_FIRST, encode_grpo, encode_sft
 from tests.data.rollouts import agent_rollouts
@@ -201,7 +202,7 @@ def test_what_a_replay_does_not_have_is_an_error(tmp_path):
 
 def test_live_rollouts_give_a_row_for_each_prompt():
     played = [branching(), failed(), with_prompt([]), with_prompt([1], reward=0.5)]
-    found = live_rollouts(lambda _prompts, _trainer: played)(["?"] * 4, Trainer())
+    found = LiveRollouts(lambda _prompts, _trainer: played).rollout_func(["?"] * 4, Trainer())
     main = max(sequences(branching()), key=lambda one: one.trained_tokens)
     assert found["prompt_ids"][0] + found["completion_ids"][0] == main.input_ids.tolist()
     assert found["prompt_ids"][1:] == [[260], [260], [1]]
@@ -212,4 +213,25 @@ def test_live_rollouts_give_a_row_for_each_prompt():
 
 def test_live_rollouts_want_one_trajectory_for_each_prompt():
     with pytest.raises(UsageError, match="play: it gave 0 trajectories for 1 prompts"):
-        live_rollouts(lambda _prompts, _trainer: [])(["?"], Trainer())
+        LiveRollouts(lambda _prompts, _trainer: []).rollout_func(["?"], Trainer())
+
+
+def test_what_a_live_step_skips_is_counted_and_each_reason_logged_once(caplog):
+    gap = replace(conversation("r-gap", "Rain.", 1.0), incomplete_reasons={"spans missing": 1})
+    played = [branching(), failed(), with_prompt([]), gap, group()[0]]
+    histories = len(sequences(branching()))
+    live = LiveRollouts(lambda _prompts, _trainer: played)
+    for _ in range(2):
+        live.rollout_func(["?"] * 5, Trainer())
+    counted = {
+        f"histories: {OTHER_HISTORY}": 2 * (histories - 1),
+        "trajectories: status": 2,
+        f"histories: {NO_PROMPT}": 2,
+        "trajectories: incomplete: spans missing": 2,
+    }
+    assert histories > 1
+    assert live.skipped == counted
+    assert [record.args[0] + record.args[1] for record in caplog.records] == list(counted)
+    forgiving = LiveRollouts(lambda _prompts, _trainer: [gap], allow_incomplete=["spans missing"])
+    assert forgiving.rollout_func(["?"], Trainer())["reward"] == [1.0]
+    assert not forgiving.skipped

@@ -10,8 +10,7 @@ import pytest
 
 import art_otel
 from art_otel.data.conversations.sft import message_batches
-from art_otel.data.sequences.sequence import TokenSequence
-from art_otel.exporting import export
+from art_otel.exporting import TokenSequence, export
 from art_otel_trl.replay import NO_GROUP, TOO_FEW
 from tests.exporting.samples import QUESTION, SYSTEM, asked, found, group, looking, prompt_ids, rollout, said, samples
 from tests.exporting.tokenizer import saved_tokenizer
@@ -188,6 +187,7 @@ def test_a_rollout_without_tokens_is_worth_nothing_in_a_live_step(trained):
     (batch,) = trained["live"]["seen"]
     assert batch["advantages"][3] == 0.0
     assert sum(np.array(batch["tool_mask"][3]) * np.array(batch["completion_mask"][3])) == 0
+    assert trained["live"]["skipped"] == {"trajectories: no token ids": 1, "completions: no token ids": 1}
 
 
 def test_the_samples_prompts_are_what_the_tokenizer_says():

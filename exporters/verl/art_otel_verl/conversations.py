@@ -9,9 +9,15 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from art_otel.data.conversations.sft import MessageExample
-from art_otel.exporting import ExportStats, FormatError, ScoredTrajectory, encode_each, text_message
-from art_otel.exporting.chat_rows import NO_ASSISTANT
+from art_otel.exporting import (
+    NO_ASSISTANT,
+    ExportStats,
+    FormatError,
+    MessageExample,
+    ScoredTrajectory,
+    encode_each,
+    text_message,
+)
 from art_otel.trajectories import Trajectory, chat_message
 from art_otel_verl.config import PromptsConfig, SftConfig
 

@@ -11,17 +11,13 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.data.rewards.token_rewards import weights_of
-from art_otel.data.sequences.builder import SequenceBuilder
-from art_otel.data.sequences.sequence import TokenSequence
-from art_otel.exporting import ExportStats, ScoredTrajectory
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, sequences_of
 from art_otel.trajectories import Trajectory
 from art_otel_verl.config import RolloutsConfig
 
 Row: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
-UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
@@ -30,7 +26,7 @@ def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, s
     uids = _Uids()
     for item in items:
         uid = uids.of(item.trajectory)
-        sequences = _sequences(item, config, stats)
+        sequences = sequences_of(item, stats, token_rewards=config.token_rewards)
         kept = [sequence for sequence in sequences if sequence.completions[0].start > 0]
         if len(kept) < len(sequences):
             stats.skipped[NO_PROMPT] += len(sequences) - len(kept)
@@ -40,17 +36,6 @@ def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, s
             if len(sequence) > sequence.completions[-1].end:
                 stats.changed[END_CUT] += 1
             yield _row(sequence, config, uid)
-
-
-def _sequences(item: ScoredTrajectory, config: RolloutsConfig, stats: ExportStats) -> list[TokenSequence]:
-    builder = SequenceBuilder(
-        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
-        weights=weights_of(config.token_rewards),
-    )
-    built = builder.build(item.trajectory, item.turn_rewards)
-    stats.count(built.verdict)
-    stats.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
-    return built.sequences
 
 
 class _Uids:

@@ -1,4 +1,4 @@
-"""Chat: a message as chat templates take it.
+"""TemplateMessage: a message as chat templates take it.
 
 Invariant: nothing a message says is lost on the way, but for the exact spelling of tool call arguments.
 """
