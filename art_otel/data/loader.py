@@ -70,6 +70,9 @@ class Batches:
         self._start = self._position = (0, 0)
         self.report = BatchReport()
 
+    def __repr__(self) -> str:
+        return f"<Batches of {sum(chunk.rows for chunk in self._chunks)} trajectories>"
+
     def __iter__(self) -> Iterator[Batch]:
         """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""
         report, layout = BatchReport(), self._recipe.layout

@@ -1,11 +1,15 @@
 """`art-otel export` and `art-otel export --list`: what they print, and their exit codes."""
 
 import json
+from typing import get_args
 
 import pytest
 
+from art_otel.cli import export as cli_export
 from art_otel.cli import main
+from art_otel.data import ADVANTAGES, CREDITS
 from art_otel.store import write_trajectories
+from art_otel.trajectories import Status
 from tests.exporting.samples import branching, conversation, failed, group, samples
 
 
@@ -157,3 +161,14 @@ def test_no_exporter_at_all_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr("art_otel.exporting.registry.entry_points", lambda **_: ())
     assert run("export", "--list") == 0
     assert "pip install ./exporters/trl" in capsys.readouterr().out
+
+
+def test_the_choices_of_the_command_are_those_of_python():
+    assert cli_export._CREDITS == CREDITS
+    assert (*ADVANTAGES, "none") == cli_export._ADVANTAGES
+    assert get_args(Status) == cli_export._STATUSES
+
+
+def test_what_an_export_needs_is_named(capsys):
+    assert run("export", "somewhere", "--to", "openai") == 2
+    assert "say --out too; `art-otel export --list` lists the exporters" in capsys.readouterr().err

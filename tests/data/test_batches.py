@@ -491,3 +491,11 @@ def test_groups_are_lists_of_trajectories_too():
     assert (len(group), [one.rollout_id for one in group]) == (2, ["a", "b"])
     (batch,) = art_otel.batches([group, [talk("c", 1, reward=1.0)]], advantage="centered")
     assert batch.rollout_ids.tolist() == ["a", "b", "c"]
+
+
+def test_what_a_notebook_shows_is_short():
+    found = [talk(f"r-{number}", 1) for number in range(3)]
+    made = art_otel.batches(found, advantage=None)
+    shown = [repr(made), repr(next(made.sequences())), repr(next(iter(made)))]
+    assert [text.split()[0] for text in shown] == ["<Batches", "<TokenSequence", "<Batch"]
+    assert max(map(len, shown)) < 200

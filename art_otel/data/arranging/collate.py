@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from art_otel.data.sequences.sequence import TokenSequence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Batch:
     """Arrays, as attributes and by name: `batch.input_ids` is `batch["input_ids"]`.
 
@@ -40,6 +40,10 @@ class Batch:
     policy_version: NDArray[np.object_]
     rollout_ids: NDArray[np.object_]
     retokenized: NDArray[np.bool_]
+
+    def __repr__(self) -> str:
+        rows, width = self.input_ids.shape
+        return f"<Batch {rows} x {width} tokens, {int(self.loss_mask.sum())} trained, {len(self.rewards)} sequences>"
 
     def __getitem__(self, name: str) -> "NDArray[np.generic] | None":
         """The array of this name. Raises KeyError."""

@@ -49,7 +49,7 @@ class History(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class TokenSequence:
     """Arrays of shape (tokens,): int32 ids, bool mask, float32 logprobs, advantages and token rewards.
 
@@ -75,6 +75,9 @@ class TokenSequence:
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    def __repr__(self) -> str:
+        return f"<TokenSequence {len(self)} tokens, {self.trained_tokens} trained, rollout {self.rollout_id!r:.100}>"
 
     @property
     def reward(self) -> float | None:
