@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     forgive_streams()
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
-    given = sys.argv[1:] if argv is None else argv
-    arguments = make_parser(given).parse_args(given, argparse.Namespace(owns_process=argv is None))
+    words = sys.argv[1:] if argv is None else argv
+    arguments = make_parser(words).parse_args(words, argparse.Namespace(owns_process=argv is None))
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()  # here, where what it raises is told

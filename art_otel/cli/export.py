@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Export and tell what came out. Raises UsageError for an option that is missing."""
     if arguments.list:
         return list_exporters(as_json=arguments.json)
-    given = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
-    if missing := [name for name, value in given.items() if not value]:
+    required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
+    if missing := [name for name, value in required.items() if not value]:
         raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
     from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
 

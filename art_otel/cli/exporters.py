@@ -13,13 +13,13 @@ def list_exporters(*, as_json: bool) -> int:
     """Print the exporters that are installed: their formats, what these need, their options, or why one cannot load."""
     from art_otel.exporting import installed_exporters  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
 
-    found = installed_exporters()
+    exporters = installed_exporters()
     if as_json:
-        sys.stdout.write(printable_json([_plain(one) for one in found]) + "\n")
+        sys.stdout.write(printable_json([_plain(one) for one in exporters]) + "\n")
         return 0
-    if not found:
+    if not exporters:
         sys.stdout.write("no exporter is installed; in a checkout of art-otel, for TRL: pip install ./exporters/trl\n")
-    for one in found:
+    for one in exporters:
         sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(one))
     return 0
 

@@ -79,8 +79,8 @@ class Batches:
         positions: deque[_Position] = deque()
         for batches in layout.rounds(self._sequences(report, positions)):
             sequences = [sequence for rows in batches for row in rows for sequence in row]
-            window, place = [positions.popleft() for _ in sequences][-1]
-            self._position = (window, place + 1)
+            window, last = [positions.popleft() for _ in sequences][-1]
+            self._position = (window, last + 1)
             if layout.drop_last and layout.is_short(batches):
                 for sequence in sequences:
                     report.skip(sequence, LAST_BATCH)
@@ -165,11 +165,11 @@ class Batches:
             if number < first:
                 continue
             # No name holds a window's sequences, so that they are gone before the next are read.
-            for place, sequence in enumerate(order.shuffled(self._of_window(window, report), number + 1)):
-                if number == first and place < skipped:
+            for index, sequence in enumerate(order.shuffled(self._of_window(window, report), number + 1)):
+                if number == first and index < skipped:
                     report.skip(sequence, GIVEN_BEFORE)
                 else:
-                    positions.append((number, place))
+                    positions.append((number, index))
                     yield sequence
 
     def _of_window(self, window: Sequence[Chunk], report: BatchReport) -> list[TokenSequence]:

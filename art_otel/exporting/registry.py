@@ -28,18 +28,18 @@ class Installed:
 
 def installed_exporters() -> list[Installed]:
     """Every exporter of the environment, by name."""
-    return sorted(map(_load, _entries()), key=lambda found: found.name)
+    return sorted(map(_load, _entries()), key=lambda installed: installed.name)
 
 
 def find_exporter(name: str) -> Exporter:
     """The exporter of this name. Raises UsageError naming those there are."""
-    found = [_load(entry) for entry in _entries() if entry.name == name]
-    if not found:
+    matches = [_load(entry) for entry in _entries() if entry.name == name]
+    if not matches:
         there = ", ".join(sorted({entry.name for entry in _entries()})) or "none"
         raise UsageError(f"no exporter {name!r} is installed (there are: {there}){_advice(name)}")
-    if found[0].exporter is None:
-        raise UsageError(f"exporter {name!r} of {found[0].distribution} cannot be loaded: {found[0].problem}")
-    return found[0].exporter
+    if matches[0].exporter is None:
+        raise UsageError(f"exporter {name!r} of {matches[0].distribution} cannot be loaded: {matches[0].problem}")
+    return matches[0].exporter
 
 
 def find_format(exporter: Exporter, name: str | None) -> Format:
@@ -53,22 +53,22 @@ def find_format(exporter: Exporter, name: str | None) -> Format:
 
 def _advice(name: str) -> str:
     """How to get it. Whoever guesses a name is told of no distribution: anybody may have published one under it."""
-    ours = sorted(set(_ours()))
-    if name in ours:
+    names = sorted(set(_names_of_extras()))
+    if name in names:
         return f"; in a checkout of art-otel: pip install ./exporters/{name}"
-    return f"; art-otel has exporters for {', '.join(ours)}" if ours else ""
+    return f"; art-otel has exporters for {', '.join(names)}" if names else ""
 
 
-def _ours() -> Iterator[str]:
+def _names_of_extras() -> Iterator[str]:
     """The exporters of art-otel's repository: each is the distribution of an extra."""
     try:
         needs = requires("art-otel") or ()
     except PackageNotFoundError:  # read from a folder that nobody installed
         return
     for need in needs:
-        found = re.match(r"art-otel-([a-z0-9-]+)", need)
-        if found:
-            yield found[1]
+        match = re.match(r"art-otel-([a-z0-9-]+)", need)
+        if match:
+            yield match[1]
 
 
 def _entries() -> Iterator[EntryPoint]:

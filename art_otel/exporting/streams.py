@@ -105,8 +105,8 @@ class Stream:
             for trajectory, _ in self._outlines.trajectories(OUTLINE):
                 for name in counts:
                     counts[name] += _has(trajectory, name)
-        found = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
-        return found | ({} if self._format.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
+        fields_of = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
+        return fields_of | ({} if self._format.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
 
 
 def open_stream(

@@ -1,4 +1,4 @@
-"""Re-tokenisation by real Hugging Face tokenizers: what stands before a completion is what the server tokenised."""
+"""Re-tokenization by real Hugging Face tokenizers: what stands before a completion is what the server tokenized."""
 
 from collections import Counter
 
@@ -237,7 +237,7 @@ def test_a_token_over_the_border_is_split_as_it_was_sampled():
     assert texts(CHATML, found) == [["\n\nthe sunny<|im_end|>"], ["hello<|im_end|>"]]
 
 
-def test_only_what_has_no_ids_is_tokenised():
+def test_only_what_has_no_ids_is_tokenized():
     known = call(0, [user("a")], assistant("b"), prompt_token_ids=TokenIds.of([1, 2]))
     sampled = structs.replace(known.choices[0], token_ids=TokenIds.of([3]), logprobs=Logprobs.of([-1.0]))
     known = structs.replace(known, choices=(sampled,))

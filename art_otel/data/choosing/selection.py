@@ -90,10 +90,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if self.max_staleness is None:
             return None if versions == {trained} else "another policy version"
         newest, numbers = _number(trained), [_number(version) for version in versions]
-        known = [number for number in numbers if number is not None]
-        if newest is None or len(known) < len(numbers):
+        comparable = [number for number in numbers if number is not None]
+        if newest is None or len(comparable) < len(numbers):
             return "policy version without a number"
-        return "stale" if newest - min(known) > self.max_staleness else None
+        return "stale" if newest - min(comparable) > self.max_staleness else None
 
 
 def select(

@@ -42,8 +42,8 @@ def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:
     by_prompt: dict[bytes, list[Member]] = {}
     for member in members:
         by_prompt.setdefault(member.prompt, []).append(member)
-    made = [pair for same_prompt in by_prompt.values() for pair in _pairs(same_prompt, pairs)]
-    paired = {member.number for pair in made for member in pair}
+    matches = [pair for same_prompt in by_prompt.values() for pair in _pairs(same_prompt, pairs)]
+    paired = {member.number for pair in matches for member in pair}
     compared = {member.prompt for member in members if member.number in paired}
     equal = len({member.reward for member in members}) == 1
     skipped = Counter(
@@ -51,7 +51,7 @@ def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:
         for member in members
         if member.number not in paired
     )
-    return Pairing(tuple(made), skipped)
+    return Pairing(tuple(matches), skipped)
 
 
 def _pairs(members: Sequence[Member], pairs: Pairs) -> Iterator[Pair]:

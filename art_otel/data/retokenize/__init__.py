@@ -33,7 +33,9 @@ def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
         recorded, without_ids = token_histories(trajectory), text_only_histories(trajectory)
         if not without_ids:
             return recorded, {}
-        made = retokenize(trajectory, template, without_ids)
-        return (*recorded, *made.histories), {turn: each.reason for each in made.skipped for turn in each.turns}
+        retokenized = retokenize(trajectory, template, without_ids)
+        return (*recorded, *retokenized.histories), {
+            turn: each.reason for each in retokenized.skipped for turn in each.turns
+        }
 
     return histories

@@ -97,20 +97,20 @@ class Plan:
         if self.credit.per == "rollout":
             return (of_unit.get(_WHOLE, unknown),) * len(trajectory.turns)
         return tuple(
-            of_unit.get(_key(self.credit, place, turn, trajectory), unknown)
-            for place, turn in enumerate(trajectory.turns)
+            of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
+            for position, turn in enumerate(trajectory.turns)
         )
 
     def _of_unit(self, unit: int) -> TurnReward:
         reward = self.units.rewards[unit]
-        known = reward if math.isfinite(reward) else None
-        if known is not None and self.zero_variance[unit]:
-            return TurnReward(known, skipped="zero variance")
+        usable = reward if math.isfinite(reward) else None
+        if usable is not None and self.zero_variance[unit]:
+            return TurnReward(usable, skipped="zero variance")
         if self.advantages is None:
-            return TurnReward(known)
-        if known is None:
+            return TurnReward(usable)
+        if usable is None:
             return TurnReward(skipped="no reward" if math.isnan(reward) else UNUSABLE)
-        return TurnReward(known, float(self.advantages[unit]))
+        return TurnReward(usable, float(self.advantages[unit]))
 
 
 def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring) -> Plan:
@@ -182,14 +182,14 @@ def _warn(rivals: Counter[str]) -> None:
 def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> None:
     rewards = _rewards(trajectory, credit)
     if credit.per == "rollout":
-        found = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
+        rewarded = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
     else:
-        found = {
+        rewarded = {
             key: (turn.call if credit.per == "call" else key, reward)
-            for place, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
-            if (key := _key(credit, place, turn, trajectory)) is not None
+            for position, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
+            if (key := _key(credit, position, turn, trajectory)) is not None
         }
-    for key, (moment, reward) in found.items():
+    for key, (moment, reward) in rewarded.items():
         units.keys.append(key)
         units.groups.append(group)
         units.moments.append(moment)
@@ -198,17 +198,17 @@ def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> N
 
 def _rewards(trajectory: Trajectory, credit: Credit) -> TurnRewards:
     """What the credit says, which may be a user's function."""
-    found = cast(object, credit.rewards(trajectory))
+    result = cast(object, credit.rewards(trajectory))
     turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
-    rewards = tuple(cast(Iterable[object], found)) if isinstance(found, Iterable) else None
+    rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
     if rewards is None or len(rewards) != turns:
-        raise UsageError(f"{whose} gave {found!r:.200}; it has to give {turns} rewards, one for each turn")
+        raise UsageError(f"{whose} gave {result!r:.200}; it has to give {turns} rewards, one for each turn")
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
-def _key(credit: Credit, place: int, turn: Turn, trajectory: Trajectory) -> int | None:
+def _key(credit: Credit, position: int, turn: Turn, trajectory: Trajectory) -> int | None:
     """Which unit of the trajectory the turn belongs to; None for a turn outside of every step."""
-    return place if credit.per == "call" else trajectory.calls[turn.call].step
+    return position if credit.per == "call" else trajectory.calls[turn.call].step
 
 
 def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -> NDArray[np.float64]:
@@ -216,23 +216,25 @@ def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -
     advantages = np.full(len(rewards), np.nan)
     for members in _groups(units):
         usable = np.isfinite(rewards[members])
-        given = [reward if known else None for reward, known in zip(rewards[members].tolist(), usable, strict=True)]
-        made = advantage(given)
-        found = _as_numbers(made)
-        if found.shape != usable.shape or not (np.abs(found[usable]) <= np.finfo(np.float32).max).all():
+        group_rewards = [
+            reward if is_usable else None for reward, is_usable in zip(rewards[members].tolist(), usable, strict=True)
+        ]
+        result = advantage(group_rewards)
+        numbers = _as_numbers(result)
+        if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
             group = units.groups[int(members[0])]
             raise UsageError(
-                f"advantage: of the rewards {given!r:.200} of group {names[group] if group >= 0 else None!r} it made "
-                f"{made!r:.200}; it has to give each that is not None a finite number, of float32"
+                f"advantage: of the rewards {group_rewards!r:.200} of group {names[group] if group >= 0 else None!r} it"
+                f" made {result!r:.200}; it has to give each that is not None a finite number, of float32"
             )
-        advantages[members] = found
+        advantages[members] = numbers
     return advantages
 
 
-def _as_numbers(made: ArrayLike) -> NDArray[np.float64]:
+def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
     """As an array; one without a shape where it cannot be one."""
     try:
-        return np.asarray(made, np.float64)
+        return np.asarray(result, np.float64)
     except (TypeError, ValueError):
         return np.array(np.nan)
 
@@ -241,8 +243,8 @@ def _flat(units: _Units) -> NDArray[np.bool_]:
     """Which units are as good as all others that they are compared with. Shape: (units,)."""
     rewards, flat = np.array(units.rewards, np.float64), np.zeros(len(units.keys), np.bool_)
     for members in _groups(units):
-        known = rewards[members][np.isfinite(rewards[members])]
-        flat[members] = not len(known) or known.min() == known.max()
+        usable = rewards[members][np.isfinite(rewards[members])]
+        flat[members] = not len(usable) or usable.min() == usable.max()
     return flat
 
 

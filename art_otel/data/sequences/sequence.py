@@ -185,18 +185,18 @@ def _logprobs(
     else:
         logprobs = np.zeros(len(mask), np.float32)
         for span in history.spans:
-            known = None if retokenized else _given_logprobs(trajectory, span)
-            logprobs[span.start : span.end] = np.nan if known is None else known
+            recorded = None if retokenized else _recorded_logprobs(trajectory, span)
+            logprobs[span.start : span.end] = np.nan if recorded is None else recorded
     unknown = np.isnan(logprobs)
     return np.where(unknown & ~mask, np.float32(0), logprobs) if unknown.any() else logprobs
 
 
-def _given_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
+def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
     """The logprobs of a completion, None where they are unknown."""
-    given = trajectory.turns[span.turn].logprobs
-    if given is None or len(given) != span.end - span.start:
+    logprobs = trajectory.turns[span.turn].logprobs
+    if logprobs is None or len(logprobs) != span.end - span.start:
         return None
-    return np.frombuffer(given.data, "<f4")
+    return np.frombuffer(logprobs.data, "<f4")
 
 
 def _extras(token_rewards: TokenRewards, trained: Sequence[CompletionSpan], size: int) -> NDArray[np.float32]:

@@ -24,7 +24,7 @@ EXPORTER: Final = Exporter(
             input="trajectories",
             needs="recorded messages and a reward; token ids and logprobs where a completion is to be trained",
             not_carried={
-                "prompt_token_ids": "ART renders and tokenises the context itself",
+                "prompt_token_ids": "ART renders and tokenizes the context itself",
                 "rewards": "ART has one reward a trajectory",
                 "trace_id": "no place in the format",
                 "parent_rollout_id": "no place in the format",

@@ -32,16 +32,16 @@ def art_choice(turn: Turn, config: TrajectoriesConfig, stats: ExportStats) -> Js
     message = turn.message
     if message is None or message.role != "assistant":
         return None
-    said = chat_message(message)
+    chat = chat_message(message)
     if not is_text(message):
         stats.changed[NO_PARTS] += 1
-        said["content"] = message.content
+        chat["content"] = message.content
     logprobs = _logprobs(turn)
     if logprobs is None:
         stats.changed[NOT_TRAINED] += 1
-    elif "tool_calls" in said and config.tool_calls == "drop":
+    elif "tool_calls" in chat and config.tool_calls == "drop":
         stats.changed[NO_TOOL_CALLS] += 1
-        del said["tool_calls"]
+        del chat["tool_calls"]
     reason = turn.finish_reason
     if reason not in _FINISH_REASONS:
         stats.changed[NO_FINISH_REASON] += 1
@@ -50,17 +50,17 @@ def art_choice(turn: Turn, config: TrajectoriesConfig, stats: ExportStats) -> Js
         "finish_reason": reason,
         "index": turn.choice,
         "logprobs": logprobs,
-        "message": _EMPTY | _with_ids(said, stats),
+        "message": _EMPTY | _with_ids(chat, stats),
     }
 
 
-def _with_ids(said: ChatMessage, stats: ExportStats) -> ChatMessage:
-    calls: list[JsonObject] = said.get("tool_calls", [])
+def _with_ids(chat: ChatMessage, stats: ExportStats) -> ChatMessage:
+    calls: list[JsonObject] = chat.get("tool_calls", [])
     for call in calls:
         if "id" not in call:
             stats.changed[NO_ID] += 1
             call["id"] = ""
-    return said
+    return chat
 
 
 def _logprobs(turn: Turn) -> JsonObject | None:

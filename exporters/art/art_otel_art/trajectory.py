@@ -39,13 +39,13 @@ def art_trajectory(
         raise RefusedError("nothing sampled")
     reward = _reward(trajectory, turn_rewards)
     others = [path for path in histories(trajectory) if path.turns != main.turns]
-    known = [path for path in others if path.messages is not None]
-    stats.skipped[UNKNOWN] += len(others) - len(known) + (main.messages is None)
+    recorded = [path for path in others if path.messages is not None]
+    stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
     if main.messages is None:
         raise RefusedError("messages unknown")
     return {
         **_history(trajectory, main, config, stats),
-        "additional_histories": [_history(trajectory, path, config, stats) for path in known],
+        "additional_histories": [_history(trajectory, path, config, stats) for path in recorded],
         "reward": reward,
         **_versions(trajectory, stats),
         "metrics": _metrics(trajectory.metrics, stats),
@@ -78,12 +78,12 @@ def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, 
 
 def _tools(trajectory: Trajectory, path: History, stats: ExportStats) -> list[Value] | None:
     calls = (trajectory.calls[trajectory.turns[turn].call] for turn in path.turns)
-    told = [call.tools for call in calls if call.tools is not None]
-    if not told:
+    tool_lists = [call.tools for call in calls if call.tools is not None]
+    if not tool_lists:
         return None
-    stats.changed[OTHER_TOOLS] += any(tools != told[-1] for tools in told)
-    functions = [tool for tool in told[-1] if _is_function(tool)]
-    stats.changed[NO_FUNCTION] += len(told[-1]) - len(functions)
+    stats.changed[OTHER_TOOLS] += any(tools != tool_lists[-1] for tools in tool_lists)
+    functions = [tool for tool in tool_lists[-1] if _is_function(tool)]
+    stats.changed[NO_FUNCTION] += len(tool_lists[-1]) - len(functions)
     # ART's own history of a request without tools has None.
     return functions or None
 
@@ -91,16 +91,16 @@ def _tools(trajectory: Trajectory, path: History, stats: ExportStats) -> list[Va
 def _is_function(tool: object) -> bool:
     if not isinstance(tool, dict):
         return False
-    told = cast(JsonObject, tool)
-    function: object = told.get("function")
-    if told.get("type") != "function" or not isinstance(function, dict):
+    definition = cast(JsonObject, tool)
+    function: object = definition.get("function")
+    if definition.get("type") != "function" or not isinstance(function, dict):
         return False
     return isinstance(cast(JsonObject, function).get("name"), str)
 
 
 def _versions(trajectory: Trajectory, stats: ExportStats) -> JsonObject:
-    given = first_and_last_known(trajectory)
-    texts = () if given is None else (given.first, given.last)
+    versions = first_and_last_known(trajectory)
+    texts = () if versions is None else (versions.first, versions.last)
     numbers = [policy_number(text) for text in texts]
     stats.changed[NO_VERSION] += numbers.count(None)
     first, last = numbers or (None, None)
@@ -117,11 +117,11 @@ def _metadata(trajectory: Trajectory, stats: ExportStats) -> JsonObject:
     """The user's metadata, and what ART has no field for under the names of our attributes."""
     metadata, nested = art_metadata(trajectory.metadata)
     stats.changed[NESTED] += len(nested)
-    return metadata | dict(_own(trajectory))
+    return metadata | dict(_our_fields(trajectory))
 
 
-def _own(trajectory: Trajectory) -> Iterator[tuple[str, str | int]]:
-    own = {
+def _our_fields(trajectory: Trajectory) -> Iterator[tuple[str, str | int]]:
+    fields = {
         names.ROLLOUT_ID: trajectory.rollout_id,
         names.ROLLOUT_NAME: trajectory.name,
         names.ROLLOUT_ATTEMPT: trajectory.attempt,
@@ -129,4 +129,4 @@ def _own(trajectory: Trajectory) -> Iterator[tuple[str, str | int]]:
         names.SPLIT: trajectory.split,
         names.TRAINING_STEP: trajectory.training_step,
     }
-    yield from ((name, value) for name, value in own.items() if value is not None)
+    yield from ((name, value) for name, value in fields.items() if value is not None)

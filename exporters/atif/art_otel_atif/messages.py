@@ -26,7 +26,7 @@ _USUAL_ROLES: Final = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class Rendered:
     """`content` is None where there is none; `fields` are those that only steps of the agent have."""
 
     content: str | list[JsonObject] | None
@@ -34,22 +34,22 @@ class Said:
     extra: JsonObject
 
 
-def say(message: Message, media: Media, stats: ExportStats, *, agent: bool, step: int) -> Said:
+def render(message: Message, media: Media, stats: ExportStats, *, agent: bool, step: int) -> Rendered:
     """The message in the words of a step; `step` is its id, which tool calls without an id are named after."""
-    content, other = atif_content(message, media)
-    stats.changed[OTHER_PARTS] += bool(other)
+    content, unsupported = atif_content(message, media)
+    stats.changed[OTHER_PARTS] += bool(unsupported)
     extra = {
         "role": None if message.role in _USUAL_ROLES else message.role,
         "name": message.name,
         "refusal": message.refusal,
-        "parts": other or None,
+        "parts": unsupported or None,
     }
     if agent:
-        calls = [_tool_call(call, f"call-{step}-{place}", stats) for place, call in enumerate(message.tool_calls)]
+        calls = [_tool_call(call, f"call-{step}-{position}", stats) for position, call in enumerate(message.tool_calls)]
         fields = {"reasoning_content": message.reasoning, "tool_calls": calls or None}
-        return Said(content=content, fields=known(fields), extra=known(extra))
+        return Rendered(content=content, fields=known(fields), extra=known(extra))
     extra |= {"reasoning": message.reasoning, "tool_calls": message.tool_calls or None}
-    return Said(content=content, fields={}, extra=known(extra))
+    return Rendered(content=content, fields={}, extra=known(extra))
 
 
 def _tool_call(call: ToolCall, substitute: str, stats: ExportStats) -> JsonObject:

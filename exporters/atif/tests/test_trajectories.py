@@ -114,7 +114,7 @@ def test_histories_are_whole_and_named(trajectory):
                     assert reference["trajectory_id"] in by_id
 
 
-def test_a_conversation_that_was_tokenised_anew_goes_on():
+def test_a_conversation_that_was_tokenized_anew_goes_on():
     first = (samples.QUESTION,)
     second = (*first, samples.looking("Bern"), samples.found("rain"))
     third = (*second, samples.said("Rain."), Message(role="user", content="Sure?"))

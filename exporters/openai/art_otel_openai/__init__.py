@@ -9,7 +9,7 @@ from art_otel_openai.encode import encode_preferences, encode_sft
 _NOT_CARRIED: Final = {
     "reward": "the files hold conversations; rewards only choose them",
     "rewards": "as reward",
-    "token_ids": "OpenAI tokenises the messages itself",
+    "token_ids": "OpenAI tokenizes the messages itself",
     "logprobs": "as token_ids",
     "reasoning": "OpenAI takes no reasoning in messages; what the report counts as changed had some",
     "metrics": "no place in the format",
@@ -35,7 +35,7 @@ EXPORTER: Final = Exporter(
         ),
         Format(
             name="preference",
-            summary="direct preference optimisation: a pair a line, the best and the worst of each group",
+            summary="direct preference optimization: a pair a line, the best and the worst of each group",
             input="preferences",
             needs="recorded messages, group ids, and rewards that differ within a group",
             not_carried=_NOT_CARRIED,

@@ -4,7 +4,7 @@ Invariant: a line is what OpenAI's schema takes, or there is none and the reason
 `sft` is the assistant's, and so are the first messages of both outputs of `preference`.
 
 Source: `FineTuneChatRequestInput` and `FineTunePreferenceRequestInput` of OpenAI's API description, and its guides to
-supervised fine-tuning and direct preference optimisation.
+supervised fine-tuning and direct preference optimization.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,16 +55,16 @@ def _sft(example: MessageExample, config: SftConfig, stats: ExportStats) -> Json
 def _preference(pair: PreferencePair, config: PreferenceConfig, stats: ExportStats) -> JsonObject:
     if not pair.prompt:
         raise FormatError(NO_PROMPT)
-    given = _messages(pair.prompt, stats)
-    preferred, other = (
+    prompt = _messages(pair.prompt, stats)
+    preferred, non_preferred = (
         _messages(answers(side, config.later_messages, stats), stats) for side in (pair.chosen, pair.rejected)
     )
-    if preferred == other:
+    if preferred == non_preferred:
         raise FormatError(SAME)
     return {
-        "input": {"messages": given, **_tools(pair.tools, parallel=config.parallel_tool_calls)},
+        "input": {"messages": prompt, **_tools(pair.tools, parallel=config.parallel_tool_calls)},
         "preferred_output": preferred,
-        "non_preferred_output": other,
+        "non_preferred_output": non_preferred,
     }
 
 
@@ -75,5 +75,5 @@ def _messages(messages: Sequence[JsonObject], stats: ExportStats) -> list[JsonOb
 def _tools(tools: Sequence[Value] | None, *, parallel: bool | None) -> JsonObject:
     if not tools:
         return {}
-    found: JsonObject = {"tools": openai_tools(tools)}
-    return found if parallel is None else found | {"parallel_tool_calls": parallel}
+    fields: JsonObject = {"tools": openai_tools(tools)}
+    return fields if parallel is None else fields | {"parallel_tool_calls": parallel}

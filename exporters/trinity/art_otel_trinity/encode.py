@@ -33,12 +33,12 @@ def encode_payloads(
     tasks: dict[tuple[int | str, str], list[int]] = {}
     with SpillFile[list[Experience]]() as spilled:
         for number, (item, run) in enumerate(_numbered(items)):
-            found = experiences_of(item, run, config, stats)
-            if found:
+            experiences = experiences_of(item, run, config, stats)
+            if experiences:
                 tasks.setdefault((run.batch, run.task), []).append(number)
-                spilled[number] = found
-        for place, numbers in enumerate(tasks.values()):
-            yield NAME.format(place), to_bytes([one for number in numbers for one in spilled[number]])
+                spilled[number] = experiences
+        for task_number, numbers in enumerate(tasks.values()):
+            yield NAME.format(task_number), to_bytes([one for number in numbers for one in spilled[number]])
 
 
 def _numbered(items: Iterator[ScoredTrajectory]) -> Iterator[tuple[ScoredTrajectory, Run]]:

@@ -80,9 +80,9 @@ def _pieces(sequence: TokenSequence, config: ExperiencesConfig) -> Iterator[_Pie
 
 def _steps(trajectory: Trajectory, pieces: Sequence[_Piece]) -> Sequence[int]:
     """The step of each piece: that of its last call, its place in the run where a call has none."""
-    told = [trajectory.calls[trajectory.turns[piece.last.turn].call].step for piece in pieces]
-    known = [step for step in told if step is not None]
-    return known if len(known) == len(told) else range(len(told))
+    steps = [trajectory.calls[trajectory.turns[piece.last.turn].call].step for piece in pieces]
+    recorded = [step for step in steps if step is not None]
+    return recorded if len(recorded) == len(steps) else range(len(steps))
 
 
 def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, stats: ExportStats) -> Experience:
@@ -121,16 +121,16 @@ def _token_level_reward(piece: _Piece) -> NDArray[np.float32] | None:
     """What spans of tokens were given, and the reward at the last token: Trinity reads these instead of the reward."""
     if piece.sequence.token_rewards is None:
         return None
-    found = piece.sequence.token_rewards[piece.response].copy()
-    found[-1] += piece.rewards[-1] or 0.0
-    return found
+    rewards = piece.sequence.token_rewards[piece.response].copy()
+    rewards[-1] += piece.rewards[-1] or 0.0
+    return rewards
 
 
 def _info(trajectory: Trajectory, piece: _Piece, stats: ExportStats) -> dict[str, Any]:
-    told = version_of(trajectory, trajectory.calls[trajectory.turns[piece.completions[0].turn].call])
-    version = policy_number(told, largest=_LARGEST)
-    stats.changed[NO_VERSION] += told is not None and version is None
-    known = {
+    policy_version = version_of(trajectory, trajectory.calls[trajectory.turns[piece.completions[0].turn].call])
+    version = policy_number(policy_version, largest=_LARGEST)
+    stats.changed[NO_VERSION] += policy_version is not None and version is None
+    fields = {
         "rollout_id": trajectory.rollout_id,
         "rollout_name": trajectory.name,
         "trace_id": trajectory.trace_id,
@@ -139,4 +139,4 @@ def _info(trajectory: Trajectory, piece: _Piece, stats: ExportStats) -> dict[str
         "status": trajectory.status,
         "metadata": dict(trajectory.metadata) or None,
     }
-    return {"model_version": version, **{name: value for name, value in known.items() if value is not None}}
+    return {"model_version": version, **{name: value for name, value in fields.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""art-otel trajectories for TRL: pre-tokenised SFT, conversational SFT, DPO and GRPO."""
+"""art-otel trajectories for TRL: pre-tokenized SFT, conversational SFT, DPO and GRPO."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _NEVER: Final = {
 }
 _TOKENS: Final = _NEVER | {"tools": "the ids hold what the policy saw of them"}
 _CHAT: Final = _NEVER | {
-    "token_ids": "TRL tokenises the messages itself",
+    "token_ids": "TRL tokenizes the messages itself",
     "logprobs": "as token_ids",
     "policy_version": "no place in the format",
 }
@@ -27,7 +27,7 @@ EXPORTER: Final = Exporter(
     formats=(
         Format(
             name="sft",
-            summary="pre-tokenised Parquet for SFTTrainer: trained are exactly the sampled tokens",
+            summary="pre-tokenized Parquet for SFTTrainer: trained are exactly the sampled tokens",
             input="sequences",
             needs="token ids",
             not_carried=_TOKENS | {"logprobs": "SFT takes none"},
@@ -37,7 +37,7 @@ EXPORTER: Final = Exporter(
         ),
         Format(
             name="chat",
-            summary="conversations for SFTTrainer, tokenised there with a chat template",
+            summary="conversations for SFTTrainer, tokenized there with a chat template",
             input="conversations",
             needs="recorded messages",
             not_carried=_CHAT,

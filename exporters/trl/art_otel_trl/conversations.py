@@ -41,15 +41,15 @@ def encode_dpo(items: Iterator[PreferencePair], config: DpoConfig, stats: Export
 
 
 def _chat(example: MessageExample, config: ChatConfig, stats: ExportStats) -> Row:
-    places = [place for place, train in enumerate(example.train) if train]
-    start, end = places[0], places[-1] + 1
-    if any(example.messages[place]["role"] != "assistant" for place in places):
+    trained_at = [position for position, train in enumerate(example.train) if train]
+    start, end = trained_at[0], trained_at[-1] + 1
+    if any(example.messages[position]["role"] != "assistant" for position in trained_at):
         raise FormatError(NO_ASSISTANT)
     if start == 0 and config.layout == "prompt_completion":
         raise FormatError(NO_PROMPT)
     messages = template_messages(example.messages[:end], config.tool_arguments, stats)
     trained = range(start, end) if config.layout == "prompt_completion" else range(end)
-    if any(messages[place]["role"] == "assistant" and not example.train[place] for place in trained):
+    if any(messages[position]["role"] == "assistant" and not example.train[position] for position in trained):
         stats.changed[TRAINED_TOO] += 1
     if len(example.messages) > end:
         stats.changed[END_CUT] += 1

@@ -39,11 +39,11 @@ def _message(message: Message, arguments: Literal["object", "text"], stats: Expo
 
 def _with_object(call: Mapping[str, Any], stats: ExportStats) -> Message:
     function = call["function"]
-    found = _object(function["arguments"])
-    if found is None:
+    parsed = _object(function["arguments"])
+    if parsed is None:
         stats.changed[NO_OBJECT] += 1
         return dict(call)
-    return {**call, "function": {**function, "arguments": found}}
+    return {**call, "function": {**function, "arguments": parsed}}
 
 
 def _object(arguments: str) -> Message | None:
@@ -51,8 +51,8 @@ def _object(arguments: str) -> Message | None:
     if not arguments.strip():
         return {}
     try:
-        found: object = msgspec.json.decode(arguments)
-        return cast(Message, found) if isinstance(found, dict) and _is_plain(cast(object, found)) else None
+        value: object = msgspec.json.decode(arguments)
+        return cast(Message, value) if isinstance(value, dict) and _is_plain(cast(object, value)) else None
     except (msgspec.DecodeError, RecursionError):
         return None
 

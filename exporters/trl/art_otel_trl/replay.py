@@ -76,7 +76,7 @@ class Replay:
             )
         first = trainer.accelerator.process_index * len(prompts)
         return columns(
-            self._chunk(prompt)[(first + place) % self.num_generations] for place, prompt in enumerate(prompts)
+            self._chunk(prompt)[(first + position) % self.num_generations] for position, prompt in enumerate(prompts)
         )
 
     def _groups(self, rows: Iterable[Row]) -> dict[_Group, list[Row]]:

@@ -15,7 +15,7 @@ _NEVER: Final = {
 }
 _CHAT: Final = _NEVER | {
     "rewards": "no place in the format",
-    "token_ids": "verl tokenises the messages itself",
+    "token_ids": "verl tokenizes the messages itself",
     "logprobs": "as token_ids",
     "policy_version": "no place in the format",
 }

@@ -54,7 +54,7 @@ def encode_prompts(items: Iterator[ScoredTrajectory], config: PromptsConfig, sta
 
 
 def _sft(example: MessageExample, stats: ExportStats) -> Row:
-    end = max(place for place, train in enumerate(example.train) if train) + 1
+    end = max(position for position, train in enumerate(example.train) if train) + 1
     messages: list[Row] = []
     for message, train in zip(example.messages[:end], example.train, strict=False):
         if train and message["role"] != "assistant":
@@ -72,10 +72,10 @@ def _sft(example: MessageExample, stats: ExportStats) -> Row:
 
 
 def _prompt(trajectory: Trajectory, index: int, config: PromptsConfig, stats: ExportStats) -> Row:
-    given = trajectory.calls[0].input_messages if trajectory.calls else None
-    if not given:
+    input_messages = trajectory.calls[0].input_messages if trajectory.calls else None
+    if not input_messages:
         raise FormatError(NO_PROMPT)
-    messages = [text_message(chat_message(message), stats) for message in given]
+    messages = [text_message(chat_message(message), stats) for message in input_messages]
     if any("tool_calls" in message or "tool_call_id" in message for message in messages):
         raise FormatError(TOOL_CALLS)
     truth = trajectory.metadata.get(config.ground_truth)

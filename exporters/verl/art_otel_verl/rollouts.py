@@ -75,11 +75,11 @@ def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
 
 def _scores(sequence: TokenSequence, config: RolloutsConfig) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     """The reward of each token, None where a reward is unknown. Shape: (tokens,)."""
-    places = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
+    rewarded = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
     scores = np.zeros(len(sequence)) if sequence.token_rewards is None else sequence.token_rewards.astype(np.float64)
-    for place in places:
-        reward = sequence.rewards[place]
+    for position in rewarded:
+        reward = sequence.rewards[position]
         if reward is None:
             return None
-        scores[sequence.completions[place].end - 1] += reward
+        scores[sequence.completions[position].end - 1] += reward
     return scores
