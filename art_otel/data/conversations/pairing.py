@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, NamedTuple, TypeAlias
 
+from art_otel.data.choosing.selection import GroupKey
+
 Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
 """The best against the worst of a group; the best against each worse one; each against each worse one."""
 
@@ -18,6 +20,7 @@ class Member(NamedTuple):
     """A trajectory of a group: its number in the dataset, its reward, and a digest of its prompt and tools."""
 
     number: int
+    group: GroupKey
     reward: float
     prompt: bytes
 
