@@ -6,7 +6,16 @@ from art_otel.data.rewards.plan import TurnReward
 from art_otel.data.rewards.usable import unrewarded
 from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.data.spill_file import SpillFile
-from art_otel.exporting.chat_rows import NO_ASSISTANT, NO_PROMPT, SAME, FormatError, answers, encode_each, text_message
+from art_otel.exporting.chat_rows import (
+    NO_ASSISTANT,
+    NO_PROMPT,
+    SAME,
+    FormatError,
+    answers,
+    encode_each,
+    is_function,
+    text_message,
+)
 from art_otel.exporting.export import export
 from art_otel.exporting.exporter import Encode, Exporter, ExportStats, Format, Input, ScoredTrajectory, Sink
 from art_otel.exporting.places import check_place
@@ -56,6 +65,7 @@ __all__ = [
     "find_exporter",
     "find_format",
     "installed_exporters",
+    "is_function",
     "options_of",
     "policy_number",
     "sequences_of",

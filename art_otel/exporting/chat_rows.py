@@ -4,9 +4,10 @@ Invariant: a record is what its format takes, or there is none and the reason is
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, cast
 
 from art_otel.exporting.exporter import ExportStats
+from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage
 
 LaterMessages: TypeAlias = str
@@ -60,3 +61,14 @@ def answers(side: Sequence[ChatMessage], later_messages: LaterMessages, stats: E
     if side[0]["role"] != "assistant":
         raise FormatError(NO_ASSISTANT)
     return side
+
+
+def is_function(tool: object) -> TypeGuard[dict[str, Value]]:
+    """Whether a tool is a function with a name, as OpenAI defines one."""
+    if not isinstance(tool, dict):
+        return False
+    definition = cast(dict[str, Any], tool)
+    function: object = definition.get("function")
+    if definition.get("type") != "function" or not isinstance(function, dict):
+        return False
+    return isinstance(cast(dict[str, Any], function).get("name"), str)

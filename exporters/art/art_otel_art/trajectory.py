@@ -6,10 +6,10 @@ take is noted, and only then left out.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from art_otel import attributes as names
-from art_otel.exporting import ExportStats, TurnReward, Value, policy_number, unrewarded
+from art_otel.exporting import ExportStats, TurnReward, Value, is_function, policy_number, unrewarded
 from art_otel.store import art_metadata
 from art_otel.trajectories import History, Trajectory, chat_message, first_and_last_known, histories, main_history
 from art_otel_art.config import TrajectoriesConfig
@@ -82,20 +82,10 @@ def _tools(trajectory: Trajectory, path: History, stats: ExportStats) -> list[Va
     if not tool_lists:
         return None
     stats.changed[OTHER_TOOLS] += any(tools != tool_lists[-1] for tools in tool_lists)
-    functions = [tool for tool in tool_lists[-1] if _is_function(tool)]
+    functions = [tool for tool in tool_lists[-1] if is_function(tool)]
     stats.changed[NO_FUNCTION] += len(tool_lists[-1]) - len(functions)
     # ART's own history of a request without tools has None.
     return functions or None
-
-
-def _is_function(tool: object) -> bool:
-    if not isinstance(tool, dict):
-        return False
-    definition = cast(JsonObject, tool)
-    function: object = definition.get("function")
-    if definition.get("type") != "function" or not isinstance(function, dict):
-        return False
-    return isinstance(cast(JsonObject, function).get("name"), str)
 
 
 def _versions(trajectory: Trajectory, stats: ExportStats) -> JsonObject:

@@ -4,9 +4,9 @@ Invariant: only fields and parts that OpenAI's schema has for the role; what can
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
-from art_otel.exporting import ExportStats, FormatError, Value
+from art_otel.exporting import ExportStats, FormatError, Value, is_function
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -52,7 +52,7 @@ def openai_tools(tools: Sequence[Value]) -> list[JsonObject]:
     """The tools, which have to be functions. Raises FormatError."""
     functions: list[JsonObject] = []
     for tool in tools:
-        if not _is_function(tool):
+        if not is_function(tool):
             raise FormatError("a tool that is no function")
         functions.append(tool)
     return functions
@@ -64,11 +64,3 @@ def _content(content: str | Sequence[JsonObject] | None, role: str) -> Any:  # n
             if part.get("type") not in _PARTS.get(role, ("text",)):
                 raise FormatError(f"content that OpenAI does not take in {role} messages: {part.get('type')!r:.40}")
     return content
-
-
-def _is_function(tool: object) -> bool:
-    if not isinstance(tool, dict):
-        return False
-    definition = cast(JsonObject, tool)
-    function: object = definition.get("function")
-    return definition.get("type") == "function" and isinstance(function, dict) and "name" in function
