@@ -65,7 +65,7 @@ def _lines(entry: "LogEntry", count: int, history: Path) -> list[str]:
     if entry.unrewarded is not None:
         lines.append(f"       those without a reward in {entry.unrewarded}")
     lines.extend(f"       {name} = {value:g}" for name, value in entry.metrics.items())
-    lines.extend(f"       {name}: left out, it is no finite number" for name in entry.left_out)
+    lines.extend(f"       {name}: left out, it is no finite number" for name in entry.skipped)
     return lines
 
 

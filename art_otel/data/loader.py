@@ -151,7 +151,7 @@ class Batches:
         return Batches(self._chunks, replace(self._recipe, order=order))
 
     def _new_report(self) -> BatchReport:
-        self.report = BatchReport(rival_rewards=self.plan().rival_rewards.copy())
+        self.report = BatchReport(no_final_reward=self.plan().no_final_reward.copy())
         return self.report
 
     def _sequences(self, report: BatchReport, positions: deque[_Position]) -> Iterator[TokenSequence]:
@@ -159,7 +159,7 @@ class Batches:
         self._position = (first, skipped) = self._start
         self._start = (0, 0)
         self.report = report
-        report.rival_rewards.update(self.plan().rival_rewards)
+        report.no_final_reward.update(self.plan().no_final_reward)
         order = self._recipe.order
         for number, window in enumerate(order.windows(self._chunks)):
             if number < first:

@@ -88,7 +88,7 @@ def main() -> None:
     """Read, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--format", action="append", default=[], help="print hits of this kind only")
+    parser.add_argument("--kind", action="append", default=[], help="print hits of this kind only")
     parser.add_argument("--content", action="store_true", help="e-mail addresses and passwords in URLs too")
     given = parser.parse_args()
     cost(report(given.folders, given.kind, PATTERNS + (CONTENT_PATTERNS if given.content else ())))

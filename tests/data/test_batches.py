@@ -147,8 +147,8 @@ def check_account(made: Batches, given_out) -> None:
     assert report.without_logprobs == sum(int(np.isnan(batch.logprobs).sum()) for batch in given_out)
     advantages = [batch.advantages[batch.loss_mask] for batch in given_out if batch.advantages is not None]
     assert report.zero_advantage_tokens == sum(int((known == 0).sum()) for known in advantages)
-    for left_out in (report.trajectories_skipped, report.sequences_skipped, report.completions_skipped):
-        assert {one for one in left_out if not one.startswith("incomplete: ")} <= REASONS
+    for skipped in (report.trajectories_skipped, report.sequences_skipped, report.completions_skipped):
+        assert {one for one in skipped if not one.startswith("incomplete: ")} <= REASONS
 
 
 @settings(laws, max_examples=examples(50))
@@ -463,11 +463,11 @@ def test_several_rewards_of_which_none_is_final_are_told():
     made = art_otel.batches(members)
     with pytest.warns(UserWarning, match=r"2 rollouts have several rewards \(correctness, format: 2\).*weighted\("):
         assert list(made) == []
-    assert made.report.rival_rewards == {"correctness, format": 2}
+    assert made.report.no_final_reward == {"correctness, format": 2}
     assert made.report.completions_skipped == {"no reward": 2}
     chosen = art_otel.batches(members, credit=weighted({"correctness": 1.0, "format": 1.0}))
     assert len(list(chosen)) == 1
-    assert chosen.report.rival_rewards == {}
+    assert chosen.report.no_final_reward == {}
 
 
 def test_incomplete_trajectories_are_left_out_by_reason_unless_it_is_allowed():

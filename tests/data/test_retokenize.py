@@ -61,11 +61,11 @@ def check_laws(trajectory, tokenizer, found) -> None:
             assert ids[: span.start] == prompt_ids(tokenizer, asked)
         assert history.loss_mask == bytes(masked)
     trained = Counter(span.turn for history in found.histories for span in history.spans)
-    left_out = Counter(turn for one in found.skipped if one.reason != "messages unknown" for turn in one.turns)
+    skipped_turns = Counter(turn for one in found.skipped if one.reason != "messages unknown" for turn in one.turns)
     wanted = {
         entry.turn for history in text_only_histories(trajectory) for entry in history.messages or () if entry.trained
     }
-    assert trained + left_out == Counter(wanted)
+    assert trained + skipped_turns == Counter(wanted)
 
 
 def build(trajectory, tokenizer):

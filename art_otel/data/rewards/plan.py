@@ -25,7 +25,7 @@ from art_otel.data.choosing.sources import Chunk
 from art_otel.data.rewards.advantages import Advantage
 from art_otel.data.rewards.credit import Credit, TurnRewards
 from art_otel.data.rewards.scoring import Scoring
-from art_otel.data.rewards.usable import LARGEST, UNUSABLE, as_reward, rival_names
+from art_otel.data.rewards.usable import LARGEST, UNUSABLE, as_reward, names_without_final
 from art_otel.errors import UsageError
 from art_otel.store import RowGroup, Wanted
 from art_otel.trajectories import Trajectory, Turn
@@ -70,8 +70,8 @@ class _Units:
 class Plan:
     """`skipped` are the reasons why trajectories are skipped, by their number. Advantages have shape (units,).
 
-    `fingerprint` tells the dataset that was read from others. `rival_rewards` counts selected rollouts without a final
-    reward by the names of their several rewards.
+    `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
+    one by the names of their several rewards.
     """
 
     credit: Credit
@@ -80,7 +80,7 @@ class Plan:
     advantages: NDArray[np.float64] | None
     zero_variance: NDArray[np.bool_]
     fingerprint: str
-    rival_rewards: Counter[str]
+    no_final_reward: Counter[str]
 
     @property
     def unusable_rewards(self) -> int:
@@ -123,7 +123,7 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
     credit, advantage = scoring.credit, scoring.advantage
     skipped: dict[int, str] = {}
     units, numbers = _Units(), dict[GroupKey, int]()
-    rivals, digest = Counter[str](), hashlib.sha256()
+    without_final, digest = Counter[str](), hashlib.sha256()
     for number, trajectory in enumerate(_outlines(chunks, digest.update)):
         reason = skip_reason(trajectory)
         if reason is None:
@@ -131,13 +131,13 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
             key = group_of(trajectory)
             group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
             _add(units, trajectory, group, credit)
-            if credit.name == "outcome_reward" and (names := rival_names(trajectory)):
-                rivals[", ".join(names)] += 1
+            if credit.name == "outcome_reward" and (names := names_without_final(trajectory)):
+                without_final[", ".join(names)] += 1
         else:
             skipped[number] = reason
         units.ends.append(len(units.keys))
-    if rivals and advantage is not None:
-        _warn(rivals)
+    if without_final and advantage is not None:
+        _warn(without_final)
     advantages = None if advantage is None else _compare(units, advantage, [group_id for _, group_id in numbers])
     return Plan(
         credit=credit,
@@ -146,7 +146,7 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
         advantages=advantages,
         zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
         fingerprint=digest.hexdigest(),
-        rival_rewards=rivals,
+        no_final_reward=without_final,
     )
 
 
@@ -168,12 +168,12 @@ def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Itera
             yield one
 
 
-def _warn(rivals: Counter[str]) -> None:
-    names, count = rivals.most_common(1)[0]
+def _warn(without_final: Counter[str]) -> None:
+    names, count = without_final.most_common(1)[0]
     weights = ", ".join(f'"{name}": 1.0' for name in names.split(", "))
     warnings.warn(
-        f"{rivals.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so they are "
-        f"not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one without a "
+        f"{without_final.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so they"
+        f" are not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one without a "
         "name",
         stacklevel=2,
     )

@@ -46,7 +46,7 @@ def art_groups(
     return groups
 
 
-def _warn(left_out: Counter[str]) -> None:
-    if left_out:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in left_out.items())
-        logger.warning("art-otel: %d trajectories are not given to ART (%s)", left_out.total(), reasons)
+def _warn(skipped: Counter[str]) -> None:
+    if skipped:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in skipped.items())
+        logger.warning("art-otel: %d trajectories are not given to ART (%s)", skipped.total(), reasons)
