@@ -172,9 +172,9 @@ def _warn(without_final: Counter[str]) -> None:
     names, count = without_final.most_common(1)[0]
     weights = ", ".join(f'"{name}": 1.0' for name in names.split(", "))
     warnings.warn(
-        f"{without_final.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so they"
-        f" are not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one without a "
-        "name",
+        f"{without_final.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so "
+        f"they are not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one "
+        "without a name",
         stacklevel=2,
     )
 
