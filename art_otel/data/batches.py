@@ -48,7 +48,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     seed: int | None = None,
     epoch: int = 0,
     shuffle_buffer: int = 4,
-    shard: tuple[int, int] = (0, 1),
+    rank: int = 0,
+    world_size: int = 1,
     drop_last: bool = False,
     tokenizer: ChatTokenizer | None = None,
 ) -> Batches:
@@ -70,7 +71,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       or the reasons that do no harm. `split`, `status`: one or several (None: any). `policy_version`: sampled by this
       version in every call, or with `max_staleness` by versions at most so many older.
     - `seed`, `epoch`: shuffle, the same way each time; `shuffle_buffer` row groups are in memory and shuffled together.
-      `shard=(rank, world_size)`: one of several ranks, which all give the same number of batches: a rank that has none
+      `rank` of `world_size`: one of several ranks, which all give the same number of batches: a rank that has none
       left gives one without anything to train on. `drop_last=True` drops the last batches instead where they are not
       whole for every rank.
     - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions whose ids no server gave.
@@ -89,7 +90,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "max_tokens": max_tokens,
             "packed": packed,
             "pad_token_id": pad_token_id,
-            "shard": shard,
+            "rank": rank,
+            "world_size": world_size,
             "drop_last": drop_last,
         },
     )

@@ -27,7 +27,7 @@ _NAMED: Final = 100  # rollouts with unusable rewards
 
 @dataclass(kw_only=True, slots=True)
 class BatchReport:
-    """Counts of one iteration, growing while it goes on. With `shard` they are those of all ranks, the same on each.
+    """Counts of one iteration, growing while it goes on. With several ranks they are those of all, the same on each.
 
     `trajectories` are those of the row groups that were read. Those of which nothing is trained are skipped.
     `completions` are those of trajectories that were not refused by an option; one may be skipped, and the rest of its

@@ -199,7 +199,7 @@ def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found,
     with stored(found, rows) as folder:
         whole = art_otel.batches(folder, **chosen)
         expected = [bytes_of(batch) for batch in whole]
-        ranks = [art_otel.batches(folder, **chosen, shard=(rank, world_size)) for rank in range(world_size)]
+        ranks = [art_otel.batches(folder, **chosen, rank=rank, world_size=world_size) for rank in range(world_size)]
         given_out = [list(rank) for rank in ranks]
     rounds = [one for of_ranks in zip(*given_out, strict=True) for one in of_ranks]
     assert [bytes_of(batch) for batch in rounds[: len(expected)]] == expected
@@ -217,7 +217,10 @@ def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found,
 @given(rollouts(storable=True), options(), st.integers(1, 4))
 def test_drop_last_drops_the_round_that_is_not_whole_and_counts_it(found, chosen, world_size):
     whole = [bytes_of(batch) for batch in art_otel.batches(found, **chosen)]
-    ranks = [art_otel.batches(found, **chosen, shard=(rank, world_size), drop_last=True) for rank in range(world_size)]
+    ranks = [
+        art_otel.batches(found, **chosen, rank=rank, world_size=world_size, drop_last=True)
+        for rank in range(world_size)
+    ]
     rounds = [one for of_ranks in zip(*map(list, ranks), strict=True) for one in of_ranks]
     assert [bytes_of(batch) for batch in rounds] == whole[: len(rounds)]
     assert len(whole) - len(rounds) <= world_size
