@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.data.plan import TurnReward
-from art_otel.data.rewards import UNUSABLE
-from art_otel.data.token_rewards import TokenRewards
+from art_otel.data.rewards.plan import TurnReward
+from art_otel.data.rewards.token_rewards import TokenRewards
+from art_otel.data.rewards.usable import UNUSABLE
 from art_otel.trajectories import CompletionSpan, Trajectory, version_of
 
 EMPTY: Final = "no tokens sampled"
@@ -49,7 +49,7 @@ class History(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class TokenSequence:
     """Arrays of shape (tokens,): int32 ids, bool mask, float32 logprobs, advantages and token rewards.
 
@@ -75,6 +75,9 @@ class TokenSequence:
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    def __repr__(self) -> str:
+        return f"<TokenSequence {len(self)} tokens, {self.trained_tokens} trained, rollout {self.rollout_id!r:.100}>"
 
     @property
     def reward(self) -> float | None:
@@ -182,18 +185,18 @@ def _logprobs(
     else:
         logprobs = np.zeros(len(mask), np.float32)
         for span in history.spans:
-            known = None if retokenized else _given_logprobs(trajectory, span)
-            logprobs[span.start : span.end] = np.nan if known is None else known
+            recorded = None if retokenized else _recorded_logprobs(trajectory, span)
+            logprobs[span.start : span.end] = np.nan if recorded is None else recorded
     unknown = np.isnan(logprobs)
     return np.where(unknown & ~mask, np.float32(0), logprobs) if unknown.any() else logprobs
 
 
-def _given_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
+def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
     """The logprobs of a completion, None where they are unknown."""
-    given = trajectory.turns[span.turn].logprobs
-    if given is None or len(given) != span.end - span.start:
+    logprobs = trajectory.turns[span.turn].logprobs
+    if logprobs is None or len(logprobs) != span.end - span.start:
         return None
-    return np.frombuffer(given.data, "<f4")
+    return np.frombuffer(logprobs.data, "<f4")
 
 
 def _extras(token_rewards: TokenRewards, trained: Sequence[CompletionSpan], size: int) -> NDArray[np.float32]:

@@ -68,7 +68,9 @@ def _trained_alone(entry: HistoryMessage, trajectory: Trajectory) -> HistoryMess
 
 
 def _tools(trajectory: Trajectory, turns: Sequence[int]) -> tuple[Value, ...] | None:
-    told = [tools for turn in turns if (tools := trajectory.calls[trajectory.turns[turn].call].tools) is not None]
-    if not told:
+    recorded = [tools for turn in turns if (tools := trajectory.calls[trajectory.turns[turn].call].tools) is not None]
+    if not recorded:
         return None
-    return tuple({json.dumps(tool, sort_keys=True, default=repr): tool for tools in told for tool in tools}.values())
+    return tuple(
+        {json.dumps(tool, sort_keys=True, default=repr): tool for tools in recorded for tool in tools}.values()
+    )

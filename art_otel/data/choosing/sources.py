@@ -133,10 +133,10 @@ def _check_distinct(groups: Sequence[RowGroup]) -> None:
     for group, keys in zip(groups, read_keys(groups), strict=True):
         for key in keys:
             digest = blake2b(repr(key).encode(), digest_size=16).digest()
-            other = dataset_of.setdefault(digest, group.dataset)
-            if other != group.dataset:
+            earlier = dataset_of.setdefault(digest, group.dataset)
+            if earlier != group.dataset:
                 raise UsageError(
-                    f"rollout {key[0]!r} stands in {other} and in {group.dataset}, so it would be trained twice;"
+                    f"rollout {key[0]!r} stands in {earlier} and in {group.dataset}, so it would be trained twice;"
                     " convert the dumps of both into one dataset: art-otel convert DUMP… --out DATASET"
                 )
 

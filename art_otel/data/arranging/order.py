@@ -41,5 +41,5 @@ class Order:
         if self.seed is None:
             return list(items)
         return [
-            items[place] for place in np.random.default_rng([self.seed, self.epoch, number]).permutation(len(items))
+            items[index] for index in np.random.default_rng([self.seed, self.epoch, number]).permutation(len(items))
         ]

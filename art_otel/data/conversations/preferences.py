@@ -14,14 +14,13 @@ from typing import Annotated
 
 import msgspec
 
-from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
+from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.conversations.conversation import MESSAGES, Conversation, main_conversation
+from art_otel.data.conversations.pairing import Member, Pair, Pairs, pair_up
 from art_otel.data.options import validate
-from art_otel.data.pairing import Member, Pair, Pairs, pair_up
-from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.select import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
 from art_otel.data.spill_file import SpillFile
-from art_otel.errors import UsageError
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, HistoryMessage, Trajectory
 
@@ -68,13 +67,10 @@ class PreferenceReport:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What a pair needs of a trajectory."""
+    """What a pair needs of a trajectory beside its reward."""
 
     rollout_id: str
-    group: GroupKey
-    member: Member
     talk: Conversation
-    other_histories: int
 
 
 class PreferenceBatches:
@@ -104,8 +100,11 @@ class PreferenceBatches:
         plan = self._plan(report)
         with SpillFile[_Side]() as spilled:
             for number, trajectory in read_numbered(self._chunks, MESSAGES, plan):
-                spilled[number] = side = self._planned(number, trajectory, plan)
-                report.other_histories += side.other_histories
+                talk = main_conversation(trajectory)
+                if isinstance(talk, str):  # it was none when the pairs were planned
+                    continue
+                spilled[number] = side = _Side(trajectory.rollout_id, talk)
+                report.other_histories += _histories(trajectory) - 1
                 for two in plan[number]:
                     if all(member.number in spilled for member in two):
                         chosen, rejected = (side if one.number == number else spilled[one.number] for one in two)
@@ -116,11 +115,11 @@ class PreferenceBatches:
         groups: dict[GroupKey, list[Member]] = {}
         for number, trajectory in read_numbered(self._chunks, MESSAGES):
             report.trajectories += 1
-            side = self._side(number, trajectory)
-            if isinstance(side, str):
-                report.trajectories_skipped[side] += 1
+            member = self._member(number, trajectory)
+            if isinstance(member, str):
+                report.trajectories_skipped[member] += 1
             else:
-                groups.setdefault(side.group, []).append(side.member)
+                groups.setdefault(member.group, []).append(member)
         plan: dict[int, list[Pair]] = {}
         for members in groups.values():
             pairing = pair_up(members, self._options.pairs)
@@ -131,8 +130,8 @@ class PreferenceBatches:
         report.groups, report.trajectories_used = len(groups), len(plan)
         return plan
 
-    def _side(self, number: int, trajectory: Trajectory) -> _Side | str:
-        """What a pair needs of the trajectory, or why it is in none."""
+    def _member(self, number: int, trajectory: Trajectory) -> Member | str:
+        """The trajectory as a member of its group, or why it is in no pair."""
         reason = self._selection.skip_reason(trajectory)
         if reason is not None:
             return reason
@@ -143,16 +142,7 @@ class PreferenceBatches:
         if reward is None:
             return "no reward"
         talk = main_conversation(trajectory)
-        if isinstance(talk, str):
-            return talk
-        member = Member(number, reward, _digest(talk))
-        return _Side(trajectory.rollout_id, group, member, talk, _histories(trajectory) - 1)
-
-    def _planned(self, number: int, trajectory: Trajectory, plan: Mapping[int, list[Pair]]) -> _Side:
-        side = self._side(number, trajectory)
-        if isinstance(side, str) or side.member not in plan[number][0]:
-            raise UsageError(f"reward: of rollout {trajectory.rollout_id!r} it is another one at the second reading")
-        return side
+        return talk if isinstance(talk, str) else Member(number, group, reward, _digest(talk))
 
 
 class _PairOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,7 +207,7 @@ def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | Non
         chosen_train=chosen.talk.train[start:],
         rejected_train=rejected.talk.train[start:],
         tools=chosen.talk.tools,
-        group_id=chosen.group[1],
+        group_id=pair.chosen.group[1],
         chosen_rollout_id=chosen.rollout_id,
         rejected_rollout_id=rejected.rollout_id,
         chosen_reward=pair.chosen.reward,

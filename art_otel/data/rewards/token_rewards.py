@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.rewards import LARGEST, check_weights
+from art_otel.data.rewards.usable import LARGEST, check_weights
 from art_otel.trajectories import Reward, Trajectory
 
 Weights: TypeAlias = Mapping[str, float]
@@ -37,25 +37,25 @@ def weights_of(rewards: str | Weights | None) -> Weights | None:
 
 def count_by_name(trajectory: Trajectory, weights: Weights) -> Counter[str]:
     """How many rewards of spans of tokens the trajectory has, by each name that has a weight; 0 for none."""
-    found = Counter(dict.fromkeys(weights, 0))
-    found.update(name for _, (_, _, name), _ in _given(trajectory, weights))
-    return found
+    counts = Counter(dict.fromkeys(weights, 0))
+    counts.update(name for _, (_, _, name), _ in _weighted_parts(trajectory, weights))
+    return counts
 
 
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     """The token rewards of a trajectory."""
     parts: dict[_Completion, dict[_Part, float]] = {}
-    for completion, part, value in _given(trajectory, weights):
+    for completion, part, value in _weighted_parts(trajectory, weights):
         parts.setdefault(completion, {})[part] = value
-    found: dict[int, NDArray[np.float32] | None] = {}
+    by_turn: dict[int, NDArray[np.float32] | None] = {}
     for position, turn in enumerate(trajectory.turns) if parts else ():
-        given = parts.get((trajectory.calls[turn.call].span_id, turn.choice))
-        if given is not None:
-            found[position] = _sum(given, 0 if turn.token_ids is None else len(turn.token_ids))
-    return found
+        of_completion = parts.get((trajectory.calls[turn.call].span_id, turn.choice))
+        if of_completion is not None:
+            by_turn[position] = _sum(of_completion, 0 if turn.token_ids is None else len(turn.token_ids))
+    return by_turn
 
 
-def _given(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, _Part, float]]:
+def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, _Part, float]]:
     """What was given to spans of tokens, weighted."""
     for reward in trajectory.rewards:
         part = _part(reward)
@@ -68,9 +68,9 @@ def _part(reward: Reward) -> _Part | None:
     return None if start is None or end is None or not 0 <= start < end else (start, end, reward.name)
 
 
-def _sum(given: Mapping[_Part, float], size: int) -> NDArray[np.float32] | None:
+def _sum(values: Mapping[_Part, float], size: int) -> NDArray[np.float32] | None:
     total = np.zeros(size)
     with np.errstate(invalid="ignore", over="ignore"):  # what comes of infinities is found below
-        for (start, end, _), value in given.items():
+        for (start, end, _), value in values.items():
             total[start:end] += value
     return total.astype(np.float32) if (np.abs(total) < LARGEST).all() else None

@@ -20,11 +20,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from art_otel.data.advantages import Advantage
-from art_otel.data.credit import Credit, TurnRewards
-from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, rival_names
-from art_otel.data.select import GroupKey, group_of
-from art_otel.data.sources import Chunk
+from art_otel.data.choosing.selection import GroupKey, group_of
+from art_otel.data.choosing.sources import Chunk
+from art_otel.data.rewards.advantages import Advantage
+from art_otel.data.rewards.credit import Credit, TurnRewards
+from art_otel.data.rewards.scoring import Scoring
+from art_otel.data.rewards.usable import LARGEST, UNUSABLE, as_reward, names_without_final
 from art_otel.errors import UsageError
 from art_otel.store import RowGroup, Wanted
 from art_otel.trajectories import Trajectory, Turn
@@ -69,8 +70,8 @@ class _Units:
 class Plan:
     """`skipped` are the reasons why trajectories are skipped, by their number. Advantages have shape (units,).
 
-    `fingerprint` tells the dataset that was read from others. `rival_rewards` counts selected rollouts without a final
-    reward by the names of their several rewards.
+    `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
+    one by the names of their several rewards.
     """
 
     credit: Credit
@@ -79,7 +80,7 @@ class Plan:
     advantages: NDArray[np.float64] | None
     zero_variance: NDArray[np.bool_]
     fingerprint: str
-    rival_rewards: Counter[str]
+    no_final_reward: Counter[str]
 
     @property
     def unusable_rewards(self) -> int:
@@ -96,34 +97,33 @@ class Plan:
         if self.credit.per == "rollout":
             return (of_unit.get(_WHOLE, unknown),) * len(trajectory.turns)
         return tuple(
-            of_unit.get(_key(self.credit, place, turn, trajectory), unknown)
-            for place, turn in enumerate(trajectory.turns)
+            of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
+            for position, turn in enumerate(trajectory.turns)
         )
 
     def _of_unit(self, unit: int) -> TurnReward:
         reward = self.units.rewards[unit]
-        known = reward if math.isfinite(reward) else None
-        if known is not None and self.zero_variance[unit]:
-            return TurnReward(known, skipped="zero variance")
+        usable = reward if math.isfinite(reward) else None
+        if usable is not None and self.zero_variance[unit]:
+            return TurnReward(usable, skipped="zero variance")
         if self.advantages is None:
-            return TurnReward(known)
-        if known is None:
+            return TurnReward(usable)
+        if usable is None:
             return TurnReward(skipped="no reward" if math.isnan(reward) else UNUSABLE)
-        return TurnReward(known, float(self.advantages[unit]))
+        return TurnReward(usable, float(self.advantages[unit]))
 
 
-def make_plan(
-    chunks: Iterable[Chunk], skip_reason: SkipReason, credit: Credit, advantage: Advantage | None, *, keep_flat: bool
-) -> Plan:
+def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring) -> Plan:
     """Read the rewards of all trajectories, and compare those of each group.
 
-    Groups in which all known rewards are equal are marked to be skipped unless `keep_flat`. Warns where a rollout has
+    Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
     several rewards and none of them is final. Raises UsageError for a credit or an advantage that gives something of
     another shape, or advantages that are not finite.
     """
+    credit, advantage = scoring.credit, scoring.advantage
     skipped: dict[int, str] = {}
     units, numbers = _Units(), dict[GroupKey, int]()
-    rivals, digest = Counter[str](), hashlib.sha256()
+    without_final, digest = Counter[str](), hashlib.sha256()
     for number, trajectory in enumerate(_outlines(chunks, digest.update)):
         reason = skip_reason(trajectory)
         if reason is None:
@@ -131,22 +131,22 @@ def make_plan(
             key = group_of(trajectory)
             group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
             _add(units, trajectory, group, credit)
-            if credit.name == "outcome_reward" and (names := rival_names(trajectory)):
-                rivals[", ".join(names)] += 1
+            if credit.name == "outcome_reward" and (names := names_without_final(trajectory)):
+                without_final[", ".join(names)] += 1
         else:
             skipped[number] = reason
         units.ends.append(len(units.keys))
-    if rivals and advantage is not None:
-        _warn(rivals)
+    if without_final and advantage is not None:
+        _warn(without_final)
     advantages = None if advantage is None else _compare(units, advantage, [group_id for _, group_id in numbers])
     return Plan(
         credit=credit,
         skipped=skipped,
         units=units,
         advantages=advantages,
-        zero_variance=np.zeros(len(units.keys), np.bool_) if keep_flat else _flat(units),
+        zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
         fingerprint=digest.hexdigest(),
-        rival_rewards=rivals,
+        no_final_reward=without_final,
     )
 
 
@@ -168,13 +168,13 @@ def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Itera
             yield one
 
 
-def _warn(rivals: Counter[str]) -> None:
-    names, count = rivals.most_common(1)[0]
+def _warn(without_final: Counter[str]) -> None:
+    names, count = without_final.most_common(1)[0]
     weights = ", ".join(f'"{name}": 1.0' for name in names.split(", "))
     warnings.warn(
-        f"{rivals.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so they are "
-        f"not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one without a "
-        "name",
+        f"{without_final.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so "
+        f"they are not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one "
+        "without a name",
         stacklevel=2,
     )
 
@@ -182,14 +182,14 @@ def _warn(rivals: Counter[str]) -> None:
 def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> None:
     rewards = _rewards(trajectory, credit)
     if credit.per == "rollout":
-        found = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
+        rewarded = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
     else:
-        found = {
+        rewarded = {
             key: (turn.call if credit.per == "call" else key, reward)
-            for place, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
-            if (key := _key(credit, place, turn, trajectory)) is not None
+            for position, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
+            if (key := _key(credit, position, turn, trajectory)) is not None
         }
-    for key, (moment, reward) in found.items():
+    for key, (moment, reward) in rewarded.items():
         units.keys.append(key)
         units.groups.append(group)
         units.moments.append(moment)
@@ -198,17 +198,17 @@ def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> N
 
 def _rewards(trajectory: Trajectory, credit: Credit) -> TurnRewards:
     """What the credit says, which may be a user's function."""
-    found = cast(object, credit.rewards(trajectory))
+    result = cast(object, credit.rewards(trajectory))
     turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
-    rewards = tuple(cast(Iterable[object], found)) if isinstance(found, Iterable) else None
+    rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
     if rewards is None or len(rewards) != turns:
-        raise UsageError(f"{whose} gave {found!r:.200}; it has to give {turns} rewards, one for each turn")
+        raise UsageError(f"{whose} gave {result!r:.200}; it has to give {turns} rewards, one for each turn")
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
-def _key(credit: Credit, place: int, turn: Turn, trajectory: Trajectory) -> int | None:
+def _key(credit: Credit, position: int, turn: Turn, trajectory: Trajectory) -> int | None:
     """Which unit of the trajectory the turn belongs to; None for a turn outside of every step."""
-    return place if credit.per == "call" else trajectory.calls[turn.call].step
+    return position if credit.per == "call" else trajectory.calls[turn.call].step
 
 
 def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -> NDArray[np.float64]:
@@ -216,23 +216,25 @@ def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -
     advantages = np.full(len(rewards), np.nan)
     for members in _groups(units):
         usable = np.isfinite(rewards[members])
-        given = [reward if known else None for reward, known in zip(rewards[members].tolist(), usable, strict=True)]
-        made = advantage(given)
-        found = _as_numbers(made)
-        if found.shape != usable.shape or not (np.abs(found[usable]) <= np.finfo(np.float32).max).all():
+        group_rewards = [
+            reward if is_usable else None for reward, is_usable in zip(rewards[members].tolist(), usable, strict=True)
+        ]
+        result = advantage(group_rewards)
+        numbers = _as_numbers(result)
+        if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
             group = units.groups[int(members[0])]
             raise UsageError(
-                f"advantage: of the rewards {given!r:.200} of group {names[group] if group >= 0 else None!r} it made "
-                f"{made!r:.200}; it has to give each that is not None a finite number, of float32"
+                f"advantage: of the rewards {group_rewards!r:.200} of group {names[group] if group >= 0 else None!r} it"
+                f" made {result!r:.200}; it has to give each that is not None a finite number, of float32"
             )
-        advantages[members] = found
+        advantages[members] = numbers
     return advantages
 
 
-def _as_numbers(made: ArrayLike) -> NDArray[np.float64]:
+def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
     """As an array; one without a shape where it cannot be one."""
     try:
-        return np.asarray(made, np.float64)
+        return np.asarray(result, np.float64)
     except (TypeError, ValueError):
         return np.array(np.nan)
 
@@ -241,8 +243,8 @@ def _flat(units: _Units) -> NDArray[np.bool_]:
     """Which units are as good as all others that they are compared with. Shape: (units,)."""
     rewards, flat = np.array(units.rewards, np.float64), np.zeros(len(units.keys), np.bool_)
     for members in _groups(units):
-        known = rewards[members][np.isfinite(rewards[members])]
-        flat[members] = not len(known) or known.min() == known.max()
+        usable = rewards[members][np.isfinite(rewards[members])]
+        flat[members] = not len(usable) or usable.min() == usable.max()
     return flat
 
 

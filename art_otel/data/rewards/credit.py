@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from art_otel.data.options import validate
-from art_otel.data.rewards import check_weights
+from art_otel.data.rewards.usable import check_weights
 from art_otel.errors import UsageError
 from art_otel.trajectories import REWARD_NAME, Reward, Trajectory, aggregate
 
@@ -125,7 +125,7 @@ def shared_steps(trajectory: Trajectory) -> set[int]:
     for step, reward in _of_steps(trajectory):
         if reward.target is not None:
             targets.setdefault(step, set()).add(reward.target)
-    return {step for step, found in targets.items() if len(found) > 1}
+    return {step for step, spans in targets.items() if len(spans) > 1}
 
 
 def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajectory) -> TurnRewards:
@@ -138,10 +138,10 @@ def _final(trajectory: Trajectory) -> float | None:
 
 def _weighted(weights: Mapping[str, float], trajectory: Trajectory) -> float | None:
     whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.token_start is None)
-    given = _worths((one.name, one) for one in whole)
-    if not given.keys() >= weights.keys():
+    rewards = _aggregated((one.name, one) for one in whole)
+    if not rewards.keys() >= weights.keys():
         return None
-    return sum(weight * given[name] for name, weight in weights.items())
+    return sum(weight * rewards[name] for name, weight in weights.items())
 
 
 def _step_wise(name: str, trajectory: Trajectory) -> TurnRewards:
@@ -149,11 +149,11 @@ def _step_wise(name: str, trajectory: Trajectory) -> TurnRewards:
 
 
 def _per_call(name: str, trajectory: Trajectory) -> TurnRewards:
-    own = (one for one in trajectory.rewards if one.name == name and one.token_start is None)
-    given = _worths(((one.target, one.choice), one) for one in own)
+    candidates = (one for one in trajectory.rewards if one.name == name and one.token_start is None)
+    rewards = _aggregated(((one.target, one.choice), one) for one in candidates)
     calls = trajectory.calls
     return tuple(
-        given.get((calls[turn.call].span_id, turn.choice), given.get((calls[turn.call].span_id, None)))
+        rewards.get((calls[turn.call].span_id, turn.choice), rewards.get((calls[turn.call].span_id, None)))
         for turn in trajectory.turns
     )
 
@@ -163,11 +163,11 @@ def _discounted(gamma: float, name: str, trajectory: Trajectory) -> TurnRewards:
     steps = {call.step for call in trajectory.calls if call.step is not None} | rewarded
     if not rewarded:
         return _by_step(_discounts(trajectory.reward, gamma, steps), trajectory)
-    given = _step_rewards(trajectory, name)
+    rewards = _step_rewards(trajectory, name)
     last = step = max(steps)
     total, returns = trajectory.reward or 0.0, dict[int, float]()
-    while step in given:
-        total = given[step] + (total if step == last else gamma * total)
+    while step in rewards:
+        total = rewards[step] + (total if step == last else gamma * total)
         returns[step] = total
         step -= 1
     return _by_step(returns, trajectory)
@@ -183,30 +183,30 @@ def _discounts(reward: float | None, gamma: float, steps: Iterable[int]) -> dict
 
 def _step_rewards(trajectory: Trajectory, name: str) -> dict[int, float]:
     shared = shared_steps(trajectory)
-    return _worths((step, one) for step, one in _of_steps(trajectory) if one.name == name and step not in shared)
+    return _aggregated((step, one) for step, one in _of_steps(trajectory) if one.name == name and step not in shared)
 
 
 def _of_steps(trajectory: Trajectory) -> list[tuple[int, Reward]]:
     """The rewards of steps that have a value; what judges a call, an agent or a tool in a step is theirs."""
-    given = [(one.step, one) for one in trajectory.rewards if one.step is not None]
-    calls = {call.span_id for call in trajectory.calls} if given else set[str]()
+    in_steps = [(one.step, one) for one in trajectory.rewards if one.step is not None]
+    calls = {call.span_id for call in trajectory.calls} if in_steps else set[str]()
     return [
         (step, one)
-        for step, one in given
+        for step, one in in_steps
         if one.value is not None and one.token_start is None and one.target not in calls and one.target_kind is None
     ]
 
 
-def _worths(given: Iterable[tuple[_Key, Reward]]) -> dict[_Key, float]:
+def _aggregated(rewards_by_key: Iterable[tuple[_Key, Reward]]) -> dict[_Key, float]:
     """What is given to each comes to."""
     of: dict[_Key, list[Reward]] = {}
-    for key, reward in given:
+    for key, reward in rewards_by_key:
         of.setdefault(key, []).append(reward)
-    found = ((key, aggregate(rewards)) for key, rewards in of.items())
-    return {key: value for key, value in found if value is not None}
+    values = ((key, aggregate(rewards)) for key, rewards in of.items())
+    return {key: value for key, value in values if value is not None}
 
 
-def _by_step(given: Mapping[int, float], trajectory: Trajectory) -> TurnRewards:
+def _by_step(rewards: Mapping[int, float], trajectory: Trajectory) -> TurnRewards:
     """To each turn what its step has."""
     steps = (trajectory.calls[turn.call].step for turn in trajectory.turns)
-    return tuple(None if step is None else given.get(step) for step in steps)
+    return tuple(None if step is None else rewards.get(step) for step in steps)

@@ -45,7 +45,7 @@ def centered(rewards: Rewards) -> Advantages:
 
 
 def dr_grpo(rewards: Rewards) -> Advantages:
-    """A_i = r_i - mean(r): GRPO without its assignment by std, which favours tasks that are too easy or too hard.
+    """A_i = r_i - mean(r): GRPO without its division by std, which favors tasks that are too easy or too hard.
 
     The other half of Dr. GRPO is the loss: a sum over tokens divided by a constant, not by each response's length.
     Source: Liu et al. 2025, Understanding R1-Zero-Like Training (arXiv 2503.20783); verl's
@@ -70,10 +70,10 @@ def grpo(rewards: Rewards, *, std: Literal["population", "sample"] = "population
     if not 0 <= epsilon < math.inf:
         raise UsageError(f"epsilon: {epsilon!r}; use a finite number that is not negative, such as 1e-6")
     deviations = centered(rewards)
-    known = deviations[~np.isnan(deviations)]
+    rewarded = deviations[~np.isnan(deviations)]
     # One member has no deviation, so it divides 0.0, and any divisor but 0 will do.
-    freedom = max(len(known) - _LOST_DEGREES[std], 1)
-    divisor = math.sqrt(math.fsum(known**2) / freedom) + epsilon
+    freedom = max(len(rewarded) - _LOST_DEGREES[std], 1)
+    divisor = math.sqrt(math.fsum(rewarded**2) / freedom) + epsilon
     return deviations / divisor if divisor else deviations * 0.0
 
 
@@ -110,12 +110,12 @@ def step_level(rewards: Sequence[Rewards], advantage: Callable[[Rewards], Advant
     and all None at a step: as `advantage` says of such a group. Raises UsageError with member and step of a reward that
     is NaN, infinite or not below 1e150.
     """
-    found = [_values(steps, f"rewards[{member}]") for member, steps in enumerate(rewards)]
+    advantages = [_values(steps, f"rewards[{member}]") for member, steps in enumerate(rewards)]
     for step in range(max(map(len, rewards), default=0)):
         members = [member for member, steps in enumerate(rewards) if len(steps) > step]
         for member, value in zip(members, advantage([rewards[member][step] for member in members]), strict=True):
-            found[member][step] = value
-    return tuple(found)
+            advantages[member][step] = value
+    return tuple(advantages)
 
 
 ADVANTAGES: Final[Mapping[str, Advantage]] = {
@@ -140,11 +140,11 @@ def find_advantage(advantage: AdvantageName | Advantage | None) -> Advantage | N
 
 
 def _deviations(values: Advantages) -> Advantages:
-    known = values[~np.isnan(values)]
-    if not len(known):
+    rewarded = values[~np.isnan(values)]
+    if not len(rewarded):
         return values
     # fsum rounds once, so the order does not matter; a mean rounded out of its range would make equal rewards differ.
-    mean = min(max(math.fsum(known) / len(known), known.min()), known.max())
+    mean = min(max(math.fsum(rewarded) / len(rewarded), rewarded.min()), rewarded.max())
     return values - mean
 
 

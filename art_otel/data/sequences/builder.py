@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from art_otel.data.plan import TurnReward
-from art_otel.data.sequences import History, TokenSequence, build_sequence
-from art_otel.data.token_rewards import TokenRewards, Weights, count_by_name, token_rewards
+from art_otel.data.rewards.plan import TurnReward
+from art_otel.data.rewards.token_rewards import TokenRewards, Weights, count_by_name, token_rewards
+from art_otel.data.sequences.sequence import History, TokenSequence, build_sequence
 from art_otel.errors import UsageError
+from art_otel.store import Wanted
 from art_otel.trajectories import TokenHistory, Trajectory, token_histories
 
 Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
@@ -66,7 +67,7 @@ class SequenceBuilder:
     """Builds the sequences of trajectories.
 
     `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
-    are those of token rewards.
+    are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
     """
 
     advantages: bool
@@ -74,6 +75,18 @@ class SequenceBuilder:
     overflow: Overflow = "drop"
     weights: Weights | None = None
     histories: HistorySource = recorded_histories
+    tokenizer: str | None = None
+
+    def __str__(self) -> str:
+        """What decides which sequences there are."""
+        weights = sorted((self.weights or {}).items())
+        limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
+        return f"{limit} token_rewards={weights} tokenizer={self.tokenizer}"
+
+    @property
+    def wanted(self) -> Wanted:
+        """The parts of trajectories that are read."""
+        return Wanted(prompts=False, messages=self.tokenizer is not None)
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).

@@ -4,28 +4,28 @@ Invariant: options that make no sense are refused here, before any trajectory is
 """
 
 from collections.abc import Iterable
-from typing import Literal
+from dataclasses import replace
 
 import msgspec
 
-from art_otel.data.advantages import Advantage, AdvantageName, find_advantage
-from art_otel.data.builder import HistorySource, Overflow, SequenceBuilder, recorded_histories
-from art_otel.data.credit import Credit, CreditName, find_credit
-from art_otel.data.layout import Layout
+from art_otel.data.arranging.layout import Layout
+from art_otel.data.arranging.order import Order
+from art_otel.data.choosing.selection import select
+from art_otel.data.choosing.sources import Sources, list_chunks
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
-from art_otel.data.order import Order
-from art_otel.data.select import select
-from art_otel.data.sources import Sources, list_chunks
-from art_otel.data.token_rewards import Weights, weights_of
+from art_otel.data.rewards.advantages import Advantage, AdvantageName, find_advantage
+from art_otel.data.rewards.credit import Credit, CreditName, find_credit
+from art_otel.data.rewards.scoring import Scoring, ZeroVariance
+from art_otel.data.rewards.token_rewards import Weights, weights_of
+from art_otel.data.sequences.builder import Overflow, SequenceBuilder
 from art_otel.data.tokenizer import ChatTokenizer
-from art_otel.store import Wanted
 from art_otel.trajectories import Status
 
 
 class _Choices(msgspec.Struct, frozen=True):
     overflow: Overflow
-    zero_variance: Literal["keep", "drop"]
+    zero_variance: ZeroVariance
 
 
 def batches(  # noqa: PLR0913 # every one is an option that users know by its name
@@ -39,7 +39,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     advantage: AdvantageName | Advantage | None = "grpo",
     credit: CreditName | Credit = "outcome_reward",
     token_rewards: str | Weights | None = None,
-    zero_variance: Literal["keep", "drop"] = "keep",
+    zero_variance: ZeroVariance = "keep",
     allow_incomplete: bool | Iterable[str] = False,
     split: str | Iterable[str | None] | None = None,
     status: Status | Iterable[Status] | None = ("ok",),
@@ -48,7 +48,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     seed: int | None = None,
     epoch: int = 0,
     shuffle_buffer: int = 4,
-    shard: tuple[int, int] = (0, 1),
+    rank: int = 0,
+    world_size: int = 1,
     drop_last: bool = False,
     tokenizer: ChatTokenizer | None = None,
 ) -> Batches:
@@ -70,7 +71,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       or the reasons that do no harm. `split`, `status`: one or several (None: any). `policy_version`: sampled by this
       version in every call, or with `max_staleness` by versions at most so many older.
     - `seed`, `epoch`: shuffle, the same way each time; `shuffle_buffer` row groups are in memory and shuffled together.
-      `shard=(rank, world_size)`: one of several ranks, which all give the same number of batches: a rank that has none
+      `rank` of `world_size`: one of several ranks, which all give the same number of batches: a rank that has none
       left gives one without anything to train on. `drop_last=True` drops the last batches instead where they are not
       whole for every rank.
     - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions whose ids no server gave.
@@ -89,7 +90,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "max_tokens": max_tokens,
             "packed": packed,
             "pad_token_id": pad_token_id,
-            "shard": shard,
+            "rank": rank,
+            "world_size": world_size,
             "drop_last": drop_last,
         },
     )
@@ -100,32 +102,22 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         policy_version=policy_version,
         max_staleness=max_staleness,
     )
-    formula, rule, weights = find_advantage(advantage), find_credit(credit), weights_of(token_rewards)
+    scoring = Scoring(
+        credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choices.zero_variance
+    )
     builder = SequenceBuilder(
-        advantages=formula is not None,
+        advantages=scoring.advantage is not None,
         max_tokens=layout.max_tokens,
         overflow=choices.overflow,
-        weights=weights,
-        histories=recorded_histories if tokenizer is None else _with_tokenizer(tokenizer),
+        weights=weights_of(token_rewards),
     )
-    recipe = Recipe(
-        selection=selection,
-        credit=rule,
-        advantage=formula,
-        keep_flat=choices.zero_variance == "keep",
-        builder=builder,
-        order=order,
-        layout=layout,
-        wanted=Wanted(prompts=False, messages=tokenizer is not None),
-        kept=f"{selection.text()} max_tokens={layout.max_tokens} {choices} "
-        f"{'all' if formula is None else f'rewarded by {rule.per} {rule.name}'} "
-        f"token_rewards={sorted((weights or {}).items())} "
-        f"tokenizer={None if tokenizer is None else type(tokenizer).__name__}",
-    )
+    if tokenizer is not None:
+        builder = _with_tokenizer(builder, tokenizer)
+    recipe = Recipe(selection=selection, scoring=scoring, builder=builder, order=order, layout=layout)
     return Batches(list_chunks(sources), recipe)
 
 
-def _with_tokenizer(tokenizer: ChatTokenizer) -> HistorySource:
+def _with_tokenizer(builder: SequenceBuilder, tokenizer: ChatTokenizer) -> SequenceBuilder:
     from art_otel.data.retokenize import retokenizing_histories  # noqa: PLC0415 # off the main way
 
-    return retokenizing_histories(tokenizer)
+    return replace(builder, histories=retokenizing_histories(tokenizer), tokenizer=type(tokenizer).__name__)

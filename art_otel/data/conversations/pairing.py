@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, NamedTuple, TypeAlias
 
+from art_otel.data.choosing.selection import GroupKey
+
 Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
 """The best against the worst of a group; the best against each worse one; each against each worse one."""
 
@@ -18,6 +20,7 @@ class Member(NamedTuple):
     """A trajectory of a group: its number in the dataset, its reward, and a digest of its prompt and tools."""
 
     number: int
+    group: GroupKey
     reward: float
     prompt: bytes
 
@@ -42,8 +45,8 @@ def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:
     by_prompt: dict[bytes, list[Member]] = {}
     for member in members:
         by_prompt.setdefault(member.prompt, []).append(member)
-    made = [pair for same_prompt in by_prompt.values() for pair in _pairs(same_prompt, pairs)]
-    paired = {member.number for pair in made for member in pair}
+    matches = [pair for same_prompt in by_prompt.values() for pair in _pairs(same_prompt, pairs)]
+    paired = {member.number for pair in matches for member in pair}
     compared = {member.prompt for member in members if member.number in paired}
     equal = len({member.reward for member in members}) == 1
     skipped = Counter(
@@ -51,7 +54,7 @@ def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:
         for member in members
         if member.number not in paired
     )
-    return Pairing(tuple(made), skipped)
+    return Pairing(tuple(matches), skipped)
 
 
 def _pairs(members: Sequence[Member], pairs: Pairs) -> Iterator[Pair]:

@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from art_otel.data.conversation import MESSAGES, Conversation, conversation
+from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.conversations.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
-from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.select import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, Trajectory, histories
 
@@ -67,15 +67,17 @@ class MessageBatches:
     `report` counts what the latest iteration gave and skipped.
     """
 
-    def __init__(self, chunks: Sequence[Chunk], filters: "_Filters") -> None:
+    def __init__(self, chunks: Sequence[Chunk], selection: Selection, options: "_Options", reward: RewardOf) -> None:
         self.report = MessageReport()
         self._chunks = chunks
-        self._filters = filters
+        self._selection = selection
+        self._options = options
+        self._reward = reward
 
     def __iter__(self) -> Iterator[tuple[MessageExample, ...]]:
         """Batches of `batch_size` examples; the last may be smaller."""
         examples = self.examples()
-        while batch := tuple(islice(examples, self._filters.batch_size)):
+        while batch := tuple(islice(examples, self._options.batch_size)):
             yield batch
 
     def examples(self) -> Iterator[MessageExample]:
@@ -86,7 +88,7 @@ class MessageBatches:
             report.trajectories += 1
             conversations = _conversations(trajectory)
             reason = (
-                self._filters.skip_reason(trajectory)
+                self._skip_reason(trajectory)
                 or _reason_to_learn_nothing(conversations)
                 or _reason_in_group(number, trajectory, best)
             )
@@ -95,17 +97,28 @@ class MessageBatches:
             else:
                 report.trajectories_skipped[reason] += 1
 
+    def _skip_reason(self, trajectory: Trajectory) -> str | None:
+        """Why the trajectory is skipped whatever its group; None when it is not."""
+        least = self._options.min_reward
+        reason = self._selection.skip_reason(trajectory)
+        if reason is not None or (least is None and not self._options.best_of_group):
+            return reason
+        reward = reward_of(trajectory, self._reward)
+        if reward is None:
+            return "no reward"
+        return "reward too low" if least is not None and reward < least else None
+
     def _best_of_groups(self) -> dict[GroupKey, int] | None:
         """The number of each group's best member from which something is learned, the first of equally good ones.
 
         Memory: an entry a group.
         """
-        if not self._filters.best_of_group:
+        if not self._options.best_of_group:
             return None
         best: dict[GroupKey, tuple[float, int]] = {}
         for number, trajectory in read_numbered(self._chunks, MESSAGES):
-            group, reward = group_of(trajectory), reward_of(trajectory, self._filters.reward)
-            if group is None or reward is None or self._filters.skip_reason(trajectory) is not None:
+            group, reward = group_of(trajectory), reward_of(trajectory, self._reward)
+            if group is None or reward is None or self._skip_reason(trajectory) is not None:
                 continue
             if group in best and reward <= best[group][0]:
                 continue
@@ -131,35 +144,21 @@ class MessageBatches:
                 tools=talk.tools,
                 rollout_id=trajectory.rollout_id,
                 group_id=trajectory.group_id,
-                reward=reward_of(trajectory, self._filters.reward),
+                reward=reward_of(trajectory, self._reward),
                 weight=1 / len(talks),
                 turns=talk.turns,
             )
 
 
-class _Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller wants beside the selection; `reward` is a RewardOf."""
-
+class _Options(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: Annotated[int, msgspec.Meta(ge=1)]
     min_reward: float | None
     best_of_group: bool
-    selection: Selection = Selection()
-    reward: Any = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for a reward that nothing is less than."""
         if self.min_reward is not None and not math.isfinite(self.min_reward):
             raise ValueError(f"min_reward={self.min_reward!r}: give a finite number, or None for any reward")
-
-    def skip_reason(self, trajectory: Trajectory) -> str | None:
-        """Why the trajectory is skipped whatever its group; None when it is not."""
-        reason = self.selection.skip_reason(trajectory)
-        if reason is not None or (self.min_reward is None and not self.best_of_group):
-            return reason
-        reward = reward_of(trajectory, self.reward)
-        if reward is None:
-            return "no reward"
-        return "reward too low" if self.min_reward is not None and reward < self.min_reward else None
 
 
 def message_batches(
@@ -185,13 +184,9 @@ def message_batches(
     Raises StoreError for what cannot be read, UsageError for impossible options.
     """
     check_reward(reward)
-    options = {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group}
-    filters = msgspec.structs.replace(
-        validate(_Filters, options),
-        selection=select(allow_incomplete=allow_incomplete, split=split, status=status),
-        reward=reward,
-    )
-    return MessageBatches(list_chunks(sources), filters)
+    options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})
+    selection = select(allow_incomplete=allow_incomplete, split=split, status=status)
+    return MessageBatches(list_chunks(sources), selection, options, reward)
 
 
 def _conversations(trajectory: Trajectory) -> list[Conversation | str]:

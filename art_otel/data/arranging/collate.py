@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.sequences.sequence import TokenSequence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Batch:
     """Arrays, as attributes and by name: `batch.input_ids` is `batch["input_ids"]`.
 
@@ -40,6 +40,10 @@ class Batch:
     policy_version: NDArray[np.object_]
     rollout_ids: NDArray[np.object_]
     retokenized: NDArray[np.bool_]
+
+    def __repr__(self) -> str:
+        rows, width = self.input_ids.shape
+        return f"<Batch {rows} x {width} tokens, {int(self.loss_mask.sum())} trained, {len(self.rewards)} sequences>"
 
     def __getitem__(self, name: str) -> "NDArray[np.generic] | None":
         """The array of this name. Raises KeyError."""
@@ -81,17 +85,17 @@ def collate(rows: Sequence[Sequence[TokenSequence]], *, width: int | None = None
         for sequence in members:
             number += 1
             size = len(sequence)
-            place = (row, slice(end, end + size))
+            where = (row, slice(end, end + size))
             end += size
-            input_ids[place] = sequence.input_ids
-            loss_mask[place] = sequence.loss_mask
-            logprobs[place] = sequence.logprobs
-            segment_ids[place] = number
-            position_ids[place] = positions[:size]
+            input_ids[where] = sequence.input_ids
+            loss_mask[where] = sequence.loss_mask
+            logprobs[where] = sequence.logprobs
+            segment_ids[where] = number
+            position_ids[where] = positions[:size]
             if advantages is not None and sequence.advantages is not None:
-                advantages[place] = sequence.advantages
+                advantages[where] = sequence.advantages
             if token_rewards is not None and sequence.token_rewards is not None:
-                token_rewards[place] = sequence.token_rewards
+                token_rewards[where] = sequence.token_rewards
     return Batch(
         input_ids=input_ids,
         loss_mask=loss_mask,

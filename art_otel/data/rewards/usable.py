@@ -81,7 +81,7 @@ def unrewarded(trajectory: Trajectory) -> Unrewarded | None:
     return None if abs(trajectory.reward) < LARGEST else UNUSABLE
 
 
-def rival_names(trajectory: Trajectory) -> tuple[str, ...]:
+def names_without_final(trajectory: Trajectory) -> tuple[str, ...]:
     """The names of the rollout's rewards where none is the final one, because several names were given."""
     if trajectory.reward is not None:
         return ()

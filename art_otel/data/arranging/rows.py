@@ -7,7 +7,7 @@ an earlier row.
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.sequences.sequence import TokenSequence
 
 Rows: TypeAlias = list[list[TokenSequence]]
 
@@ -27,18 +27,18 @@ def padded(sequences: Iterable[TokenSequence], batch_size: int) -> Iterator[Rows
 def packed(sequences: Iterable[TokenSequence], batch_size: int, max_tokens: int) -> Iterator[Rows]:
     """As many sequences a row as fit into `max_tokens`, each into the first row with room (first fit)."""
     rows: Rows = []
-    room: list[int] = []
+    free_tokens: list[int] = []
     for sequence in sequences:
         size = len(sequence)
-        place = next((place for place, free in enumerate(room) if free >= size), None)
-        if place is None and len(rows) == batch_size:
+        row = next((row for row, free in enumerate(free_tokens) if free >= size), None)
+        if row is None and len(rows) == batch_size:
             yield rows
-            rows, room = [], []
-        if place is None:
-            place = len(rows)
+            rows, free_tokens = [], []
+        if row is None:
+            row = len(rows)
             rows.append([])
-            room.append(max_tokens)
-        rows[place].append(sequence)
-        room[place] -= size
+            free_tokens.append(max_tokens)
+        rows[row].append(sequence)
+        free_tokens[row] -= size
     if rows:
         yield rows

@@ -1,4 +1,4 @@
-"""Chat: a message as chat templates take it.
+"""TemplateMessage: a message as chat templates take it.
 
 Invariant: nothing a message says is lost on the way, but for the exact spelling of tool call arguments.
 """
@@ -18,11 +18,11 @@ def template_message(message: Message) -> ChatMessage:
 
     Arguments that are a JSON object are parsed: templates write them with `tojson`, which would encode text twice.
     """
-    said = message_json(message)
-    said["content"] = message.content or said.pop("refusal", None) or ""
-    for call in cast(list[_JsonObject], said.get("tool_calls", [])):
+    chat = message_json(message)
+    chat["content"] = message.content or chat.pop("refusal", None) or ""
+    for call in cast(list[_JsonObject], chat.get("tool_calls", [])):
         call["function"]["arguments"] = _parsed(call["function"]["arguments"])
-    return said
+    return chat
 
 
 def _parsed(arguments: str) -> object:
@@ -30,10 +30,10 @@ def _parsed(arguments: str) -> object:
     if not arguments.strip():
         return {}
     try:
-        found = msgspec.json.decode(arguments)
+        value = msgspec.json.decode(arguments)
     except (ValueError, RecursionError):
         return arguments
-    return found if _is_object(found) else arguments
+    return value if _is_object(value) else arguments
 
 
 def _is_object(value: object) -> bool:

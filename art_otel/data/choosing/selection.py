@@ -76,8 +76,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             return "split"
         return None if self.version is None else self._stale(trajectory, self.version)
 
-    def text(self) -> str:
-        """All options as text, the same in every process: sets have an order of their own in each."""
+    def __str__(self) -> str:
+        """All options, the same in every process: sets have an order of their own in each."""
         sets = (self.allow_incomplete, self.split, self.status)
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
         return f"{texts} {self.version} {self.max_staleness}"
@@ -90,10 +90,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if self.max_staleness is None:
             return None if versions == {trained} else "another policy version"
         newest, numbers = _number(trained), [_number(version) for version in versions]
-        known = [number for number in numbers if number is not None]
-        if newest is None or len(known) < len(numbers):
+        comparable = [number for number in numbers if number is not None]
+        if newest is None or len(comparable) < len(numbers):
             return "policy version without a number"
-        return "stale" if newest - min(known) > self.max_staleness else None
+        return "stale" if newest - min(comparable) > self.max_staleness else None
 
 
 def select(
