@@ -1,0 +1,40 @@
+"""The site builds without a warning, and every public name is in the reference."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import art_otel
+from art_otel import data
+from tests.docs.pages import DOCS, ROOT, text_of
+from tests.docs.test_links import links
+
+REFERENCE = [path.read_text(encoding="utf-8") for path in sorted((DOCS / "reference").glob("*.md"))]
+DOCUMENTED = set(re.findall(r"^::: ([\w.]+)$", "\n".join(REFERENCE), re.MULTILINE))
+
+
+def test_every_public_name_is_in_the_reference():
+    public = {f"art_otel.{name}" for name in art_otel.__all__} | {f"art_otel.data.{name}" for name in data.__all__}
+    assert not public - DOCUMENTED
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = set(re.findall(r"([\w./-]+\.md)$", text_of("mkdocs.yml"), re.MULTILINE))
+    assert not {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - navigation
+
+
+def test_the_readme_leads_to_the_first_pages():
+    assert {"docs/quickstart.md", "docs/tutorial/README.md", "docs/concepts.md"} <= set(links(ROOT / "README.md"))
+
+
+@pytest.mark.install
+def test_the_site_builds_without_a_warning(tmp_path):
+    uv = shutil.which("uv")
+    if uv is None:
+        pytest.skip("uv is not installed: pip install uv")
+    command = [uv, "run", "--isolated", "--no-dev", "--group", "docs", "mkdocs", "build", "--strict", "--site-dir"]
+    done = subprocess.run([*command, tmp_path / "site"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "art_otel.rollout" in (tmp_path / "site" / "reference" / "recording" / "index.html").read_text("utf-8")
