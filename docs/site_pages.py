@@ -52,8 +52,6 @@ def _moved(link: re.Match[str], page: Page) -> str:
     here = page.file.src_uri
     source = SOURCES.get(here, DOCS / here)
     path = (source.parent / target).resolve()
-    if path == ROOT / "README.md":
-        path = DOCS / "README.md"
     if path in OUTSIDE:
         there = OUTSIDE[path]
     elif path.is_relative_to(DOCS) and path.is_file() and path.suffix != ".py":
