@@ -118,7 +118,7 @@ class RunningTrajectory(Rewarded):
         return self._lineage()[1]
 
     def get_history(self, completion_id: str, choice: int = 0) -> "RunningHistory | None":
-        """Return the messages up to and including a completion, and those appended to it; None if it is not known (yet).
+        """Return the messages up to and including a completion, and those appended to it; None if it is not known.
 
         `completion_id` is the id of its response, `choice` the index of one of its choices. Append tool results with
         `history.append(…)`, and send the messages with `history.to_openai()`.
