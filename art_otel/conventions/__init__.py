@@ -27,6 +27,7 @@ from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
+from art_otel.conventions.dialects.genai_writer import genai_message, request_attributes, response_attributes
 from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
 from art_otel.conventions.history_events import (
     RecordedMessage,
@@ -68,6 +69,7 @@ __all__ = [
     "execution_attributes",
     "execution_name",
     "failure_of",
+    "genai_message",
     "has_call_attributes",
     "has_response",
     "history_attributes",
@@ -88,7 +90,9 @@ __all__ = [
     "number",
     "parse_call",
     "recorded_messages",
+    "request_attributes",
     "request_key",
+    "response_attributes",
     "response_id_of_details",
     "result_attributes",
     "rewards_of",

@@ -18,6 +18,7 @@ from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.tracing.sdk.processor import RolloutSpanProcessor
 from art_otel.tracing.sdk.span_lines import SpanLines
+from art_otel.trajectories import SpanGroup, build_trajectories
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of pydantic, in OpenLLMetry
@@ -67,8 +68,12 @@ class Instrumented:
         return [span for span in self.exporter.get_finished_spans() if role_of(parsed(span)) == "inference"]
 
     def calls(self):
-        """What was recorded of the calls, as a dump of them is read."""
-        return [parse_call(parsed(span)) for span in self.ended]
+        """The calls of the rollout, each once, as a dump of its spans is read; outside of one, of each span."""
+        spans = [parsed(span) for span in self.exporter.get_finished_spans()]
+        if not any("art.rollout.id" in span.attributes for span in spans):
+            return [parse_call(span) for span in spans if role_of(span) == "inference"]
+        (trajectory,) = build_trajectories(SpanGroup(spans=spans)).trajectories
+        return trajectory.calls
 
     def call(self):
         (only,) = self.calls()
