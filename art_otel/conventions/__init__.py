@@ -24,6 +24,7 @@ from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
+from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
@@ -56,6 +57,7 @@ from art_otel.conventions.tool_spans import (
 )
 
 __all__ = [
+    "ART_OTEL",
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",

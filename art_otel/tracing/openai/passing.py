@@ -45,9 +45,9 @@ class Passing:
 
     @property
     def was_left(self) -> bool:
-        """Whether the body was closed before its end, and by no error that an `except Exception` sees."""
-        is_at_end = self._is_read or (self._events is not None and (self._events.is_done or self._events.error))
-        return self._response.is_closed and not is_at_end
+        """Whether the body is a stream that was closed before its end, by no error that `except Exception` sees."""
+        events = self._events
+        return events is not None and self._response.is_closed and not (self._is_read or events.is_done or events.error)
 
     @property
     def is_to_come(self) -> bool:

@@ -20,6 +20,7 @@ from art_otel.tracing.sdk.ancestors import remember
 from art_otel.tracing.sdk.call_spans import is_call, was_call
 from art_otel.tracing.sdk.child_exit import at_child_exit
 from art_otel.tracing.sdk.membership import Membership, Running, key_of
+from art_otel.tracing.sdk.open_calls import close_dropped
 from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout
 from art_otel.tracing.sdk.span_lines import SpanLines, start_of
@@ -195,6 +196,8 @@ class RolloutSpanProcessor(SpanProcessor):
 
     def _end(self, span: ReadableSpan) -> None:
         known = self.membership.of(span)
+        if known is not None and known.is_root and known.rollout is not None:
+            close_dropped(known.rollout)
         is_ours = known is not None and (known.rollout is not None or known.is_aside)
         if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten

@@ -67,11 +67,13 @@ class Instrumented:
         """The spans of calls that ended so far."""
         return [span for span in self.exporter.get_finished_spans() if role_of(parsed(span)) == "inference"]
 
+    def recordings(self):
+        """What each span of a call says."""
+        return [parse_call(parsed(span)) for span in self.ended]
+
     def calls(self):
-        """The calls of the rollout, each once, as a dump of its spans is read; outside of one, of each span."""
+        """The calls of the rollout, each once, as a dump of its spans is read."""
         spans = [parsed(span) for span in self.exporter.get_finished_spans()]
-        if not any("art.rollout.id" in span.attributes for span in spans):
-            return [parse_call(span) for span in spans if role_of(span) == "inference"]
         (trajectory,) = build_trajectories(SpanGroup(spans=spans)).trajectories
         return trajectory.calls
 
