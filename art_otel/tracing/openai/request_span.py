@@ -8,18 +8,18 @@ for duplicates.
 
 import inspect
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextlib import ExitStack
+from contextvars import ContextVar
 from typing import Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
 
 from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.tracing.openai.call import CAPTURING, asks_for_completion, asks_responses, current_call_span, tell_error
 from art_otel.tracing.openai.client import Method
-from art_otel.tracing.openai.exchange import Options, Request
+from art_otel.tracing.openai.exchange import Options, Request, model_of
 from art_otel.tracing.openai.openllmetry import is_openllmetry
 from art_otel.tracing.openai.request import request_attributes_of
 from art_otel.tracing.sdk.call_spans import is_call_by_now
@@ -41,7 +41,7 @@ class RequestSpan:
         self._surrounding: Span | None = None
         self._request: Request | None = None
         self._is_begun = False
-        self._attached: Token[Context] | None = None
+        self._context = ExitStack()
 
     def begin(self, client: Any, options: Options, *, may_record: bool) -> None:  # noqa: ANN401 # as openai
         """A try leaves: look for the span around it, and make one where there is none."""
@@ -54,7 +54,7 @@ class RequestSpan:
         if is_call_by_now(trace.get_current_span()):  # of a provider that is not recorded
             return
         self.own = _start(client, options)
-        self._attached = otel_context.attach(trace.set_span_in_context(self.own))
+        self._context.enter_context(trace.use_span(self.own, record_exception=False, set_status_on_exception=False))
 
     def sent(self, request: Request) -> None:
         """The request of a try, whose body a failed call tells."""
@@ -62,8 +62,7 @@ class RequestSpan:
 
     def left(self, error: BaseException | None) -> None:
         """The client is done with the request, by an answer or by an error."""
-        if self._attached is not None:
-            otel_context.detach(self._attached)
+        self._context.close()
         if self.own is not None and error is not None and self.own.is_recording():
             if self._request is not None:
                 self.own.set_attributes(request_attributes_of(self._request.content))
@@ -128,17 +127,17 @@ class _Around:
 
 
 def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
-    asked = options.json_data.get("model") if isinstance(options.json_data, dict) else None
+    asked = model_of(options)
     operation = "chat" if asks_responses(options) or options.url.endswith("/chat/completions") else "text_completion"
     known: dict[str, str] = {OPERATION_NAME: operation, PROVIDERS[0]: "openai"}
-    if isinstance(asked, str):
+    if asked is not None:
         known[REQUEST_MODEL] = asked
     if asks_responses(options):
         known[API_TYPE] = RESPONSES
     if host := getattr(client.base_url, "host", None):
         known["server.address"] = str(host)
     return tracer().start_span(
-        f"{operation} {asked}" if isinstance(asked, str) else operation, kind=SpanKind.CLIENT, attributes=known
+        operation if asked is None else f"{operation} {asked}", kind=SpanKind.CLIENT, attributes=known
     )
 
 

@@ -102,14 +102,14 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
             "openai 99: OpenAI.request is gone: calls of OpenAI get no exact tokens",
             "openai 99 has no AsyncOpenAI: its calls get no exact tokens",
         ]
-    OpenAI.request = OpenAI._build_request = lambda self, options: options
+    OpenAI.request = OpenAI._build_request = lambda _, options: options
     problem, *_ = hook(changed, patches, Hooks(**around))
     assert problem.startswith("openai 99: OpenAI._process_response has no options, response: calls of OpenAI get no")
-    OpenAI._process_response = lambda self, *, options, response: response
+    OpenAI._process_response = lambda _, *, options, response: (options, response)
     asks = Asks(build=lambda m: m, send=lambda m: m, async_send=lambda m: m)
     problem, _ = hook(changed, Patches(), Hooks(**around, asks=asks))
     assert problem == "openai 99: OpenAI._prepare_request is gone: OpenAI asks no server for token ids"
-    assert OpenAI()._process_response(options=1, response=1) == 1
+    assert OpenAI()._process_response(options=1, response=2) == (1, 2)
 
 
 def test_before_openai_3_requests_are_sent_by_httpx():
