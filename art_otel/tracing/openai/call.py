@@ -196,9 +196,10 @@ def _call_spans(span: Span) -> Iterator[Span]:
 
     What a tool or an agent asks is not what the call around it asks.
     """
-    rollout = attributes_of(span).get(names.ROLLOUT_ID)
+    rollouts: set[object] = set()
     for around in path_up(span.get_span_context()):
-        if attributes_of(around).get(names.ROLLOUT_ID) != rollout:
+        rollouts.add(attributes_of(around).get(names.ROLLOUT_ID))
+        if len(rollouts) > 1:
             return
         if around.is_recording() and is_call_of_rollout(around):
             yield around
