@@ -44,6 +44,9 @@ _ERROR: Final = "exception."
 _PARAMETERS: Final = frozenset({REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _TOOLS: Final = ("tools", "functions")
 
+_SHORT: Final = 64
+"""Characters of a text that is remembered as clean, with the name of its attribute."""
+_MAX_KNOWN: Final = 4096
 _MAX_SHARED: Final = 256
 """Resources and scopes that are remembered; a process has a few."""
 
@@ -63,6 +66,7 @@ class SpanScrubber:
         self._scrubber = scrubber
         self._is_clean_name = lru_cache(maxsize=4096)(self._judge_name)
         self._shared: dict[int, tuple[object, Any]] = {}
+        self._known: set[tuple[str, str]] = set()
         self._in_place = can_put()
         if not self._in_place:
             logger.warning(
@@ -87,19 +91,33 @@ class SpanScrubber:
         """Whether a quick look at all texts together finds nothing, as in nearly all spans."""
         if self._resource_and_scope(span) != (span.resource, span.instrumentation_scope):
             return False
+        given = as_dict(span.attributes)
         texts = [span.name, span.status.description or "", *(event.name for event in span.events)]
-        named = ["".join(pieces) for pieces in _pieces(span.events).values()]
-        for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *span.events, *span.links))):
+        named = ["".join(pieces) for pieces in _pieces(span.events).values()] if span.events else []
+        for name, value in chain(given.items(), *(as_dict(part.attributes).items() for part in _parts_of(span))):
+            if isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._known:
+                continue
             if not self._is_clean_name(name):
                 return False
             if isinstance(value, (bool, int, float)) or name.startswith(_LEFT_ALONE):
                 continue
             if not _is_flat(value):
                 return False
-            (texts if name.startswith(_BEYOND_NAMES) else named).append("".join(value))
-        if spells_unread_prompt(span.attributes or {}) or may_name_secrets("\n".join(named)):
+            text = value if isinstance(value, str) else "".join(cast(Sequence[str], value))
+            (texts if name.startswith(_BEYOND_NAMES) else named).append(text)
+        if spells_unread_prompt(given) or may_name_secrets("\n".join(named)):
             return False
-        return not self._scrubber.may_hold_secret([*texts, *named])
+        if self._scrubber.may_hold_secret([*texts, *named]):
+            return False
+        self._remember(given)
+        return True
+
+    def _remember(self, clean: Attributes) -> None:
+        """Remember short texts: most stand on every call, as its model and its parameters do."""
+        short = [entry for entry in clean.items() if isinstance(entry[1], str) and len(entry[1]) <= _SHORT]
+        if len(self._known) + len(short) > _MAX_KNOWN:
+            self._known = set()
+        self._known.update(short)
 
     def _judge_name(self, name: str) -> bool:
         """Whether an attribute of this name need not be looked at closely."""
@@ -204,6 +222,11 @@ def _pieces(events: Sequence[Any]) -> dict[tuple[str, str], list[str]]:
             if isinstance(value, str):
                 pieces.setdefault((event.name, name), []).append(value)
     return pieces
+
+
+def _parts_of(span: ReadableSpan) -> Sequence[Any]:
+    """Its events and links, which have attributes of their own."""
+    return (*span.events, *span.links) if span.events or span.links else ()
 
 
 def _is_flat(value: Value) -> bool:
