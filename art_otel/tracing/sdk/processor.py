@@ -61,7 +61,7 @@ class RolloutSpanProcessor(SpanProcessor):
         self._about = dict(about or {})
         self._lines = SpanLines()
         self._waiting = Waiting()
-        self._is_ended_with_child = False
+        self._is_asked = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -220,8 +220,9 @@ class RolloutSpanProcessor(SpanProcessor):
 
     def _write(self, line: bytes) -> SpooledLine | None:
         """Give the line to the spool. None where no disk has it."""
-        if not self._is_ended_with_child:
-            self._is_ended_with_child = at_child_exit(self.shutdown)
+        if not self._is_asked:
+            self._is_asked = True
+            at_child_exit(self.shutdown)
         return None if self.spool is None else self.spool.write(line)
 
     def _line(self, span: ReadableSpan) -> bytes:
@@ -253,7 +254,7 @@ class RolloutSpanProcessor(SpanProcessor):
         self.membership.start_anew()
         self.rollouts.start_anew()
         self._guest.faults = 0
-        self._is_ended_with_child = False
+        self._is_asked = False
 
 
 def _make_root(known: Running, mark: Mapping[str, str | bool]) -> str:
@@ -270,4 +271,4 @@ def _named(known: Running) -> dict[str, str | bool]:
 
 def _outermost(known: Running) -> dict[str, str | bool]:
     """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
-    return _named(known) if known.above is None else {attributes.ROLLOUT_GUESSED: True}
+    return _named(known) if known.above is None else {attributes.ROLLOUT_PROVISIONAL: True}

@@ -92,9 +92,10 @@ class SpanScrubber:
         if self._resource_and_scope(span) != (span.resource, span.instrumentation_scope):
             return False
         given = as_dict(span.attributes)
-        texts = [span.name, span.status.description or "", *(event.name for event in span.events)]
-        named = ["".join(pieces) for pieces in _pieces(span.events).values()] if span.events else []
-        for name, value in chain(given.items(), *(as_dict(part.attributes).items() for part in _parts_of(span))):
+        events = [event for event in span.events if event.attributes]  # a stream has one without for each chunk
+        texts = [span.name, span.status.description or "", *{event.name for event in span.events}]
+        named = ["".join(pieces) for pieces in _pieces(events).values()]
+        for name, value in chain(given.items(), *(as_dict(part.attributes).items() for part in (*events, *span.links))):
             if isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._known:
                 continue
             if not self._is_clean_name(name):
@@ -222,11 +223,6 @@ def _pieces(events: Sequence[Any]) -> dict[tuple[str, str], list[str]]:
             if isinstance(value, str):
                 pieces.setdefault((event.name, name), []).append(value)
     return pieces
-
-
-def _parts_of(span: ReadableSpan) -> Sequence[Any]:
-    """Its events and links, which have attributes of their own."""
-    return (*span.events, *span.links) if span.events or span.links else ()
 
 
 def _is_flat(value: Value) -> bool:

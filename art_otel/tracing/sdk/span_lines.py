@@ -129,6 +129,8 @@ def _status(span: ReadableSpan) -> Json:
 
 
 def _event(event: Any) -> Json:  # noqa: ANN401 # the SDK's Event is deprecated as a name, not as a thing
+    if not event.attributes and not event.dropped_attributes:
+        return {"timeUnixNano": str(event.timestamp), "name": event.name, "attributes": []}
     dropped = event.dropped_attributes
     return {
         "timeUnixNano": str(event.timestamp),
