@@ -298,6 +298,21 @@ def test_a_stream_that_breaks_under_openllmetry_keeps_what_was_asked(traced):
     assert [message.content for message in call.input_messages] == ["Hi #break=5"]
 
 
+def test_streams_that_break_at_once_are_told_apart(traced):
+    async def one(client):
+        with pytest.raises(openai.APIConnectionError):
+            [event async for event in await client.responses.create(model=MODEL, input="Hi #break=5", stream=True)]
+
+    async def main():
+        async with traced.async_client() as client:
+            with traced.rollout():
+                await asyncio.gather(*(one(client) for _ in range(6)))
+
+    asyncio.run(main())
+    assert [call.failed for call in traced.calls()] == [True] * 6
+    assert len(traced.ended) == 12
+
+
 def test_a_stream_that_is_still_held_takes_no_later_call(traced, server):
     with traced.client() as client, traced.rollout():
         with traced.tracer.start_as_current_span("first") as first:
