@@ -94,24 +94,7 @@ def matches(names: AttributeNames) -> bool:
 
 def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes of the span; None when there are none."""
-    facts = _facts(recording.reader(), CONVENTION, responses=is_responses(recording.span))
-    return facts if facts is None or recording.span.name != RESPONSES_SPAN else _without_item_ids(facts)
-
-
-def _without_item_ids(facts: CallFacts) -> CallFacts:
-    """Leave out the ids of tool calls: OpenLLMetry writes those of the items of a response in their place."""
-    choices = facts.choices and tuple(
-        msgspec.structs.replace(choice, message=_without_call_ids(choice.message)) for choice in facts.choices
-    )
-    messages = facts.input_messages and tuple(map(_without_call_ids, facts.input_messages))
-    return msgspec.structs.replace(facts, choices=choices, input_messages=messages)
-
-
-def _without_call_ids(message: Message) -> Message:
-    if not message.tool_calls:
-        return message
-    calls = tuple(msgspec.structs.replace(call, id=None) for call in message.tool_calls)
-    return msgspec.structs.replace(message, tool_calls=calls)
+    return _facts(recording.reader(), CONVENTION, responses=is_responses(recording.span))
 
 
 def read_details(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
