@@ -25,9 +25,11 @@ from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cance
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
+from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
+from art_otel.conventions.dialects.genai_writer import genai_message, request_attributes, response_attributes
 from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
 from art_otel.conventions.history_events import (
     RecordedMessage,
@@ -56,6 +58,7 @@ from art_otel.conventions.tool_spans import (
 )
 
 __all__ = [
+    "ART_OTEL",
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",
@@ -71,6 +74,7 @@ __all__ = [
     "execution_attributes",
     "execution_name",
     "failure_of",
+    "genai_message",
     "has_call_attributes",
     "has_response",
     "history_attributes",
@@ -91,7 +95,9 @@ __all__ = [
     "number",
     "parse_call",
     "recorded_messages",
+    "request_attributes",
     "request_key",
+    "response_attributes",
     "response_id_of_details",
     "result_attributes",
     "rewards_of",

@@ -1,7 +1,11 @@
-"""Calls of the Responses API that OpenLLMetry begins to record and loses: each is there once."""
+"""Requests that no span of a call surrounds: each is one call, also where an instrumentor records it afterwards.
+
+OpenLLMetry makes its span of a call of the Responses API when the answer is there, and none of some calls.
+"""
 
 import asyncio
 import gc
+import json
 import warnings
 
 import openai
@@ -13,6 +17,8 @@ from art_otel.tracing.openai import install
 from art_otel.tracing.tracer import SCOPE
 from tests.tracing.openai.expected import check_whole, exchange_of
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
+
+HI = [{"role": "user", "content": "Hi"}]
 
 pytestmark = pytest.mark.usefixtures("uninstalled")
 
@@ -34,14 +40,24 @@ def raw_stream(client, text="Hi"):
     return client.responses.with_raw_response.create(model=MODEL, input=text, stream=True).parse()
 
 
-def test_a_lost_call_has_the_place_and_the_times_of_the_call(traced, server):
+@pytest.fixture
+def bare(server, monkeypatch):
+    """An app that nobody instruments."""
+    found = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", found.provider)
+    install()
+    with instrumented(None, found.provider):
+        yield found
+
+
+def test_the_span_has_the_place_and_the_times_of_the_call(traced, server):
     with traced.client() as client, traced.rollout() as rollout:
         with traced.tracer.start_as_current_span("agent") as agent:
             before = client.responses.create(model=MODEL, input="Hi")
             assert before.output_text
             list(raw_stream(client, "Hi #pace=0.01"))
-        assert scopes(traced) == ["opentelemetry.instrumentation.openai.v1", SCOPE]
-    (first, span) = traced.ended
+        assert scopes(traced) == [SCOPE, "opentelemetry.instrumentation.openai.v1", SCOPE]
+    (first, _, span) = traced.ended
     assert span.name == f"chat {MODEL}"
     assert span.kind is trace.SpanKind.CLIENT
     assert span.parent.span_id == agent.get_span_context().span_id
@@ -78,16 +94,104 @@ def test_what_the_app_switched_off_stays_off(traced):
     assert traced.ended == []
 
 
-def test_what_nobody_instruments_is_not_recorded(server, monkeypatch):
-    app = Instrumented(server.url)
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", app.provider)
-    install()
-    with app.client() as client, app.rollout():
-        with instrumented("openllmetry", app.provider):
-            stream = client.responses.create(model=MODEL, input="Hi", stream=True)
-        list(raw_stream(client))
-        list(stream)
-    assert scopes(app) == ["opentelemetry.instrumentation.openai.v1"]
+def test_the_span_says_in_standard_words_what_was_asked_and_answered(bare, server):
+    weather = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
+    asked = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi #calls=1 #think=1"}]},
+    ]
+    with bare.client() as client, bare.rollout():
+        client.chat.completions.create(
+            model=MODEL,
+            messages=asked,
+            temperature=0.5,
+            max_tokens=50,
+            n=2,
+            tools=[{"type": "function", "function": weather}],
+            logprobs=True,
+            extra_body={"return_token_ids": True},
+        )
+    check_whole(bare.call(), server)
+    (span,) = bare.ended
+    sent = server.exchanges()[-1].answer
+    standard = {name: value for name, value in span.attributes.items() if not name.startswith("art.")}
+    asked_of, answered = (json.loads(standard.pop(f"gen_ai.{way}.messages")) for way in ("input", "output"))
+    assert standard == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": MODEL,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.max_tokens": 50,
+        "gen_ai.request.choice.count": 2,
+        "gen_ai.response.id": sent["id"],
+        "gen_ai.response.model": sent["model"],
+        "gen_ai.response.finish_reasons": ("tool_calls", "tool_calls"),
+        "gen_ai.usage.input_tokens": sent["usage"]["prompt_tokens"],
+        "gen_ai.usage.output_tokens": sent["usage"]["completion_tokens"],
+        "server.address": "127.0.0.1",
+    }
+    assert [(one["role"], one["parts"][0]["content"]) for one in asked_of] == [
+        ("system", "Be brief."),
+        ("user", "Hi #calls=1 #think=1"),
+    ]
+    assert [part["type"] for part in answered[1]["parts"]] == ["reasoning", "tool_call"]
+
+
+def test_a_stream_says_its_usage(bare):
+    with bare.client() as client, bare.rollout():
+        usage = {"include_usage": True}
+        list(client.chat.completions.create(model=MODEL, messages=HI, stream=True, stream_options=usage))
+    assert bare.call().usage.output_tokens
+
+
+def test_what_nobody_instruments_is_recorded(bare, server):
+    with bare.client() as client, bare.rollout():
+        client.with_options(max_retries=2).chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "Hi #fail=429x1"}]
+        )
+        with client.chat.completions.stream(model=MODEL, messages=HI) as events:
+            assert list(events)
+        with client.chat.completions.with_streaming_response.create(model=MODEL, messages=HI) as response:
+            assert response.parse().choices
+        with pytest.raises(openai.BadRequestError):
+            client.completions.create(model=MODEL, prompt="Hi #fail=400")
+    *completed, failed = bare.calls()
+    assert len(completed) == 3
+    for call in completed:
+        sent = exchange_of(call, server)
+        assert call.choices[0].message.content == sent.answer["choices"][0]["message"]["content"]
+    assert (failed.error_type, failed.operation_name) == ("BadRequestError", "text_completion")
+    assert [message.content for message in failed.input_messages] == ["Hi #fail=400"]
+
+
+def test_what_is_no_completion_has_no_span(bare):
+    with bare.client() as client, bare.rollout(), pytest.raises(openai.APIStatusError):
+        client.models.list()
+    assert bare.ended == []
+
+
+def test_without_spans_of_ours_only_what_others_record_is_captured(bare):
+    install(makes_spans=False)
+    with bare.client() as client, bare.rollout():
+        client.chat.completions.create(model=MODEL, messages=HI)
+        with bare.tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):
+            client.chat.completions.create(model=MODEL, messages=HI)
+    assert scopes(bare) == ["app"]
+    assert bare.call().choices
+
+
+def test_it_is_current_while_the_client_is_at_it(bare, monkeypatch):
+    send, current = openai.OpenAI._send_request, []
+
+    def sending(*given, **named):
+        current.append(trace.get_current_span())
+        return send(*given, **named)
+
+    monkeypatch.setattr(openai.OpenAI, "_send_request", sending)
+    with bare.client() as client, bare.rollout() as rollout:
+        client.chat.completions.create(model=MODEL, messages=HI)
+        assert trace.get_current_span() is rollout
+    assert [span.context.span_id for span in bare.ended] == [span.context.span_id for span in current]
 
 
 @pytest.mark.parametrize("names", [("genai", "openllmetry"), ("openllmetry", "genai")])
@@ -100,7 +204,7 @@ def test_beside_another_instrumentor_only_that_ones_span_is_there(server, monkey
         list(raw_stream(client))
         client.responses.create(model=MODEL, input="Hi #status=incomplete")
     assert SCOPE not in scopes(app)
-    assert len(app.ended) == 2
+    assert len(app.calls()) == 2
     for call in app.calls():
         check_whole(call, server)
 
@@ -137,14 +241,14 @@ def test_a_call_that_is_interrupted(traced, monkeypatch):
     assert [call.error_type for call in traced.calls()] == ["KeyboardInterrupt", None]
 
 
-def test_a_call_that_is_refused_is_openllmetrys(traced):
+def test_a_call_that_is_refused_is_one_call(traced):
     with traced.client() as client, traced.rollout():
         try:
             client.responses.create(model=MODEL, input="Hi #fail=400", reasoning=None)
         except openai.BadRequestError:
             client.responses.create(model=MODEL, input="Again")  # while the exception still holds the first
     assert [call.failed for call in traced.calls()] == [True, False]
-    assert SCOPE not in scopes(traced)
+    assert len(scopes(traced)) == 4
 
 
 def test_a_response_that_failed(traced):
@@ -153,10 +257,12 @@ def test_a_response_that_failed(traced):
     assert traced.call().error_type == "server_error"
 
 
-def test_an_answer_that_is_to_come_is_no_call_yet(traced):
+def test_an_answer_that_is_to_come_has_no_choices_yet(traced):
     with traced.client() as client, traced.rollout():
         assert client.responses.create(model=MODEL, input="Hi #status=queued").status == "queued"
-    assert traced.ended == []
+    call = traced.call()
+    assert not call.failed
+    assert call.choices is None
 
 
 def test_a_raw_stream_that_is_left(traced, server):
@@ -192,6 +298,21 @@ def test_a_stream_that_breaks_under_openllmetry_keeps_what_was_asked(traced):
     assert [message.content for message in call.input_messages] == ["Hi #break=5"]
 
 
+def test_streams_that_break_at_once_are_told_apart(traced):
+    async def one(client):
+        with pytest.raises(openai.APIConnectionError):
+            [event async for event in await client.responses.create(model=MODEL, input="Hi #break=5", stream=True)]
+
+    async def main():
+        async with traced.async_client() as client:
+            with traced.rollout():
+                await asyncio.gather(*(one(client) for _ in range(6)))
+
+    asyncio.run(main())
+    assert [call.failed for call in traced.calls()] == [True] * 6
+    assert len(traced.ended) == 12
+
+
 def test_a_stream_that_is_still_held_takes_no_later_call(traced, server):
     with traced.client() as client, traced.rollout():
         with traced.tracer.start_as_current_span("first") as first:
@@ -201,24 +322,15 @@ def test_a_stream_that_is_still_held_takes_no_later_call(traced, server):
             list(raw_stream(client, "Ho"))
             list(raw_stream(client, "Hu"))
     assert held
-    places = [span.parent.span_id for span in traced.ended]
+    places = [span.parent.span_id for span in traced.ended if span.instrumentation_scope.name == SCOPE]
     assert places == [each.get_span_context().span_id for each in (first, second, second)]
     for call in traced.calls():
         check_whole(call, server)
 
 
-def test_what_was_asked_is_left_out_where_openllmetry_leaves_it_out(traced, monkeypatch):
-    monkeypatch.setenv("TRACELOOP_TRACE_CONTENT", "false")
-    with traced.client() as client, traced.rollout():
-        list(raw_stream(client))
-        client.responses.create(model=MODEL, input="Hi")
-    assert [call.input_messages for call in traced.calls()] == [None, None]
-
-
 def test_parameters_that_were_not_given_are_not_written(traced, caplog):
     with traced.client() as client, traced.rollout():
-        hi = [{"role": "user", "content": "Hi"}]
-        client.chat.completions.create(model=MODEL, messages=hi, temperature=openai.omit, top_p=openai.omit)
-        client.chat.completions.create(model=MODEL, messages=hi, reasoning_effort=openai.omit, user=openai.NOT_GIVEN)
+        client.chat.completions.create(model=MODEL, messages=HI, temperature=openai.omit, top_p=openai.omit)
+        client.chat.completions.create(model=MODEL, messages=HI, reasoning_effort=openai.omit, user=openai.NOT_GIVEN)
     assert "Invalid type" not in caplog.text
     assert not [name for span in traced.ended for name in span.attributes if "temperature" in name or "user" in name]
