@@ -5,7 +5,7 @@ Invariant: every block is checked before it is read; one that is not as it was w
 
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import zstandard
@@ -15,8 +15,7 @@ from art_otel.engines.shards.shuffle_file import (
     DECODERS,
     HEADER,
     INDEX_DECODER,
-    NO_RESOURCE,
-    OVERHEAD,
+    KINDS,
     RESOURCE,
     RESOURCE_DECODER,
     Block,
@@ -30,34 +29,6 @@ from art_otel.spans import Resource, Span
 _BUFFER: Final = 1 << 20
 
 
-class Entry(NamedTuple):
-    """A record in a region, not yet decoded. `own_hash` is the same for each delivery of a span."""
-
-    kind: bytes
-    trace_hash: int
-    own_hash: int
-    size: int
-    encoded: memoryview
-    resource: "Resource"
-
-    def record(self) -> Stored:
-        """The record."""
-        record = DECODERS[self.kind].decode(self.encoded)
-        if isinstance(record, Span):
-            msgspec.structs.force_setattr(record, "resource", self.resource)
-        return record
-
-    @property
-    def is_span(self) -> bool:
-        """Whether it is a span."""
-        return self.kind == b"s"
-
-    @property
-    def is_log(self) -> bool:
-        """Whether it is a log record."""
-        return self.kind == b"l"
-
-
 class Shards:
     """What several shuffle files have in some regions, file by file."""
 
@@ -65,18 +36,14 @@ class Shards:
         wanted = frozenset(regions)
         self._located = [(file, located) for file in files if (located := _located(file, wanted))]
 
-    def entries(self, regions: Collection[int]) -> Iterator[Entry]:
-        """The entries of these regions, each good until the next one is asked for."""
-        entries = _Entries()
+    def records(self, regions: Collection[int]) -> Iterator[Stored]:
+        """The records of these regions."""
+        batches = _Batches()
         for file, located in self._located:
             blocks = sorted(block for region in regions for block in located.get(region, ()))
             for block in _read_blocks(file, blocks) if blocks else ():
-                yield from entries.of(block)
-
-    def records(self, regions: Collection[int]) -> Iterator[Stored]:
-        """The records of these regions."""
-        for entry in self.entries(regions):
-            yield entry.record()
+                for batch in batches.of(block):
+                    yield from batch
 
 
 def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
@@ -100,28 +67,31 @@ def _changed(file: ShuffleFile) -> StorageError:
     return StorageError(f"{storage.shown(file.location)}: was changed while it was needed; convert again")
 
 
-class _Entries:
-    """The entries of blocks. All stand in one buffer: to get it from the system anew for each block takes long."""
+class _Batches:
+    """The batches of blocks. All stand in one buffer: to get it from the system anew for each block takes long."""
 
     def __init__(self) -> None:
         self._decompressor = zstandard.ZstdDecompressor()
         self._buffer = bytearray(_BUFFER)
         self._start = self._end = 0  # where the unread bytes are
 
-    def of(self, block: bytes) -> Iterator[Entry]:
-        """The entries of a block, each good until the next one is asked for."""
-        header, resource = HEADER.size, NO_RESOURCE
+    def of(self, block: bytes) -> Iterator[Sequence[Stored]]:
+        """The batches of a block."""
+        header, resource = HEADER.size, Resource()
         with self._decompressor.stream_reader(block) as stream:
             while self._hold(header, stream):
-                kind, size, trace_hash, own_hash = HEADER.unpack_from(self._buffer, self._start)
-                self._start += header
-                self._hold(size, stream)
-                encoded = memoryview(self._buffer)[self._start : self._start + size]
-                self._start += size
+                kind, size = HEADER.unpack_from(self._buffer, self._start)
+                self._hold(header + size, stream)
+                encoded = memoryview(self._buffer)[self._start + header : self._start + header + size]
+                self._start += header + size
                 if kind == RESOURCE:
                     resource = RESOURCE_DECODER.decode(encoded)
-                else:
-                    yield Entry(kind, trace_hash, own_hash, size + OVERHEAD, encoded, resource)
+                    continue
+                records = DECODERS[kind].decode(encoded)
+                if kind == KINDS[Span]:
+                    for record in records:
+                        msgspec.structs.force_setattr(record, "resource", resource)
+                yield records
 
     def _hold(self, size: int, stream: zstandard.ZstdDecompressionReader) -> bool:
         """Have the next `size` bytes in the buffer; False at the end of the block."""
