@@ -75,7 +75,7 @@ class ShuffleWriter:
 
     def put(self, region: int, record: Stored) -> None:
         """Put a record into a region."""
-        key = self._key_of(record.resource) if isinstance(record, Span) else (KINDS[type(record)], b"")
+        key = self._key_of(record)
         encoded = encode(record)
         self._held[region][key].append(encoded)
         self._held_bytes += len(encoded) + OVERHEAD
@@ -95,9 +95,11 @@ class ShuffleWriter:
         written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start)
         return Shuffled(file=written, regions=dict(sorted(self._sizes.items())))
 
-    def _key_of(self, resource: Resource) -> _Key:
-        if resource is not self._resource[0]:
-            self._resource = (resource, (KINDS[Span], ENCODER.encode(resource)))
+    def _key_of(self, record: Stored) -> _Key:
+        if not isinstance(record, Span):
+            return KINDS[type(record)], b""
+        if record.resource is not self._resource[0]:
+            self._resource = (record.resource, (KINDS[Span], ENCODER.encode(record.resource)))
         return self._resource[1]
 
     def _flush(self) -> None:

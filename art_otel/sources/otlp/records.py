@@ -38,8 +38,8 @@ from art_otel.spans import (
 
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
-_IS_HEX: Final = re.compile("[0-9a-f]+").fullmatch
-_ZEROS: Final = {digits: "0" * digits for digits in (_TRACE_DIGITS, _SPAN_DIGITS)}
+_HEX: Final = {digits: re.compile(f"[0-9a-f]{{{digits}}}").fullmatch for digits in (_TRACE_DIGITS, _SPAN_DIGITS)}
+_ZEROS: Final = frozenset("0" * digits for digits in _HEX)
 _MAX_TIME: Final = 2**63 - 1
 
 
@@ -247,11 +247,12 @@ class SpanBuilder(ABC):
 
     def _id(self, raw: object, digits: int, field: str) -> str | None:
         """Check an id; None for one that is empty or all zeros, which is how OTLP writes that there is none."""
-        if isinstance(raw, str) and len(raw) == digits and _IS_HEX(raw) and raw != _ZEROS[digits]:
+        is_id = _HEX[digits]
+        if isinstance(raw, str) and is_id(raw) and raw not in _ZEROS:
             return raw  # as nearly all are in JSON
         text = self.hex(raw, digits)
-        if len(text) == digits and _IS_HEX(text):
-            return text if text != _ZEROS[digits] else None
+        if is_id(text):
+            return text if text not in _ZEROS else None
         if not text:
             return None
         raise Refused("bad id", field, f"{text[:MAX_NAME]!r} is not {digits} hex digits")
