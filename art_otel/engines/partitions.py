@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from art_otel.engines.shards import Shards, SlotSize, Stored, encode, hash_of, size_of
+from art_otel.engines.shards import Shards, SlotSize, Stored, decoded, encode, hash_of, size_of
 from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
@@ -52,13 +52,25 @@ class PartitionRecords(NamedTuple):
 
     def records(self) -> Iterator[tuple[str, Stored]]:
         """The records that are assembled here with their representatives."""
-        for shards in (self.direct, self.rerouted):
-            for record in shards.records(self.partition.slots):
-                trace_id = record.trace_id or ""
-                if not self.representatives:
-                    yield trace_id, record
-                elif shards is self.rerouted or not self.has_left(trace_id):
-                    yield self.representatives.get(trace_id, trace_id), record
+        slots = self.partition.slots
+        return self._assembled_here(self.direct.records(slots), self.rerouted.records(slots))
+
+    def records_of_slots(self) -> Iterator[Iterator[tuple[str, Stored]]]:
+        """The same, slot by slot. Memory holds all of them compressed."""
+        slots = self.partition.slots
+        direct, rerouted = self.direct.blocks(slots), self.rerouted.blocks(slots)
+        for slot in slots:
+            yield self._assembled_here(decoded(direct.pop(slot)), decoded(rerouted.pop(slot)))
+
+    def _assembled_here(self, direct: Iterable[Stored], rerouted: Iterable[Stored]) -> Iterator[tuple[str, Stored]]:
+        representatives = self.representatives
+        for record in direct:
+            trace_id = record.trace_id or ""
+            if not representatives or not self.has_left(trace_id):
+                yield representatives.get(trace_id, trace_id), record
+        for record in rerouted:
+            trace_id = record.trace_id or ""
+            yield representatives.get(trace_id, trace_id), record
 
 
 def groups_of(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[SpanGroup]:
@@ -66,7 +78,8 @@ def groups_of(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> 
     partition, largest = where.partition, where.partition.largest
     fits = partition.bytes <= where.sizes.partition_bytes
     if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
-        yield from _grouped(where.records())  # a rollout is in one slot, so none is beyond a limit
+        for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
+            yield from _grouped(records)
         return
     for representatives in _passes(where, limits, stats):
         yield from _grouped(_shared(one for one in where.records() if one[0] in representatives))

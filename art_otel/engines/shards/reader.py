@@ -26,7 +26,7 @@ from art_otel.engines.shards.shuffle_file import (
 from art_otel.errors import StorageError
 from art_otel.spans import Resource, Span
 
-_BUFFER: Final = 1 << 20
+_BUFFER: Final = 256 << 10
 
 
 class Shards:
@@ -38,12 +38,28 @@ class Shards:
 
     def records(self, regions: Collection[int]) -> Iterator[Stored]:
         """The records of these regions."""
-        batches = _Batches()
+        return decoded(block for _, block in self._blocks(regions))
+
+    def blocks(self, regions: Collection[int]) -> dict[int, list[bytes]]:
+        """The blocks of these regions, compressed, by region: to be decoded one region after the other."""
+        blocks: dict[int, list[bytes]] = {region: [] for region in regions}
+        for region, block in self._blocks(regions):
+            blocks[region].append(block)
+        return blocks
+
+    def _blocks(self, regions: Collection[int]) -> Iterator[tuple[int, bytes]]:
         for file, located in self._located:
-            blocks = sorted(block for region in regions for block in located.get(region, ()))
-            for block in _read_blocks(file, blocks) if blocks else ():
-                for batch in batches.of(block):
-                    yield from batch
+            blocks = sorted((block, region) for region in regions for block in located.get(region, ()))
+            if blocks:
+                yield from _read_blocks(file, blocks)
+
+
+def decoded(blocks: Iterable[bytes]) -> Iterator[Stored]:
+    """The records of blocks."""
+    batches = _Batches()
+    for block in blocks:
+        for batch in batches.of(block):
+            yield from batch
 
 
 def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
@@ -54,13 +70,13 @@ def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
     return {region: blocks for region, blocks in index.items() if region in regions}
 
 
-def _read_blocks(file: ShuffleFile, blocks: Sequence[Block]) -> Iterator[bytes]:
+def _read_blocks(file: ShuffleFile, blocks: Iterable[tuple[Block, int]]) -> Iterator[tuple[int, bytes]]:
     with storage.open_reader(file.location) as reader:
-        for start, size, crc32 in blocks:
+        for (start, size, crc32), region in blocks:
             block = reader.read_at(size, start)
             if zlib.crc32(block) != crc32:
                 raise _changed(file)
-            yield block
+            yield region, block
 
 
 def _changed(file: ShuffleFile) -> StorageError:
