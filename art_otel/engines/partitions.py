@@ -8,6 +8,7 @@ hold, which has a single slot, is read in passes, each for some of its traces.
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -50,27 +51,27 @@ class PartitionRecords(NamedTuple):
     def _slot(self, trace_id: str) -> int:
         return hash_of(trace_id) % self.sizes.slots
 
-    def records(self) -> Iterator[tuple[str, Stored]]:
-        """The records that are assembled here with their representatives."""
+    def representative(self, record: Stored) -> str:
+        """The trace that stands for all that are linked to the one of a record."""
+        trace_id = record.trace_id or ""
+        return self.representatives.get(trace_id, trace_id)
+
+    def records(self) -> Iterable[Stored]:
+        """The records that are assembled here."""
         slots = self.partition.slots
         return self._assembled_here(self.direct.records(slots), self.rerouted.records(slots))
 
-    def records_of_slots(self) -> Iterator[Iterator[tuple[str, Stored]]]:
+    def records_of_slots(self) -> Iterator[Iterable[Stored]]:
         """The same, slot by slot. Memory holds all of them compressed."""
         slots = self.partition.slots
         direct, rerouted = self.direct.blocks(slots), self.rerouted.blocks(slots)
         for slot in slots:
             yield self._assembled_here(decoded(direct.pop(slot)), decoded(rerouted.pop(slot)))
 
-    def _assembled_here(self, direct: Iterable[Stored], rerouted: Iterable[Stored]) -> Iterator[tuple[str, Stored]]:
-        representatives = self.representatives
-        for record in direct:
-            trace_id = record.trace_id or ""
-            if not representatives or not self.has_left(trace_id):
-                yield representatives.get(trace_id, trace_id), record
-        for record in rerouted:
-            trace_id = record.trace_id or ""
-            yield representatives.get(trace_id, trace_id), record
+    def _assembled_here(self, direct: Iterable[Stored], rerouted: Iterable[Stored]) -> Iterable[Stored]:
+        if not self.representatives:
+            return direct
+        return chain((record for record in direct if not self.has_left(record.trace_id or "")), rerouted)
 
 
 def groups_of(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[SpanGroup]:
@@ -79,10 +80,11 @@ def groups_of(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> 
     fits = partition.bytes <= where.sizes.partition_bytes
     if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
         for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
-            yield from _grouped(records)
+            yield from _grouped(where, records)
         return
     for representatives in _passes(where, limits, stats):
-        yield from _grouped(_shared(one for one in where.records() if one[0] in representatives))
+        chosen = (record for record in where.records() if where.representative(record) in representatives)
+        yield from _grouped(where, _shared(chosen))
 
 
 class _Rollout:
@@ -101,8 +103,8 @@ class _Rollout:
 def _passes(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[set[str]]:
     """The rollouts of each pass, by representative: as many as memory is meant to hold at once."""
     rollouts: dict[str, _Rollout] = defaultdict(_Rollout)
-    for representative, record in where.records():
-        rollouts[representative].add(record)
+    for record in where.records():
+        rollouts[where.representative(record)].add(record)
     chosen = set[str]()
     size = 0
     for representative, rollout in sorted(rollouts.items()):
@@ -126,8 +128,8 @@ def _is_beyond(where: PartitionRecords, representative: str, limits: Limits) -> 
     """Whether the distinct records of a rollout are beyond a limit: a repeated delivery takes no memory."""
     sizes: dict[tuple[str, str | int], int] = {}
     spans = total = 0
-    for of_rollout, record in where.records():
-        if of_rollout == representative and isinstance(record, Span | LogRecord):
+    for record in where.records():
+        if where.representative(record) == representative and isinstance(record, Span | LogRecord):
             encoded = encode(record)
             size = size_of([encoded]).bytes
             key = record.key if isinstance(record, Span) else (record.trace_id, zlib.crc32(encoded))
@@ -144,8 +146,8 @@ def _set_aside(where: PartitionRecords, representative: str, rollout: _Rollout, 
     detail = f"{rollout.spans:,} spans, {rollout.bytes:,} bytes are more than a rollout may have; {limits}"
     rewards: list[ExternalReward] = []
     traces: set[str] = set()
-    for of_rollout, record in where.records():
-        if of_rollout == representative:
+    for record in where.records():
+        if where.representative(record) == representative:
             traces.add(record.trace_id or "")
             if isinstance(record, ExternalReward):
                 rewards.append(record)
@@ -155,30 +157,32 @@ def _set_aside(where: PartitionRecords, representative: str, rollout: _Rollout, 
     )
 
 
-def _grouped(records: Iterable[tuple[str, Stored]]) -> Iterator[SpanGroup]:
+def _grouped(where: PartitionRecords, records: Iterable[Stored]) -> Iterator[SpanGroup]:
     """The records of each group, in the order of the traces that stand for them."""
     groups: dict[str, list[Stored]] = defaultdict(list)
-    for representative, record in records:
-        groups[representative].append(record)
+    for record in records:
+        groups[where.representative(record)].append(record)
     for representative in sorted(groups):
         yield _group(groups.pop(representative))
 
 
 def _group(records: Iterable[Stored]) -> SpanGroup:
+    spans = [record for record in records if isinstance(record, Span)]
+    others = [record for record in records if not isinstance(record, Span)]
     return SpanGroup(
-        spans=[record for record in records if isinstance(record, Span)],
-        logs=[record for record in records if isinstance(record, LogRecord)],
-        quarantine=[record for record in records if isinstance(record, Quarantined)],
-        external_rewards=[record for record in records if isinstance(record, ExternalReward)],
+        spans=spans,
+        logs=[record for record in others if isinstance(record, LogRecord)],
+        quarantine=[record for record in others if isinstance(record, Quarantined)],
+        external_rewards=[record for record in others if isinstance(record, ExternalReward)],
     )
 
 
-def _shared(records: Iterable[tuple[str, Stored]]) -> Iterator[tuple[str, Stored]]:
+def _shared(records: Iterable[Stored]) -> Iterator[Stored]:
     """Equal deliveries of a span as one object: then they take no memory."""
     first: dict[SpanKey, Span] = {}
-    for representative, record in records:
+    for record in records:
         if isinstance(record, Span):
             earlier = first.setdefault(record.key, record)
-            yield representative, earlier if is_same(earlier, record) else record
+            yield earlier if is_same(earlier, record) else record
         else:
-            yield representative, record
+            yield record

@@ -75,9 +75,8 @@ class ShuffleWriter:
 
     def put(self, region: int, record: Stored) -> None:
         """Put a record into a region."""
-        key = self._key_of(record)
         encoded = encode(record)
-        self._held[region][key].append(encoded)
+        self._held[region][self._key_of(record)].append(encoded)
         self._held_bytes += len(encoded) + OVERHEAD
         if self._held_bytes > _BUDGET:
             self._flush()
