@@ -75,8 +75,15 @@ class ShuffleWriter:
 
     def put(self, region: int, record: Stored) -> None:
         """Put a record into a region."""
+        if not isinstance(record, Span):
+            key = (KINDS[type(record)], b"")
+        elif record.resource is self._resource[0]:
+            key = self._resource[1]
+        else:
+            key = (KINDS[Span], ENCODER.encode(record.resource))
+            self._resource = (record.resource, key)
         encoded = encode(record)
-        self._held[region][self._key_of(record)].append(encoded)
+        self._held[region][key].append(encoded)
         self._held_bytes += len(encoded) + OVERHEAD
         if self._held_bytes > _BUDGET:
             self._flush()
@@ -93,13 +100,6 @@ class ShuffleWriter:
             storage.move(str(self._path), self._location)
         written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start)
         return Shuffled(file=written, regions=dict(sorted(self._sizes.items())))
-
-    def _key_of(self, record: Stored) -> _Key:
-        if not isinstance(record, Span):
-            return KINDS[type(record)], b""
-        if record.resource is not self._resource[0]:
-            self._resource = (record.resource, (KINDS[Span], ENCODER.encode(record.resource)))
-        return self._resource[1]
 
     def _flush(self) -> None:
         for region, held in sorted(self._held.items()):

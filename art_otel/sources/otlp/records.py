@@ -164,12 +164,10 @@ class SpanBuilder(ABC):
         start_ns, end_ns = message.start_time_unix_nano, message.end_time_unix_nano
         if not start_ns or not end_ns or not 0 < start_ns <= end_ns <= _MAX_TIME:
             start_ns, end_ns = _times(start_ns, end_ns)
+        kind = SPAN_KINDS.get(message.kind) or _refused("kind", "SpanKind", message.kind)
         status = message.status
         code = status.code if status else None
-        if message.kind not in SPAN_KINDS:
-            raise Refused("bad field", "kind", f"{message.kind!r} is no SpanKind")
-        if code not in STATUS_CODES:
-            raise Refused("bad field", "status.code", f"{code!r} is no StatusCode")
+        status_code = STATUS_CODES.get(code) or _refused("status.code", "StatusCode", code)
         raw, parent = self._last_parent
         if message.parent_span_id != raw:
             raw = message.parent_span_id
@@ -180,13 +178,13 @@ class SpanBuilder(ABC):
             span_id=span_id,
             parent_span_id=parent,
             name=message.name or "",
-            kind=SPAN_KINDS[message.kind],
+            kind=kind,
             start_ns=start_ns,
             end_ns=end_ns,
             attributes=self.attributes(message.attributes, "", dropped),
             events=self._events(message.events, dropped) if message.events else (),
             links=self._links(message.links, dropped) if message.links else (),
-            status=STATUS_CODES[code],
+            status=status_code,
             status_message=(status.message or "") if status else "",
             scope=batch.scope,
             resource=batch.resource,
@@ -273,6 +271,10 @@ def finite(number: float, site: Site, dropped: DroppedFields) -> float | None:
 
 def _no_id(field: str) -> NoReturn:
     raise Refused("bad id", field, "it is absent or all zeros")
+
+
+def _refused(field: str, enum: str, value: object) -> NoReturn:
+    raise Refused("bad field", field, f"{value!r} is no {enum}")
 
 
 def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
