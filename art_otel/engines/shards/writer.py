@@ -1,13 +1,14 @@
 """ShuffleWriter: writes one shuffle file.
 
-Invariant: memory holds about `_BUDGET` bytes of records. A batch has about `_BATCH` bytes, or one larger record.
+Invariant: memory holds about `_BUDGET` bytes of records. A batch has about `_BATCH` bytes, or a larger record.
 """
 
 import struct
 import tempfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 from uuid import uuid4
@@ -113,7 +114,7 @@ class ShuffleWriter:
     def _compressed(self, held: Mapping[_Key, list[bytes]]) -> bytes:
         """The records as a block, by batches: to get memory for all at once from the system takes longer."""
         batches = [batch for key, records in held.items() for batch in _batches(key, records)]
-        compressor = self._compressor.compressobj(size=sum(len(piece) for batch in batches for piece in batch))
+        compressor = self._compressor.compressobj(size=sum(map(len, chain.from_iterable(batches))))
         compressed = [compressor.compress(b"".join(batch)) for batch in batches]
         return b"".join((*compressed, compressor.flush()))
 
@@ -128,21 +129,12 @@ class ShuffleWriter:
         return self._file
 
 
-def _batches(key: _Key, records: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _batches(key: _Key, records: Sequence[bytes]) -> Iterator[list[bytes]]:
     """The bytes of the batches of these records, each in pieces."""
     kind, resource = key
     if resource:
         yield [HEADER.pack(RESOURCE, len(resource)), resource]
-    batch: list[bytes] = []
-    size = 0
-    for record in records:
-        if batch and size + len(record) > _BATCH:
-            yield _batch(kind, batch, size)
-            batch, size = [], 0
-        batch.append(record)
-        size += len(record)
-    yield _batch(kind, batch, size)
-
-
-def _batch(kind: bytes, records: list[bytes], size: int) -> list[bytes]:
-    return [HEADER.pack(kind, _LIST.size + size), _LIST.pack(b"\xdd", len(records)), *records]
+    count = max(1, _BATCH * len(records) // sum(map(len, records)))
+    for start in range(0, len(records), count):
+        batch = records[start : start + count]
+        yield [HEADER.pack(kind, _LIST.size + sum(map(len, batch))), _LIST.pack(b"\xdd", len(batch)), *batch]
