@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from art_otel.exporting import export
     from art_otel.runlog import RunLog
     from art_otel.store import read_trajectories, write_trajectories
-    from art_otel.tracing.enabling.setup import configure
-    from art_otel.tracing.enabling.span_processor import RolloutSpanProcessor
-    from art_otel.tracing.gathering.gather import gather_trajectory
-    from art_otel.tracing.gathering.gather_many import gather_trajectories, gather_trajectory_groups
-    from art_otel.tracing.rollouts.context import in_context
-    from art_otel.tracing.rollouts.group_rewards import rank_group, score_group
-    from art_otel.tracing.rollouts.rewards import reward
-    from art_otel.tracing.rollouts.rollout import rollout
-    from art_otel.tracing.rollouts.running import get_current_trajectory
-    from art_otel.tracing.rollouts.step import step
-    from art_otel.tracing.rollouts.tool import tool
-    from art_otel.tracing.rollouts.workflows import (
+    from art_otel.tracing.api.context import in_context
+    from art_otel.tracing.api.group_rewards import rank_group, score_group
+    from art_otel.tracing.api.rewards import reward
+    from art_otel.tracing.api.rollout import rollout
+    from art_otel.tracing.api.running import get_current_trajectory
+    from art_otel.tracing.api.step import step
+    from art_otel.tracing.api.tool import tool
+    from art_otel.tracing.api.workflows import (
         AsyncRewardPropagationWorkflow,
         AsyncStepWiseRewardWorkflow,
         RewardPropagationWorkflow,
         StepWiseRewardWorkflow,
     )
+    from art_otel.tracing.gathering.gather import gather_trajectory
+    from art_otel.tracing.gathering.gather_many import gather_trajectories, gather_trajectory_groups
+    from art_otel.tracing.setup.configure import configure
+    from art_otel.tracing.setup.span_processor import RolloutSpanProcessor
     from art_otel.trajectories import (
         RolloutTrace,
         Trajectory,
@@ -90,18 +90,18 @@ __getattr__ = lazy_names(
         "exporting": ("export",),
         "runlog": ("RunLog",),
         "store": ("read_trajectories", "write_trajectories"),
-        "tracing.rollouts.context": ("in_context",),
+        "tracing.api.context": ("in_context",),
         "tracing.gathering.gather": ("gather_trajectory",),
         "tracing.gathering.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
-        "tracing.rollouts.group_rewards": ("rank_group", "score_group"),
-        "tracing.rollouts.rewards": ("reward",),
-        "tracing.rollouts.rollout": ("rollout",),
-        "tracing.rollouts.running": ("get_current_trajectory",),
-        "tracing.enabling.setup": ("configure",),
-        "tracing.enabling.span_processor": ("RolloutSpanProcessor",),
-        "tracing.rollouts.step": ("step",),
-        "tracing.rollouts.tool": ("tool",),
-        "tracing.rollouts.workflows": (
+        "tracing.api.group_rewards": ("rank_group", "score_group"),
+        "tracing.api.rewards": ("reward",),
+        "tracing.api.rollout": ("rollout",),
+        "tracing.api.running": ("get_current_trajectory",),
+        "tracing.setup.configure": ("configure",),
+        "tracing.setup.span_processor": ("RolloutSpanProcessor",),
+        "tracing.api.step": ("step",),
+        "tracing.api.tool": ("tool",),
+        "tracing.api.workflows": (
             "AsyncRewardPropagationWorkflow",
             "AsyncStepWiseRewardWorkflow",
             "RewardPropagationWorkflow",

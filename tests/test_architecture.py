@@ -44,14 +44,14 @@ FOLDERS = {
     "conventions": ["attributes", "caches", "bodies", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "engines": ["shards", "tasks"],
-    "tracing": ["rollouts", "processing", "capture", "enabling", "gathering"],
+    "tracing": ["api", "sdk", "openai", "setup", "gathering"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 
 ALLOWED = {
     "opentelemetry.sdk": (
-        "tracing/processing",
-        "tracing/enabling",
+        "tracing/sdk",
+        "tracing/setup",
         "testing.py",
     ),
     "opentelemetry.proto": ("sources",),

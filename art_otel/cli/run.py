@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.tracing.enabling.settings import DIR
+from art_otel.tracing.setup.settings import DIR
 from art_otel.tracing.switch import ENABLED
 
 STARTUP: Final = Path(__file__).parent.parent / "tracing" / "startup"

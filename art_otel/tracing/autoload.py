@@ -9,8 +9,8 @@ Invariant: without ART_OTEL_ENABLED nothing happens. Several ways in at once are
 import logging
 import os
 
-from art_otel.tracing.enabling.settings import read_settings
 from art_otel.tracing.import_hooks import guarded
+from art_otel.tracing.setup.settings import read_settings
 from art_otel.tracing.switch import ENABLED
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def start() -> None:
     """Trace this process if ART_OTEL_ENABLED says so, and nobody has said otherwise by `configure()`."""
     if not os.environ.get(ENABLED):
         return
-    from art_otel.tracing.enabling.setup import tracing  # noqa: PLC0415 # nothing is loaded where the variable is not set
+    from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # nothing is loaded where the variable is not set
 
     if tracing.is_set_up:
         return
@@ -36,7 +36,7 @@ def start() -> None:
 def pre_instrument() -> None:
     """opentelemetry-instrument has made a provider and will instrument what is installed."""
     if os.environ.get(ENABLED):
-        from art_otel.tracing.enabling.setup import tracing  # noqa: PLC0415 # as above
+        from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # as above
 
         tracing.client.hold()
         start()
@@ -46,6 +46,6 @@ def pre_instrument() -> None:
 def post_instrument() -> None:
     """opentelemetry-instrument has instrumented what is installed."""
     if os.environ.get(ENABLED):
-        from art_otel.tracing.enabling.setup import tracing  # noqa: PLC0415 # as above
+        from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # as above
 
         tracing.client.release()

@@ -17,10 +17,10 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.capture import install, uninstall
-from art_otel.tracing.processing.open_rollouts import OpenRollouts
-from art_otel.tracing.processing.processor import Rewrite, RolloutSpanProcessor
-from art_otel.tracing.processing.scrub_spans import SpanScrubber
+from art_otel.tracing.openai import install, uninstall
+from art_otel.tracing.sdk.open_rollouts import OpenRollouts
+from art_otel.tracing.sdk.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 
 BLOCK = 5
 """Calls of one case before the next has its turn."""

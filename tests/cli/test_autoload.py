@@ -8,7 +8,7 @@ import pytest
 
 from art_otel.cli import main
 from art_otel.cli.autoload import NAME, autoload_path
-from tests.tracing.enabling.programs import CALL, run_command
+from tests.tracing.setup.programs import CALL, run_command
 
 ON = {"ART_OTEL_ENABLED": "1", "PYTHONPATH": ""}
 

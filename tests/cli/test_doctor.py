@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from art_otel.cli import main
-from art_otel.tracing.enabling.checks import Surroundings, look_around, run_checks
-from art_otel.tracing.enabling.instrument import Installed
-from art_otel.tracing.enabling.probe import Probe, probe
-from art_otel.tracing.enabling.settings import read_settings
+from art_otel.tracing.setup.checks import Surroundings, look_around, run_checks
+from art_otel.tracing.setup.instrument import Installed
+from art_otel.tracing.setup.probe import Probe, probe
+from art_otel.tracing.setup.settings import read_settings
 from tests.conversions import RECORDINGS
 from tests.dumps import chat_span, make_span, request_of, write_lines
-from tests.tracing.enabling.programs import clean_environment
+from tests.tracing.setup.programs import clean_environment
 
 ON = {"ART_OTEL_ENABLED": "1", "ART_OTEL_DIR": "/tmp/art", "ART_OTEL_INSTRUMENTOR": "openllmetry"}
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from art_otel.tracing.capture.answer import answer_attributes
-from art_otel.tracing.capture.request import parameters
+from art_otel.tracing.openai.answer import answer_attributes
+from art_otel.tracing.openai.request import parameters
 from tests.conventions.builders import call, openinference
 
 PROMPT, IDS = "2 + 2 =", [1, 2, 3]

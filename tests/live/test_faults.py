@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel import attributes
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.processing.open_rollouts import OpenRollouts
-from art_otel.tracing.processing.own_rollout import OwnRollout, certify
-from art_otel.tracing.processing.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.open_rollouts import OpenRollouts
+from art_otel.tracing.sdk.own_rollout import OwnRollout, certify
+from art_otel.tracing.sdk.processor import RolloutSpanProcessor
 from tests.conversions import convert_files
 
 FAULTS = 10_000

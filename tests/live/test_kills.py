@@ -25,7 +25,7 @@ LONGEST = 0.05
 def kill_one(folder: Path, number: int) -> set[tuple[str, str]]:
     """Start a writer, kill it at a random moment after its first span, and return what it acknowledged."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "art_otel.tracing.enabling.setup", "art_otel.tracing.enabling.recording"])
+    context.set_forkserver_preload([__name__, "art_otel.tracing.setup.configure", "art_otel.tracing.setup.recording"])
     reading, writing = context.Pipe(duplex=False)
     process = context.Process(target=_write, args=(folder, writing, number))
     process.start()

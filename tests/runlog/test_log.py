@@ -17,7 +17,7 @@ from art_otel.errors import UsageError
 from art_otel.runlog import LogEntry, folder
 from art_otel.runlog.metrics import batch_metrics, prefixed
 from art_otel.testing import trajectories as any_trajectories
-from art_otel.tracing.enabling.settings import sources
+from art_otel.tracing.setup.settings import sources
 
 VARIABLES = ("ART_OTEL_PROJECT", "ART_OTEL_MODEL", "ART_OTEL_DIR", "WANDB_API_KEY")
 

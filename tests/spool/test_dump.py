@@ -10,7 +10,7 @@ from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Quarantined, Span
 from tests.conversions import convert_files
 from tests.dumps import make_span, request_of
-from tests.tracing.core.spans import Traced
+from tests.tracing.sdk.spans import Traced
 
 
 def spool_of_three(folder: Path) -> Path:

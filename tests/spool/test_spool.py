@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.spool import NewLines, SpoolWriter, remove_old_runs, run_folder, writer
-from tests.tracing.core.spans import Traced
+from tests.tracing.sdk.spans import Traced
 
 
 def lines(folder: Path) -> list[bytes]:

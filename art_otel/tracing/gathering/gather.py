@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, overload
 from opentelemetry import context as otel_context
 
 from art_otel.errors import UsageError
-from art_otel.tracing.enabling.setup import tracing
+from art_otel.tracing.api.context import detach
+from art_otel.tracing.api.gather_scope import GatherScope, TakenRollout, all_running, with_scope
+from art_otel.tracing.api.recorder import Recorder
 from art_otel.tracing.gathering.recorded import recorded_trajectory
-from art_otel.tracing.rollouts.context import detach
-from art_otel.tracing.rollouts.gather_scope import GatherScope, TakenRollout, all_running, with_scope
-from art_otel.tracing.rollouts.recorder import Recorder
+from art_otel.tracing.setup.configure import tracing
 from art_otel.trajectories import Trajectory
 
 logger = logging.getLogger(__name__)

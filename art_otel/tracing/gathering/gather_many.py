@@ -12,10 +12,10 @@ from inspect import iscoroutine
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from art_otel.errors import UsageError
-from art_otel.tracing.enabling.setup import tracing
+from art_otel.tracing.api.gather_scope import GatherScope
 from art_otel.tracing.gathering.gather import Gathered, Work, gather_one, log_failure
 from art_otel.tracing.gathering.progress import RolloutProgress, show_progress
-from art_otel.tracing.rollouts.gather_scope import GatherScope
+from art_otel.tracing.setup.configure import tracing
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 Groups: TypeAlias = Iterable[Iterable[Work]] | Mapping[str, Iterable[Work]]

@@ -4,8 +4,8 @@ import pytest
 from opentelemetry import trace
 
 from art_otel.tracing import guest
+from art_otel.tracing.api.recorder import recorder, use_recorder
 from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.rollouts.recorder import recorder, use_recorder
 from art_otel_tinker.tracing.guest import GUEST
 from tests.tracing.api.app import App
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from art_otel.tracing.enabling.ids import SystemIdGenerator
-from art_otel.tracing.rollouts.recorder import use_recorder
-from tests.tracing.core.spans import Traced
+from art_otel.tracing.api.recorder import use_recorder
+from art_otel.tracing.setup.ids import SystemIdGenerator
+from tests.tracing.sdk.spans import Traced
 
 
 class App(Traced):

@@ -2,8 +2,8 @@ import pytest
 from opentelemetry import trace
 
 from art_otel.tracing import guest, switch
+from art_otel.tracing.api.recorder import recorder, use_recorder
 from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.rollouts.recorder import recorder, use_recorder
 from tests.tracing.api.app import App
 
 

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry import context as otel_context
 
 from art_otel import rollout, step
-from tests.tracing.enabling.programs import spans_in
+from tests.tracing.setup.programs import spans_in
 
 CLOSED = ("cancelled", "CancelledError: nobody waits for it any more")
 

@@ -5,7 +5,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel import get_current_trajectory, reward, rollout, step
 from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.processing.own_rollout import OwnRollout
+from art_otel.tracing.sdk.own_rollout import OwnRollout
 
 
 class Broken(SpanProcessor):

@@ -7,7 +7,7 @@ import pytest
 import art_otel
 from art_otel import gather_trajectory, get_current_trajectory, reward, rollout, step
 from art_otel.errors import UsageError
-from art_otel.tracing.rollouts.scalars import MAX_REPR
+from art_otel.tracing.api.scalars import MAX_REPR
 
 
 def test_every_field_of_the_running_trajectory_is_recorded(app):

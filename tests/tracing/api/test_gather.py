@@ -24,8 +24,8 @@ from art_otel import (
     write_trajectories,
 )
 from art_otel.errors import UsageError
+from art_otel.tracing.api.recorder import use_recorder
 from art_otel.tracing.gathering.gather_many import _Allowed
-from art_otel.tracing.rollouts.recorder import use_recorder
 from art_otel.trajectories import trajectory_json
 from tests.tracing.api.app import questions
 

@@ -71,7 +71,7 @@ def test_the_images_of_a_message_are_sent_again(app):
 
 
 def test_calls_cost_what_is_new(app, monkeypatch):
-    from art_otel.tracing.processing import live_calls  # noqa: PLC0415 # to count what it reads
+    from art_otel.tracing.sdk import live_calls  # noqa: PLC0415 # to count what it reads
 
     lines, built = [], []
     read_lines, build = live_calls.read_lines, live_calls.build

@@ -10,7 +10,7 @@ from opentelemetry import context as otel_context
 
 from art_otel import get_current_trajectory, rollout
 from art_otel.errors import UsageError
-from art_otel.tracing.rollouts.context import current_rollout_id, running_trajectory
+from art_otel.tracing.api.context import current_rollout_id, running_trajectory
 from tests.tracing.api.app import questions
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from art_otel import get_current_trajectory, reward, rollout, step
 from art_otel.errors import UsageError
-from art_otel.tracing.rollouts import scalars
+from art_otel.tracing.api import scalars
 from tests.tracing.api.app import messages, questions
 
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 import pytest
 
 from art_otel import reward, rollout, step
-from art_otel.tracing.rollouts.step import current_step
+from art_otel.tracing.api.step import current_step
 from tests.tracing.api.app import questions
 
 

@@ -13,7 +13,7 @@ from opentelemetry import context as otel_context
 
 import art_otel
 from art_otel import attributes as names
-from art_otel.tracing.rollouts.step import Step
+from art_otel.tracing.api.step import Step
 from art_otel_tinker.steps import FINAL_REWARD
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.call import Call, begin_call

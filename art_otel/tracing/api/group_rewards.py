@@ -1,0 +1,140 @@
+"""GroupRewards: rewards that trajectories of one task get by being looked at together.
+
+Invariant: what is given to a trajectory is recorded under that trajectory's own rollout id, attempt and trace, whatever
+the order in which judges answer; all rewards of a group are known before the first is given, so a judge that raises
+gives none. Missing is None and is not given.
+"""
+
+import asyncio
+import inspect
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import combinations, permutations
+from typing import TypeAlias, cast, overload
+
+from art_otel.conventions import evaluation_attributes
+from art_otel.conventions.rewards import REWARD
+from art_otel.errors import UsageError
+from art_otel.tracing.api import scalars
+from art_otel.tracing.api.place import place_of
+from art_otel.tracing.api.rewards import give
+from art_otel.tracing.guest import AS_GUEST
+from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
+from art_otel.trajectories.rewards.attribution import with_rewards
+
+Group: TypeAlias = TrajectoryGroup | Iterable[Trajectory]
+Values: TypeAlias = Sequence[float | None]
+"""A reward a trajectory in their order, None where there is none. Shape: (trajectories,)."""
+
+Judge: TypeAlias = Callable[[list[Trajectory]], Values]
+AsyncJudge: TypeAlias = Callable[[list[Trajectory]], Awaitable[Values]]
+Compare: TypeAlias = Callable[[Trajectory, Trajectory], float | None]
+AsyncCompare: TypeAlias = Callable[[Trajectory, Trajectory], Awaitable[float | None]]
+
+
+@overload
+def score_group(group: Group, judge: AsyncJudge, name: str = REWARD) -> Awaitable[list[Trajectory]]: ...
+@overload
+def score_group(group: Group, judge: Judge, name: str = REWARD) -> list[Trajectory]: ...
+def score_group(
+    group: Group, judge: Judge | AsyncJudge, name: str = REWARD
+) -> list[Trajectory] | Awaitable[list[Trajectory]]:
+    """Have a judge look at all trajectories of a group and give each its own reward, also long after they ended.
+
+    `judge(trajectories)` gives as many rewards, in their order; where it is async, await what this gives. Each reward
+    is recorded as `reward(value, name, target=trajectory)` does. The trajectories come back in their order with it.
+    Raises UsageError for another number of rewards, and for two trajectories that one reward could not tell apart.
+    """
+    trajectories = list(group.trajectories if isinstance(group, TrajectoryGroup) else group)
+    _check_distinct(trajectories)
+    judged = judge(trajectories.copy())
+    if inspect.isawaitable(judged):
+        return _given_later(trajectories, judged, name)
+    return _give_each(trajectories, judged, name)
+
+
+@overload
+def rank_group(
+    group: Group, compare: AsyncCompare, name: str = REWARD, *, both_ways: bool = True
+) -> Awaitable[list[Trajectory]]: ...
+@overload
+def rank_group(group: Group, compare: Compare, name: str = REWARD, *, both_ways: bool = True) -> list[Trajectory]: ...
+def rank_group(
+    group: Group, compare: Compare | AsyncCompare, name: str = REWARD, *, both_ways: bool = True
+) -> list[Trajectory] | Awaitable[list[Trajectory]]:
+    """Compare all pairs of a group and score each trajectory: its wins minus its losses, a comparison.
+
+    `compare(a, b)` is 1 where a is better, -1 where b is, anything between, and None where nobody can tell, which is
+    left out; where it is async all comparisons run at once, and what this gives is to be awaited. `both_ways` asks for
+    (b, a) too, so that a judge who prefers the first of two favours nobody. A trajectory that was compared with none
+    is given no reward. The reward is that of tinker-cookbook's preference environments (rl/preference_envs.py 0.6.1).
+    """
+
+    def judge(trajectories: list[Trajectory]) -> Values | Awaitable[Values]:
+        positions = range(len(trajectories))
+        pairs = list(permutations(positions, 2) if both_ways else combinations(positions, 2))
+        outcomes = [compare(trajectories[first], trajectories[second]) for first, second in pairs]
+        if any(map(inspect.isawaitable, outcomes)) or inspect.iscoroutinefunction(compare):
+            return _compared_later(pairs, cast(list[Awaitable[float | None]], outcomes), len(trajectories))
+        return _win_rates(pairs, cast(list[float | None], outcomes), len(trajectories))
+
+    return score_group(group, cast(Judge, judge), name)
+
+
+async def _given_later(trajectories: list[Trajectory], judged: Awaitable[Values], name: str) -> list[Trajectory]:
+    return _give_each(trajectories, await judged, name)
+
+
+def _give_each(trajectories: list[Trajectory], judged: Values, name: str) -> list[Trajectory]:
+    values = list(judged)
+    if len(values) != len(trajectories):
+        raise UsageError(
+            f"the judge gave {len(values)} rewards for {len(trajectories)} trajectories: give one each, None for none"
+        )
+    return [_give(trajectory, value, name) for trajectory, value in zip(trajectories, values, strict=True)]
+
+
+def _give(trajectory: Trajectory, value: float | None, name: str) -> Trajectory:
+    number = None if value is None else scalars.reward(value, name)
+    if number is not None:
+        with AS_GUEST:
+            now = time.time_ns()
+            give(name, number, place_of(trajectory), evaluation_attributes(name, number), now)
+            return with_rewards(trajectory, Reward(name=name, value=number, source="reward_span", time_ns=now))
+    return trajectory
+
+
+def _check_distinct(trajectories: Iterable[Trajectory]) -> None:
+    known = Counter((trajectory.rollout_id, trajectory.attempt, trajectory.trace_id) for trajectory in trajectories)
+    for (rollout_id, attempt, _), count in known.items():
+        if count > 1:
+            which = "" if attempt is None else f", attempt {attempt}"
+            raise UsageError(
+                f"rollout {rollout_id!r}{which} is in the group {count} times: give each trajectory once, and attempts"
+                " of one rollout a number of their own (art.rollout.attempt)"
+            )
+
+
+async def _compared_later(
+    pairs: Sequence[tuple[int, int]], outcomes: Iterable[Awaitable[float | None]], count: int
+) -> Values:
+    tasks = [asyncio.ensure_future(outcome) for outcome in outcomes]
+    try:
+        return _win_rates(pairs, await asyncio.gather(*tasks), count)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _win_rates(pairs: Iterable[tuple[int, int]], outcomes: Iterable[float | None], count: int) -> Values:
+    """Wins minus losses a comparison. Shape: (count,), None for what was compared with nothing."""
+    totals, compared = [0.0] * count, [0] * count
+    for (first, second), outcome in zip(pairs, outcomes, strict=True):
+        number = None if outcome is None else scalars.reward(outcome, "comparison")
+        if number is not None:
+            totals[first] += number
+            totals[second] -= number
+            compared[first] += 1
+            compared[second] += 1
+    return [total / played if played else None for total, played in zip(totals, compared, strict=True)]

@@ -1,0 +1,113 @@
+"""Rewards: what an app says a rollout, a step or a call is worth.
+
+Invariant: a reward stands where its target is: as an event on the target's span while that runs, else on a span
+`reward {name}` of its own trace, which carries the rollout's id and links to the target where its span is known. So it
+may be given later and by another process.
+"""
+
+import time
+from collections.abc import Mapping
+from operator import index
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext
+
+from art_otel import attributes
+from art_otel.calls import InferenceCall
+from art_otel.conventions import EVALUATION, evaluation_attributes
+from art_otel.conventions.rewards import REWARD, is_part, part_attributes
+from art_otel.errors import UsageError
+from art_otel.tracing.api import scalars
+from art_otel.tracing.api.place import Place, Target, place_of
+from art_otel.tracing.guest import AS_GUEST, say_once
+from art_otel.tracing.switch import ENABLED, is_off
+from art_otel.tracing.tracer import tracer
+
+_LOST: Final = (
+    "rewards are given to what does not run here, and are not recorded: nothing is set up in this process; call"
+    f" art_otel.configure() first, or set {ENABLED}=1, or 0 where that is meant"
+)
+
+
+def reward(  # noqa: PLR0913 # each says another thing about the reward, by its name
+    value: float | None,
+    name: str = REWARD,
+    *,
+    target: Target | None = None,
+    rollout_id: str | None = None,
+    step: int | None = None,
+    choice: int | None = None,
+    tokens: tuple[int, int] | None = None,
+    label: str | None = None,
+    explanation: str | None = None,
+) -> None:
+    """Say what something is worth; also later, and from another process.
+
+    Without a target it is the running step, else the running rollout. `target` is a response's id (that call), a span
+    or its context, a call or a whole trajectory as they were recorded, or a running trajectory or step. `rollout_id`
+    names a rollout that may run elsewhere, `step` a step of the rollout by its index. Of a call that is the target,
+    `choice` is one of several choices by its index, and `tokens` a range (start, end) of its completion's token ids,
+    the end exclusive. `value` may be None where there is a `label`; what is no finite number, and a range that is
+    empty or negative, is refused with a warning. Raises UsageError where nothing says what is judged.
+    """
+    number = None if value is None else scalars.reward(value, name)
+    if number is None and (value is not None or label is None):
+        return
+    part = _part(name, target, choice, tokens)
+    if part is None:
+        return
+    index_of_step = None if step is None else scalars.whole(step)
+    if step is not None and index_of_step is None:
+        say_once("reward %r is of no step and is not recorded: a step's index is a whole number", name)
+        return
+    place = place_of(target, rollout_id, index_of_step)
+    with AS_GUEST:
+        said = evaluation_attributes(name, number, label=label, explanation=explanation, response_id=place.response_id)
+        give(name, number, place, {**said, **part}, time.time_ns())
+
+
+def give(name: str, value: float | None, place: Place, said: Mapping[str, str | float], now: int) -> None:
+    """Record a reward where it goes, at a time in nanoseconds since the epoch. `said` are the event's attributes."""
+    if place.span is not None and place.is_running:
+        place.span.add_event(EVALUATION, said, now)
+        if place.whole is not None and value is not None:
+            place.whole.note_name(name)
+        if place.whole is not None and name == REWARD and value is not None:
+            place.whole.note_given(value)
+        return
+    about: dict[str, str | int] = {}
+    if place.rollout_id is not None:
+        about[attributes.ROLLOUT_ID] = place.rollout_id
+    if place.attempt is not None:
+        about[attributes.ROLLOUT_ATTEMPT] = place.attempt
+    if place.trace_id is not None:
+        about[attributes.ROLLOUT_TRACE_ID] = place.trace_id
+    if place.step is not None and place.context is None:
+        about[attributes.STEP_INDEX] = place.step
+    links = [] if place.context is None or not place.context.is_valid else [Link(place.context)]
+    called = f"{attributes.REWARD_SPAN_PREFIX}{name}"
+    span = tracer().start_span(called, context=Context(), attributes=about, links=links)
+    if not (place.is_ours or span.get_span_context().is_valid or is_off()):
+        say_once(_LOST)
+    span.add_event(EVALUATION, said, now)
+    span.end()
+
+
+def _part(
+    name: str, target: Target | None, choice: int | None, tokens: tuple[int, int] | None
+) -> Mapping[str, int] | None:
+    """The attributes of the part of a call that is judged; None, logged, where it can be none."""
+    if choice is None and tokens is None:
+        return {}
+    if not isinstance(target, (str, Span, SpanContext, InferenceCall)):
+        raise UsageError("reward(): choice and tokens are parts of a call: say of which by target=…")
+    try:
+        start, end = (None, None) if tokens is None else map(index, tokens)
+        chosen = None if choice is None else index(choice)
+    except (TypeError, ValueError):
+        start, end, chosen = 0, 0, None
+    if not is_part(chosen, start, end):
+        say_once("reward %r is of no part of a call and is not recorded: choice %r, tokens %r", name, choice, tokens)
+        return None
+    return part_attributes(chosen, start, end)

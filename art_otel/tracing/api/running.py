@@ -1,0 +1,231 @@
+"""RunningTrajectory: the rollout that the running code is part of.
+
+Invariant: any thread and task may use it at once. It holds only what the app told it; what was recorded is asked of the
+recorder, so it costs nothing until somebody looks. Without a set-up everything works and nothing is recorded.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from opentelemetry.trace import Span
+
+from art_otel import attributes
+from art_otel.errors import UsageError
+from art_otel.tracing.api import fields, scalars
+from art_otel.tracing.api.context import running_trajectory
+from art_otel.tracing.api.forks import is_inherited
+from art_otel.tracing.api.recorder import recorder
+from art_otel.tracing.api.rewarded import Rewarded
+from art_otel.tracing.guest import AS_GUEST, say_once
+
+if TYPE_CHECKING:
+    from art_otel.calls import InferenceCall, Message
+    from art_otel.tracing.api.running_history import RunningHistory
+    from art_otel.tracing.api.step import Step
+    from art_otel.trajectories import Turn
+
+
+class RunningTrajectory(Rewarded):
+    """The handle to a rollout in progress; `rollout_id` is its id.
+
+    These fields are yours to set while it runs: `group_id`, `split`, `name` (texts), `training_step`, `attempt` (whole
+    numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting anything
+    else raises AttributeError; a value of the wrong type raises UsageError. Metadata that it began with can be changed
+    and not taken back.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        *("group_id", "split", "name", "training_step", "attempt"),
+        *("metadata", "metrics", "reward"),
+    )
+    group_id = fields.GROUP_ID
+    split = fields.SPLIT
+    name = fields.NAME
+    training_step = fields.TRAINING_STEP
+    attempt = fields.ATTEMPT
+
+    def __init__(
+        self, *, rollout_id: str, span: Span, said: Mapping[str, scalars.Scalar], metadata: Mapping[str, object]
+    ) -> None:
+        super().__init__(span)
+        self._rollout_id = rollout_id
+        self._said = dict(said)
+        self._failed = False
+        self._metrics: dict[str, float] = {}
+        self._metadata: dict[str, object] = dict(metadata)
+        self._steps: dict[int, Step] = {}
+        self._next_step = 0
+        self._lock = threading.Lock()
+        recording = recorder()
+        self._calls_outside = 0 if recording is None else recording.calls_outside
+        self._added: list[tuple[str, int, Message]] = []
+        self._turns: tuple[Sequence[InferenceCall], Sequence[InferenceCall], tuple[Turn, ...]] = ((), (), ())
+
+    @property
+    def rollout_id(self) -> str:
+        """Its id, 32 hex digits."""
+        return self._rollout_id
+
+    @property
+    def failed(self) -> bool:
+        """Whether its code raised."""
+        return self._failed
+
+    @property
+    def steps(self) -> "dict[int, Step]":
+        """Its steps so far, by their index."""
+        return self._steps
+
+    @property
+    def said(self) -> Mapping[str, scalars.Scalar]:
+        """The attributes that its fields stand for."""
+        return self._said
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Its metrics, written when it ends."""
+        self._is_written("metrics")
+        return self._metrics
+
+    @metrics.setter
+    def metrics(self, metrics: dict[str, float]) -> None:
+        self._is_written("metrics")
+        if scalars.is_mapping(metrics, "metrics"):
+            self._metrics = metrics
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """Its metadata, written when it ends."""
+        self._is_written("metadata")
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, metadata: dict[str, object]) -> None:
+        self._is_written("metadata")
+        if scalars.is_mapping(metadata, "metadata"):
+            self._metadata = metadata
+
+    @property
+    def calls(self) -> "tuple[InferenceCall, ...]":
+        """The LLM calls recorded so far; one that still runs has no end."""
+        recording = recorder()
+        return () if recording is None else recording.calls(self._rollout_id)
+
+    @property
+    def turns(self) -> "tuple[Turn, ...]":
+        """The turns of `calls`, each with a position in them."""
+        return self._lineage()[1]
+
+    def get_history(self, completion_id: str, choice: int = 0) -> "RunningHistory | None":
+        """The messages up to and with a completion, and what was appended to them; None when it is not known (yet).
+
+        `completion_id` is the id of its response, `choice` the index of one of its choices. Append tool results with
+        `history.append(…)`, and send the messages with `history.to_openai()`.
+        """
+        from art_otel.tracing.api.running_history import RunningHistory  # noqa: PLC0415 # loads the trajectories
+        from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
+        from art_otel.trajectories.lineage.turns import turn_of  # noqa: PLC0415 # as above
+
+        calls, turns = self._lineage()
+        turn = turn_of(calls, turns, completion_id, choice)
+        if turn is None:
+            return None
+        added = [AddedMessage(turn=turn, message=one[2]) for one in self._added if one[:2] == (completion_id, choice)]
+        history = history_of(calls, turns, completion_id, choice, added)
+        return None if history is None else RunningHistory(self, completion_id, choice, history)
+
+    def add_message(
+        self, completion_id: str, choice: int, message: Mapping[str, Any], parsed: "Sequence[Message]"
+    ) -> None:
+        """Record a message that was put behind a completion; `parsed` is what it says."""
+        if not self._can_be_changed("history"):
+            return
+        self._added.extend((completion_id, choice, one) for one in parsed)
+        with AS_GUEST:
+            from art_otel.conventions import history_attributes  # noqa: PLC0415 # as above
+
+            self.span.add_event(attributes.HISTORY_EVENT, history_attributes(completion_id, choice, message))
+
+    def log(self, *messages: object) -> None:
+        """Add lines to the trajectory's log."""
+        if not self._can_be_changed("log"):
+            return
+        for message in messages:
+            with AS_GUEST:
+                self.span.add_event(attributes.LOG_EVENT, {attributes.LOG_MESSAGE: scalars.as_text(message)})
+
+    def number_step(self, index: int | None) -> int:
+        """The index of a step that starts; without one the next that nobody had."""
+        with self._lock:
+            found = self._next_step if index is None else index
+            self._next_step = max(self._next_step, found + 1)
+            return found
+
+    def write_field(self, name: str, attribute: str, value: scalars.Scalar) -> None:
+        """Record a field that was set."""
+        if not self._can_be_changed(name):
+            return
+        self._said[attribute] = value
+        with AS_GUEST:
+            self.span.set_attribute(attribute, value)
+
+    def close(self, error: BaseException | None) -> None:
+        """Note that its code has come to its end, and what that raised."""
+        self._ended, self._failed = True, error is not None
+
+    def warn_of_lost_calls(self) -> None:
+        """Say so where it has no call and others ran in no rollout meanwhile, as in a thread without its context."""
+        recording = recorder()
+        if recording is None or recording.calls_outside == self._calls_outside or self.calls:
+            return
+        say_once(
+            "rollout %s has no LLM calls, and %d began outside of every rollout while it ran: threads and pools start"
+            " without its context; give them art_otel.in_context(function)",
+            self.name,
+            recording.calls_outside - self._calls_outside,
+        )
+
+    def settle(self) -> None:
+        """As Rewarded, after metrics and metadata: beyond the SDK's limit the oldest attributes are dropped."""
+        for name, value in dict(self._metrics).items():
+            with AS_GUEST:
+                self.span.set_attribute(f"{attributes.METRIC_PREFIX}{name}", scalars.metric(value, name))
+        for name, value in scalars.metadata(dict(self._metadata)).items():
+            self.span.set_attribute(name, value)
+        super().settle()
+
+    def _can_be_changed(self, what: str) -> bool:
+        """Whether what is set here and now is recorded; said where it is not."""
+        if self._ended:
+            say_once(f"rollout %s has ended; its {what} is not recorded any more", self.name)
+            return False
+        return self._is_written(what)
+
+    def _is_written(self, what: str) -> bool:
+        """Whether what is set here is written; said where it is not."""
+        if not is_inherited(self.span):
+            return True
+        say_once(f"rollout %s runs in the process that forked this one: its {what} cannot be set here", self.name)
+        return False
+
+    def _lineage(self) -> "tuple[Sequence[InferenceCall], tuple[Turn, ...]]":
+        """The calls in causal order and their turns; built again only when there are more."""
+        recorded = self.calls
+        if self._turns[0] is not recorded:
+            from art_otel.trajectories.lineage.turns import build_lineage  # noqa: PLC0415 # loads the trajectories
+
+            lineage = build_lineage(recorded)
+            self._turns = (recorded, lineage.calls, lineage.turns)
+        return self._turns[1:]
+
+
+def get_current_trajectory() -> RunningTrajectory:
+    """The rollout that this code is part of, the innermost one. Raises UsageError outside of every rollout."""
+    running = running_trajectory()
+    if running is None:
+        raise UsageError(
+            "no rollout is running here: decorate the function with @art_otel.rollout, or open one by"
+            " `with art_otel.rollout(name=…)`; a thread or pool is given art_otel.in_context(function)"
+        )
+    return running

@@ -1,0 +1,159 @@
+"""Step: a numbered part of a rollout, so that it can be rewarded by itself.
+
+Invariant: calls made while it is open belong to it. Steps of one rollout are counted from 0 unless they are numbered.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span
+
+from art_otel import attributes
+from art_otel.errors import UsageError
+from art_otel.tracing.api import scalars
+from art_otel.tracing.api.context import detach, running_trajectory
+from art_otel.tracing.api.json_object import JsonObject
+from art_otel.tracing.api.outcome import record_outcome
+from art_otel.tracing.api.rewarded import Rewarded
+from art_otel.tracing.api.running import RunningTrajectory
+from art_otel.tracing.guest import AS_GUEST, say_once
+from art_otel.tracing.tracer import tracer
+
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from opentelemetry.context import Context
+
+_STEP: Final = otel_context.create_key("art-otel-step")
+
+
+class Step(Rewarded):
+    """One step; set its `reward`, and what its calls should keep: `env_state[name]` and `extra[name]`, JSON values.
+
+    `index` is None where it belongs to no rollout. A value that is no JSON value raises UsageError.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("reward", "env_state", "extra")
+
+    def __init__(self, running: RunningTrajectory | None, index: int | None, span: Span) -> None:
+        super().__init__(span)
+        self._running = running
+        self._index = index
+        self._env_state = JsonObject("env_state")
+        self._extra = JsonObject("extra")
+
+    @property
+    def env_state(self) -> MutableMapping[str, Any]:
+        """The state of the environment, written when the step ends."""
+        return self._env_state
+
+    @env_state.setter
+    def env_state(self, state: Mapping[str, Any]) -> None:
+        self._env_state = _json_object("env_state", state)
+
+    @property
+    def extra(self) -> MutableMapping[str, Any]:
+        """Whatever else should be kept, written when the step ends."""
+        return self._extra
+
+    @extra.setter
+    def extra(self, extra: Mapping[str, Any]) -> None:
+        self._extra = _json_object("extra", extra)
+
+    @property
+    def running(self) -> RunningTrajectory | None:
+        """The rollout that it belongs to."""
+        return self._running
+
+    @property
+    def index(self) -> int | None:
+        """Its number in the rollout."""
+        return self._index
+
+    def settle(self) -> None:
+        """As Rewarded. Only what the span is known by is kept, for rewards that come later."""
+        for name, kept in ((attributes.ENV_STATE, self._env_state), (attributes.EXTRA, self._extra)):
+            if kept:
+                self.span.set_attribute(name, scalars.json_text(dict(kept)))
+        super().settle()
+        self.span.end()
+        self._span = NonRecordingSpan(self.span.get_span_context())
+
+
+def _json_object(field: str, given: object) -> JsonObject:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{field} is of type {type(given).__qualname__}: give a mapping of names to JSON values")
+    checked = JsonObject(field)
+    checked.update(cast(Mapping[str, Any], given))
+    return checked
+
+
+class OpenStep:
+    """What `step(…)` gives: a context manager for `with` and `async with`, to be entered once."""
+
+    def __init__(self, index: int | None, name: str | None) -> None:
+        self._asked = (index, name)
+        self._opened: tuple[Step, Token[Context]] | None = None
+
+    def __enter__(self) -> Step:
+        opened = _begin(*self._asked)
+        context = otel_context.set_value(_STEP, opened)
+        if opened.span.get_span_context().is_valid:
+            context = trace.set_span_in_context(opened.span, context)
+        self._opened = (opened, otel_context.attach(context))
+        return opened
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._opened is None:
+            return
+        (opened, token), self._opened = self._opened, None
+        detach(token)
+        with AS_GUEST:
+            record_outcome(opened.span, error)
+        with AS_GUEST:
+            opened.settle()
+
+    async def __aenter__(self) -> Step:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+def step(index: int | None = None, name: str | None = None) -> OpenStep:
+    """Open the next step of the running rollout, or the one with this index.
+
+    `with step() as this: …; this.reward = 0.5`. `name` is for people: it stands in the span's name. Outside of every
+    rollout nothing is recorded.
+    """
+    return OpenStep(index, name)
+
+
+def current_step(running: RunningTrajectory) -> Step | None:
+    """The innermost open step of this rollout around the code."""
+    found = cast(Step | None, otel_context.get_value(_STEP))
+    return found if found is not None and found.running is running else None
+
+
+def _begin(index: int | None, name: str | None) -> Step:
+    running = running_trajectory()
+    if running is None:
+        say_once("step() outside of every rollout records nothing: open a rollout around it")
+        return Step(None, index, INVALID_SPAN)
+    given = None if index is None else scalars.whole(index)
+    if index is not None and given is None:
+        say_once("a step's index is a whole number of at most 64 bits; one that is none has the next number instead")
+    with AS_GUEST:
+        number = running.number_step(given)
+        called = f"{attributes.STEP_SPAN_PREFIX}{number}" + (f" {name}" if name else "")
+        span = tracer().start_span(called, attributes={attributes.STEP_INDEX: number})
+        found = running.steps[number] = Step(running, number, span)
+        return found
+    return Step(running, given, INVALID_SPAN)

@@ -1,0 +1,131 @@
+"""Tool: functions whose every call is recorded as the execution of a tool.
+
+Invariant: a call is one standard `execute_tool` span with the arguments and the result, around whatever the function
+does. The function keeps its signature, values and exceptions. Where no SDK records, it runs as it would without us.
+"""
+
+import inspect
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import INVALID_SPAN, Span
+
+from art_otel.errors import UsageError
+from art_otel.tracing.api import scalars
+from art_otel.tracing.api.config import Call
+from art_otel.tracing.api.context import detach
+from art_otel.tracing.api.outcome import record_outcome
+from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.tracer import tracer
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@overload
+def tool(function: Callable[_P, _R], /) -> Callable[_P, _R]: ...
+@overload
+def tool(*, name: str | None = None) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
+def tool(
+    function: Callable[_P, _R] | None = None, /, *, name: str | None = None
+) -> Callable[_P, _R] | Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Record each call of a function as the execution of a tool, which is in `trajectory.tool_calls`.
+
+    @tool or @tool(name=…) goes on a plain or async function; the name is the function's by default, and should be the
+    one that the model knows the tool by. Recorded are the arguments by name and the result, as JSON values (the repr of
+    what is none), the times, and what it raised. A call that one tool call of the model asked for, with the same name
+    and arguments, has the turn of it. Raises UsageError for a class or a generator function.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        if not callable(function) or inspect.isclass(function) or _is_generator(function):  # pyright: ignore[reportUnnecessaryComparison] # not every app is typed
+            raise UsageError(f"@tool goes on a function that returns its result, and not on {function!r}")
+        called = name or getattr(function, "__name__", type(function).__name__)
+        if inspect.iscoroutinefunction(function):
+            return cast(Callable[_P, _R], _coroutine(called, function))
+        return _plain(called, function)
+
+    return decorate if function is None else decorate(function)
+
+
+def _is_generator(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _plain(name: str, function: Callable[_P, _R]) -> Callable[_P, _R]:
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _execution(name, Call(function, args, kwargs)) as span:
+            result = function(*args, **kwargs)
+            _record_result(span, result)
+            return result
+
+    return run
+
+
+def _coroutine(name: str, function: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
+    @wraps(function)
+    async def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _execution(name, Call(function, args, kwargs)) as span:
+            result = await function(*args, **kwargs)
+            _record_result(span, result)
+            return result
+
+    return run
+
+
+@contextmanager
+def _execution(name: str, call: Call) -> Generator[Span]:
+    """The span of one execution, as the current one. What the block raises goes on."""
+    span = _start(name, call)
+    if not span.get_span_context().is_valid:
+        yield span
+        return
+    token = otel_context.attach(trace.set_span_in_context(span))
+    error: BaseException | None = None
+    try:
+        yield span
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        detach(token)
+        with AS_GUEST:
+            record_outcome(span, error)
+        with AS_GUEST:
+            span.end()
+
+
+def _start(name: str, call: Call) -> Span:
+    with AS_GUEST:
+        from art_otel.conventions import execution_name  # noqa: PLC0415 # loads all conventions
+
+        span = tracer().start_span(execution_name(name))
+        if span.is_recording():
+            _record_call(span, name, call)
+        return span
+    return INVALID_SPAN
+
+
+def _record_call(span: Span, name: str, call: Call) -> None:
+    from art_otel.conventions import execution_attributes  # noqa: PLC0415 # as above
+
+    try:
+        arguments = scalars.json_text(call.arguments())
+    except (TypeError, ValueError):  # no such call is possible, or a builtin that tells nothing of its parameters
+        arguments = None
+    span.set_attributes(execution_attributes(name, arguments))
+
+
+def _record_result(span: Span, result: object) -> None:
+    if span.is_recording() and result is not None:
+        with AS_GUEST:
+            from art_otel.conventions import result_attributes  # noqa: PLC0415 # as above
+
+            is_plain = type(result) in (str, bool, float) or (type(result) is int and scalars.whole(result) is not None)
+            recorded = cast(scalars.Scalar, result) if is_plain else scalars.json_text(result)
+            span.set_attributes(result_attributes(recorded))

@@ -1,0 +1,156 @@
+"""Capture: exact tokens, choices and request parameters onto the live spans of LLM calls.
+
+Invariant: it works whichever instrumentor makes the spans and whenever it was put in place; it imports neither openai
+nor an instrumentor; what goes wrong in it is logged and never raised into the app.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from art_otel.scrubbing import Scrubber
+from art_otel.tracing.guest import Guest
+from art_otel.tracing.import_hooks import after_import
+from art_otel.tracing.openai.asking import Asking
+from art_otel.tracing.openai.call import (
+    CAPTURING,
+    CapturedCall,
+    asks_for_completion,
+    asks_responses,
+    current_call_span,
+)
+from art_otel.tracing.openai.client import Asks, Method, hook
+from art_otel.tracing.openai.exchange import Options, Response
+from art_otel.tracing.openai.openllmetry import REPAIRS, Repair
+from art_otel.tracing.openai.patches import Patches
+from art_otel.tracing.openai.promise import breaking, last_promise
+
+__all__ = ["Capture", "install", "uninstall"]
+
+logger = logging.getLogger(__name__)
+
+_ASKING_VERSION: Final = Guest("the policy version could not be asked for")
+
+_lock: Final = threading.Lock()
+_installed: "Capture | None" = None
+
+
+def install(
+    *,
+    request_tokens: bool = False,
+    policy_version_header: str | None = None,
+    policy_version: Callable[[], str] | None = None,
+    scrubber: Scrubber | None = None,
+) -> "Capture":
+    """Capture calls of openai's clients from now on. What was installed before is replaced.
+
+    `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
+    sampled is read from the response header `policy_version_header`, else asked of `policy_version`.
+    Token ids are written only where `scrubber` finds no secret in what they spell.
+    """
+    global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
+    with _lock:
+        if _installed is not None:
+            _installed.remove()
+        _installed = Capture(
+            request_tokens=request_tokens,
+            policy_version_header=policy_version_header,
+            policy_version=policy_version,
+            scrubber=scrubber,
+        )
+        _installed.place()
+        return _installed
+
+
+def uninstall() -> None:
+    """Leave openai and the instrumentors as they were found."""
+    global _installed  # noqa: PLW0603 # as above
+    with _lock:
+        if _installed is not None:
+            _installed.remove()
+        _installed = None
+
+
+class Capture:
+    """What is captured and how. `problems` says what cannot be had of the modules that are imported."""
+
+    def __init__(
+        self,
+        *,
+        request_tokens: bool,
+        policy_version_header: str | None,
+        policy_version: Callable[[], str] | None,
+        scrubber: Scrubber | None,
+    ) -> None:
+        self.problems: tuple[str, ...] = ()
+        self.calls = 0
+        self._asking = Asking() if request_tokens else None
+        self._header = policy_version_header
+        self._version = policy_version
+        self._scrubber = scrubber
+        self._patches = Patches()
+        self._is_removed = False
+
+    def place(self) -> None:
+        """Hook what is imported, and what will be as soon as it is."""
+        after_import("openai", self._hook_client)
+        for name, repair in REPAIRS.items():
+            after_import(name, partial(self._repair, name, repair))
+
+    def remove(self) -> None:
+        """Undo everything."""
+        self._is_removed = True
+        self._patches.undo()
+        if self._asking is not None:
+            self._asking.is_on = False
+
+    def _hook_client(self) -> None:
+        if self._is_removed:
+            return
+        openai = sys.modules["openai"]
+        asking = self._asking
+        asks = None if asking is None else Asks(build=asking.build, send=asking.send, async_send=asking.async_send)
+        found = hook(openai, self._patches, request=breaking, process=self._process, asks=asks)
+        self.problems += tuple(found)
+        for problem in found:
+            logger.warning("art-otel: %s", problem)
+
+    def _repair(self, name: str, repair: Repair) -> None:
+        if not self._is_removed:
+            repair(sys.modules[name], self._patches)
+
+    def _process(self, method: Method) -> Method:
+        """`_process_response` of a client, sync or async: its coroutine is handed on as it is."""
+
+        def process(client: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as openai
+            with CAPTURING:
+                self._begin(named["options"], named["response"])
+            return method(client, *given, **named)
+
+        return process
+
+    def _begin(self, options: Options, response: Response) -> None:
+        """The answer to a request begins."""
+        if self._is_removed or not asks_for_completion(options):
+            return
+        span = current_call_span()
+        made = last_promise() if span is None and asks_responses(options) else None
+        if span is None and (made is None or not made.is_open):
+            return
+        call = CapturedCall(options, response, self._policy_version_of(response), self._scrubber)
+        self.calls += 1
+        if span is not None:
+            call.write_at_end_of(span)
+        elif made is not None:
+            made.answered(call)
+
+    def _policy_version_of(self, response: Response) -> str | None:
+        told = None if self._header is None else response.headers.get(self._header)
+        if told is not None or self._version is None:
+            return told
+        with _ASKING_VERSION:
+            return str(self._version())
+        return None

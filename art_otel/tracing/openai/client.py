@@ -1,0 +1,98 @@
+"""Hooks in openai's client: where a request is about to leave, and where its answer begins.
+
+Invariant: the places are private to openai, so their parameters are looked at first; where they are others, the client
+stays as it is and a problem says what cannot be had. They are reached whoever else wraps the client, in any order,
+because everybody else wraps what stands around them.
+
+Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+from art_otel.tracing.openai.patches import Patches
+
+_CLIENTS: Final = ("OpenAI", "AsyncOpenAI")
+_REQUEST: Final = "request"
+_PROCESS: Final = "_process_response"
+_BUILD: Final = "_build_request"
+_SEND: Final = "_send_request"
+_PREPARE: Final = "_prepare_request"
+_PARAMETERS: Final = {
+    _REQUEST: {"options"},
+    _PROCESS: {"options", "response"},
+    _BUILD: {"options"},
+    _SEND: {"request", "stream"},
+    "send": {"request", "stream"},
+    _PREPARE: {"request"},
+}
+
+Method: TypeAlias = Callable[..., Any]
+Wrap: TypeAlias = Callable[[Method], Method]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asks:
+    """What is put around the methods that make a request and send it."""
+
+    build: Wrap
+    send: Wrap
+    async_send: Wrap
+
+
+def hook(openai: ModuleType, patches: Patches, *, request: Wrap, process: Wrap, asks: Asks | None) -> list[str]:
+    """Put `request`, `process` and `asks` around the methods of both clients. Returns the problems met."""
+    problems: list[str] = []
+    version = getattr(openai, "__version__", "(unknown version)")
+    for name in _CLIENTS:
+        client: object = getattr(openai, name, None)
+        if not isinstance(client, type):
+            problems.append(f"openai {version} has no {name}: its calls get no exact tokens")
+            continue
+        if changed := _changed(client, _PROCESS):
+            problems.append(f"openai {version}: {changed}: calls of {name} get no exact tokens")
+        else:
+            _place(client, _PROCESS, process, patches)
+        if changed := _changed(client, _REQUEST):
+            problems.append(f"openai {version}: {changed}: calls of {name} that are cancelled may be missing")
+        else:
+            _place(client, _REQUEST, request, patches)
+        if asks is not None and (changed := _hook_asking(openai, client, patches, asks)):
+            problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
+    return problems
+
+
+def _hook_asking(openai: ModuleType, client: type, patches: Patches, asks: Asks) -> str | None:
+    sender, send = _sender(openai, client)
+    changed = _changed(client, _BUILD) or _changed(client, _PREPARE) or _changed(sender, send)
+    if changed is None:
+        is_async = inspect.iscoroutinefunction(getattr(sender, send))
+        _place(client, _BUILD, asks.build, patches)
+        _place(sender, send, asks.async_send if is_async else asks.send, patches)
+    return changed
+
+
+def _sender(openai: ModuleType, client: type) -> tuple[type, str]:
+    """Who sends requests by which method: the client itself, before openai 3 that of httpx."""
+    httpx = getattr(getattr(openai, "_base_client", None), "httpx", None)
+    if hasattr(client, _SEND) or httpx is None:
+        return client, _SEND
+    return (httpx.AsyncClient if client.__name__.startswith("Async") else httpx.Client), "send"
+
+
+def _place(client: type, name: str, wrap: Wrap, patches: Patches) -> None:
+    method: Method = getattr(client, name)
+    patches.set(client, name, functools.wraps(method)(wrap(method)))
+
+
+def _changed(client: type, name: str) -> str | None:
+    """How a method differs from the one that is known; None when it does not."""
+    method: object = getattr(client, name, None)
+    if not callable(method):
+        return f"{client.__name__}.{name} is gone"
+    missing = _PARAMETERS[name] - set(inspect.signature(method).parameters)
+    return f"{client.__name__}.{name} has no {', '.join(sorted(missing))}" if missing else None

@@ -1,0 +1,89 @@
+"""Exchange: what is used of openai's options and of httpx's request and response, whose versions differ.
+
+Invariant: nothing else of them is touched, and `art_otel.tracing.openai.client` looks whether it is there.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from art_otel.tracing.guest import Guest
+
+_TELLING_CLOSED: Final = Guest("a call was not told that its response was closed")
+
+RAW_HEADER: Final = "x-stainless-raw-response"
+"""Tells the client to hand out the response itself: `true` and `raw` when it was read, `stream` before."""
+
+
+class Options(Protocol):
+    """openai's FinalRequestOptions."""
+
+    method: str
+    url: str
+    json_data: object
+    extra_json: Mapping[str, object] | None
+
+
+class Request(Protocol):
+    """httpx's Request."""
+
+    headers: Mapping[str, str]
+
+    @property
+    def content(self) -> bytes:
+        """The body."""
+        ...
+
+
+class Response(Protocol):
+    """httpx's Response."""
+
+    headers: Mapping[str, str]
+    status_code: int
+    is_closed: bool
+
+    @property
+    def request(self) -> Request:
+        """What it answers."""
+        ...
+
+    @property
+    def content(self) -> bytes:
+        """The body, once it was read."""
+        ...
+
+    def iter_bytes(self, *given: Any, **named: Any) -> Iterator[bytes]:  # noqa: ANN401 # as httpx has them
+        """The body as it comes."""
+        ...
+
+    def aiter_bytes(self, *given: Any, **named: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 # as httpx has them
+        """The body as it comes."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give the connection back."""
+        ...
+
+
+def when_closed(response: Response, act: Callable[[], None]) -> None:
+    """Do something whenever a response has been closed, by whoever reads it or at its end."""
+    close, aclose = response.close, response.aclose
+
+    def closing() -> None:
+        try:
+            close()
+        finally:
+            with _TELLING_CLOSED:
+                act()
+
+    async def async_closing() -> None:
+        try:
+            await aclose()
+        finally:
+            with _TELLING_CLOSED:
+                act()
+
+    vars(response).update(close=closing, aclose=async_closing)

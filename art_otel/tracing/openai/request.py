@@ -1,0 +1,69 @@
+"""Request: what was asked, as attributes of the call's span.
+
+Invariant: it is read from the bytes that were sent, so nothing the app does to its messages later changes it.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.tracing.openai.exchange import Options
+
+_ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
+_PROMPT: Final = _ASKED | {"tools", "functions"}
+_NOTHING: Final = b"null"
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def parameters(body: bytes) -> dict[str, str]:
+    """The request body without its messages."""
+    fields = _fields(body)
+    kept = {name: value for name, value in fields.items() if name not in _ASKED}
+    return {names.REQUEST_PARAMETERS: msgspec.json.encode(kept).decode()} if kept else {}
+
+
+def messages(body: bytes) -> dict[str, str]:
+    """The messages of a Chat Completions request; of a Responses request its instructions and its input items."""
+    fields = _fields(body)
+    asked = fields.get("messages") or _input(fields)
+    return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
+
+
+def prompt(body: bytes) -> list[str]:
+    """What a model reads of a request: JSON texts, each of which a later request of the conversation goes on from."""
+    return [bytes(value).decode(errors="replace") for name, value in _fields(body).items() if name in _PROMPT]
+
+
+def model(body: bytes) -> str | None:
+    """The model that is asked."""
+    try:
+        return msgspec.json.decode(_fields(body).get("model", b"null"), type=str | None)
+    except msgspec.MsgspecError:
+        return None
+
+
+def unsent(options: Options) -> bytes:
+    """The body of a request of which nobody saw whether it was sent."""
+    given = options.json_data
+    return msgspec.json.encode({**given, **(options.extra_json or {})}) if isinstance(given, dict) else b""
+
+
+def _input(fields: dict[str, msgspec.Raw]) -> bytes | None:
+    asked = bytes(fields.get("input", b""))
+    if asked.startswith(b'"'):
+        items = [b'{"role":"user","content":%b}' % asked]
+    elif asked.startswith(b"["):
+        items = [bytes(item) for item in msgspec.json.decode(asked, type=list[msgspec.Raw])]
+    else:
+        return None
+    instructions = bytes(fields.get("instructions", _NOTHING))
+    said = [] if instructions in (_NOTHING, b'""') else [b'{"role":"system","content":%b}' % instructions]
+    return b"[%b]" % b",".join(said + items)
+
+
+def _fields(body: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _FIELDS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}

@@ -1,0 +1,73 @@
+"""OwnRollout: the process's own rollout, which gathers the calls that nothing is around.
+
+Invariant: it begins with the first such call, so a process without any leaves no trace of it, and ends once, in the
+process that began it. A forked child's calls carry its id; the child does not end it.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, Tracer
+
+from art_otel import attributes
+from art_otel.tracing.api.certificate import certify
+from art_otel.tracing.api.recorder import Counts
+from art_otel.tracing.guest import AS_GUEST
+
+
+class OwnRollout:
+    """`tracer` makes its span, `counts` knows how many spans it has."""
+
+    def __init__(
+        self,
+        tracer: Callable[[], Tracer],
+        counts: Callable[[str], Counts | None],
+        name: str | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._counts = counts
+        self._name = name or Path(sys.argv[0] if sys.argv else "").name or "python"
+        self._lock = threading.RLock()
+        self._span: Span | None = None
+        self._id: str | None = None
+        self._joined_ns = 0
+        self._pid = os.getpid()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def join(self) -> str:
+        """Its id; begins it where it has not begun."""
+        with self._lock:
+            self._joined_ns = time.time_ns()
+            if self._id is None:
+                self._id = os.urandom(16).hex()
+                named = {attributes.ROLLOUT_ID: self._id, attributes.ROLLOUT_NAME: self._name}
+                self._span = self._tracer().start_span(
+                    f"{attributes.ROLLOUT_SPAN_PREFIX}{self._name}", context=Context(), attributes=named
+                )
+                self._pid = os.getpid()
+            return self._id
+
+    def was_joined_since(self, time_ns: int) -> bool:
+        """Whether a call joined it at that time or later."""
+        return self._id is not None and self._joined_ns >= time_ns
+
+    def end(self) -> None:
+        """End it, with its certificate; a call that comes later begins another."""
+        with self._lock:
+            span, rollout_id = self._span, self._id
+            self._span = self._id = None
+            if span is None or rollout_id is None or self._pid != os.getpid():
+                return
+            with AS_GUEST:
+                certify(span, self._counts(rollout_id))
+            with AS_GUEST:  # the app's span processors may raise
+                span.end()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()

@@ -1,0 +1,228 @@
+"""SpanScrubber: spans without secrets, rewritten before anybody else sees them.
+
+Invariant: every text of a span is read, in whatever it is nested, but for the rollout's id, by which spans are brought
+together, and packed tokens, which hold no text. The number of secrets found stands on the span, and where one was in
+what a model read or wrote, that stands there too: such a completion must not be trained. If anything goes wrong the
+span loses its contents; they never leave unread. Nothing raises into the app.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain
+from typing import Any, Final, cast
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from art_otel.attributes import REQUEST_PARAMETERS, ROLLOUT_ID, SCRUBBED, SCRUBBED_CONTENT
+from art_otel.scrubbing import PIECES, Hits, Scrubber, may_name_secrets, replacement, secret_name
+from art_otel.spans import Attributes, Value
+from art_otel.tracing.sdk.content_names import names_content
+from art_otel.tracing.sdk.span_parts import SpanParts, as_dict, can_put, event_with, link_with
+from art_otel.tracing.sdk.token_attributes import (
+    TOKENS,
+    spells_unread_prompt,
+    without_prompt_ids,
+    without_tokens,
+)
+
+logger = logging.getLogger(__name__)
+
+_LEFT_ALONE: Final = (ROLLOUT_ID, *TOKENS)
+_BEYOND_NAMES: Final = ("gen_ai.", "llm.", "art.", "input.value", "output.value")
+"""What models read and write, and what the app gives to us: there a secret is a word of a game, and a password is what
+an agent works with, so that no name makes them secrets."""
+
+_MESSAGE: Final = "gen_ai."
+"""How events begin that are messages."""
+_ERROR: Final = "exception."
+_PARAMETERS: Final = frozenset({REQUEST_PARAMETERS, "llm.invocation_parameters"})
+_TOOLS: Final = ("tools", "functions")
+
+_MAX_SHARED: Final = 256
+"""Resources and scopes that are remembered; a process has a few."""
+
+
+@dataclass(slots=True)
+class _Findings(Hits):
+    """What was found in one span. `content` says whether any was in what a model read or wrote."""
+
+    content: bool = False
+
+
+class SpanScrubber:
+    """Changes a finished span in place where the SDK lets one, else a copy of it; gives what may be written."""
+
+    def __init__(self, scrubber: Scrubber) -> None:
+        self.failures = 0
+        self._scrubber = scrubber
+        self._is_clean_name = lru_cache(maxsize=4096)(self._judge_name)
+        self._shared: dict[int, tuple[object, Any]] = {}
+        self._in_place = can_put()
+        if not self._in_place:
+            logger.warning(
+                "art-otel: this version of the OpenTelemetry SDK does not let finished spans be changed; what art-otel"
+                " writes is scrubbed all the same, what other exporters of this app send is NOT"
+            )
+
+    def __call__(self, span: ReadableSpan) -> ReadableSpan:
+        """The span without secrets: itself where it has none."""
+        try:
+            parts = None if self._is_clean(span) else self._scrubbed(span)
+        except Exception:  # noqa: BLE001 # whatever it was, the app must not notice and nothing may leak
+            parts = self._emptied(span)
+        if parts is None:
+            return span
+        if not self._in_place:
+            return parts.copy(span)
+        parts.put(span)
+        return span
+
+    def _is_clean(self, span: ReadableSpan) -> bool:
+        """Whether a quick look at all texts together finds nothing, as in nearly all spans."""
+        if self._resource_and_scope(span) != (span.resource, span.instrumentation_scope):
+            return False
+        texts = [span.name, span.status.description or "", *(event.name for event in span.events)]
+        named = ["".join(pieces) for pieces in _pieces(span.events).values()]
+        for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *span.events, *span.links))):
+            if not self._is_clean_name(name):
+                return False
+            if isinstance(value, (bool, int, float)) or name.startswith(_LEFT_ALONE):
+                continue
+            if not _is_flat(value):
+                return False
+            (texts if name.startswith(_BEYOND_NAMES) else named).append("".join(value))
+        if spells_unread_prompt(span.attributes or {}) or may_name_secrets("\n".join(named)):
+            return False
+        return not self._scrubber.may_hold_secret([*texts, *named])
+
+    def _judge_name(self, name: str) -> bool:
+        """Whether an attribute of this name need not be looked at closely."""
+        return name != SCRUBBED_CONTENT and secret_name(name) is None and not self._scrubber.holds_secret(name)
+
+    def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:
+        """What the span may say; None where that is all it says."""
+        parts, found = SpanParts.of(span), _Findings()
+        parts.resource, parts.scope = self._resource_and_scope(span)
+        self._scrub(parts, found)
+        given = parts.attributes
+        if found.content or given.get(SCRUBBED_CONTENT) is True:
+            parts.attributes = {**(without_tokens(given) if self._scrubber.alters else given), SCRUBBED_CONTENT: True}
+        elif self._scrubber.alters and spells_unread_prompt(given):
+            parts.attributes = without_prompt_ids(given)
+        if found.count:
+            parts.attributes[SCRUBBED] = found.count + _earlier(given)
+        shared = (span.resource, span.instrumentation_scope)
+        is_same = not found.count and parts.attributes is given and (parts.resource, parts.scope) == shared
+        return None if is_same else parts
+
+    def _scrub(self, parts: SpanParts, found: _Findings) -> None:
+        text = partial(self._scrubber.text, hits=found)
+        parts.name = text(parts.name)
+        parts.description = None if parts.description is None else text(parts.description)
+        parts.links = [self._link(link, found) if link.attributes else link for link in parts.links]
+        parts.events = self._events(parts.events, found)
+        parts.attributes = self._attributes(parts.attributes, found)
+
+    def _attributes(self, given: Attributes, found: _Findings, *, by_name: bool = True) -> dict[str, Value]:
+        """Attributes of a span, event, link, resource or scope."""
+        kept: dict[str, Value] = {}
+        for name, value in given.items():
+            before, judged = found.count, by_name and not name.startswith(_BEYOND_NAMES)
+            if not name.startswith(_LEFT_ALONE):
+                value = self._scrubber.value(name, value, found, by_name=judged)  # noqa: PLW2901 # a number is itself
+            if found.count > before:
+                found.content = found.content or self._is_content(name, given[name])
+            kept[name if self._is_clean_name(name) else self._scrubber.text(name, found)] = value
+        return kept
+
+    def _is_content(self, name: str, value: Value) -> bool:
+        """Whether an attribute in which a secret is holds it in what a model reads or writes. Errors only quote it."""
+        if name in _PARAMETERS:
+            return self._scrubber.holds_secret(_tools(value))
+        return names_content(name) and not name.startswith(_ERROR)
+
+    def _events(self, events: Sequence[Any], found: _Findings) -> list[Any]:
+        """Events; what several of one name say may be the chunks of a stream, which hold a secret together."""
+        split = {place for place, texts in _pieces(events).items() if self._scrubber.split_secret(texts)}
+        found.count += len(split)
+        found.content = found.content or bool(split)
+        return [self._event(event, split if self._scrubber.alters else set(), found) for event in events]
+
+    def _event(self, event: Any, split: AbstractSet[tuple[str, str]], found: _Findings) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
+        before, given = found.count, as_dict(event.attributes)
+        gone = {name: replacement(PIECES) for name in given if (event.name, name) in split}
+        name = self._scrubber.text(event.name, found)
+        kept = self._attributes({**given, **gone}, found, by_name=not name.startswith(_BEYOND_NAMES))
+        found.content = found.content or (found.count > before and name.startswith(_MESSAGE))
+        return event if found.count == before and not gone else event_with(event, name=name, attributes=kept)
+
+    def _link(self, link: Any, found: _Findings) -> Any:  # noqa: ANN401 # the API's Link
+        return link_with(link, self._attributes(as_dict(link.attributes), found))
+
+    def _resource_and_scope(self, span: ReadableSpan) -> tuple[Resource, InstrumentationScope | None]:
+        """Those of a span without secrets; the very same ones where they have none."""
+        scope = span.instrumentation_scope
+        return self._once(span.resource, self._resource), None if scope is None else self._once(scope, self._scope)
+
+    def _once(self, shared: Any, scrub: Callable[[Any], Any]) -> Any:  # noqa: ANN401 # a resource or a scope
+        known = self._shared.get(id(shared))
+        if known is None or known[0] is not shared:
+            if len(self._shared) >= _MAX_SHARED:
+                self._shared.clear()
+            known = self._shared[id(shared)] = (shared, scrub(shared))
+        return known[1]
+
+    def _resource(self, resource: Resource) -> Resource:
+        found = _Findings()
+        kept = self._attributes(resource.attributes, found)
+        return Resource({**kept, SCRUBBED: found.count}, resource.schema_url) if found.count else resource
+
+    def _scope(self, scope: InstrumentationScope) -> InstrumentationScope:
+        found = _Findings()
+        name, version = (self._scrubber.text(text or "", found) for text in (scope.name, scope.version))
+        kept = self._attributes(scope.attributes or {}, found)
+        return InstrumentationScope(name, version or None, scope.schema_url, kept) if found.count else scope
+
+    def _emptied(self, span: ReadableSpan) -> SpanParts:
+        self.failures += 1
+        if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8, …
+            logger.warning("art-otel: %d spans could not be scrubbed and are left empty", self.failures, exc_info=True)
+        return SpanParts.emptied(span, replacement("failed"), {SCRUBBED: 1, SCRUBBED_CONTENT: True})
+
+
+def _pieces(events: Sequence[Any]) -> dict[tuple[str, str], list[str]]:
+    """The texts of events by the name of the event and of the attribute."""
+    pieces: dict[tuple[str, str], list[str]] = {}
+    for event in events:
+        for name, value in as_dict(event.attributes).items():
+            if isinstance(value, str):
+                pieces.setdefault((event.name, name), []).append(value)
+    return pieces
+
+
+def _is_flat(value: Value) -> bool:
+    """Whether a value is a text or a list of texts."""
+    return isinstance(value, str) or (
+        isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in cast(list[Value], value))
+    )
+
+
+def _tools(parameters: Value) -> str:
+    """The tools among the parameters of a request, which are in the prompt, as text."""
+    try:
+        fields: Value = json.loads(parameters) if isinstance(parameters, str) else parameters
+    except (ValueError, RecursionError):
+        return str(parameters)
+    named = cast(dict[str, Value], fields) if isinstance(fields, dict) else {}
+    return json.dumps([named.get(name) for name in _TOOLS], default=str)
+
+
+def _earlier(given: Attributes) -> int:
+    counted = given.get(SCRUBBED)
+    return counted if isinstance(counted, int) else 0

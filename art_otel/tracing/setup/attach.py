@@ -1,0 +1,122 @@
+"""Attach: a provider's spans go through our processor before anybody else's.
+
+Invariant: the provider keeps everything it had: processors, exporters, sampler, resource; `detach` gives back exactly
+that. Its sampler still decides what is exported, and only ids of the SDK's own generator come from elsewhere.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Sampler
+from opentelemetry.trace import TracerProvider as AnyTracerProvider
+
+from art_otel.tracing.import_hooks import guarded
+from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.setup.ids import SystemIdGenerator
+from art_otel.tracing.setup.sampler import RolloutSampler
+
+logger = logging.getLogger(__name__)
+
+_ACTIVE: Final = "_active_span_processor"
+_ALL: Final = "_span_processors"
+_TRACERS: Final = "_tracers"
+_BEFORE: Final = "spans that other processors export may be seen before they are scrubbed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attachment:
+    """Our processor on one provider."""
+
+    provider: AnyTracerProvider
+    undo: tuple[Callable[[], None], ...]
+
+    def detach(self) -> None:
+        """Give the provider back what it had."""
+        for step in reversed(self.undo):
+            step()
+
+
+def attach(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> Attachment | None:
+    """Let the provider's spans go through the processor first. None, and a warning, where it takes no processors."""
+    undo = _put_first(provider, processor)
+    if undo is None:
+        return None
+    steps = [undo]
+    if isinstance(provider, TracerProvider):
+        for owner in _with_tracers(provider):
+            steps.extend(_record_rollouts(owner))
+    return Attachment(provider=provider, undo=tuple(steps))
+
+
+def behind(provider: AnyTracerProvider) -> AnyTracerProvider | None:
+    """The provider that this one hands everything to, as Logfire's does; None for one that makes spans itself."""
+    inner: object = getattr(provider, "provider", None)
+    return inner if isinstance(inner, AnyTracerProvider) else None
+
+
+def follow(provider: AnyTracerProvider, on_next: Callable[[AnyTracerProvider], None]) -> Attachment:
+    """Learn which one it will hand to next, before it makes a tracer: Logfire's gets another whenever it is set up."""
+    set_next = cast(Callable[..., None] | None, getattr(provider, "set_provider", None))
+    if set_next is None:
+        return Attachment(provider=provider, undo=())
+
+    def setting(*given: Any, **named: Any) -> None:  # noqa: ANN401 # as it has them
+        guarded(lambda: on_next((*given, *named.values())[0]))()
+        set_next(*given, **named)
+
+    vars(provider)["set_provider"] = setting
+    return Attachment(provider=provider, undo=(lambda: vars(provider).pop("set_provider", None),))
+
+
+def _put_first(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> Callable[[], None] | None:
+    several = getattr(provider, _ACTIVE, None)
+    processors: object = getattr(several, _ALL, None)
+    if isinstance(processors, tuple):
+        with _lock_of(several):
+            setattr(several, _ALL, (processor, *getattr(several, _ALL)))
+        if isinstance(several, ConcurrentMultiSpanProcessor):
+            logger.warning("art-otel: this provider runs its span processors side by side; %s", _BEFORE)
+        return lambda: _take_out(several, processor)
+    add = cast(Callable[[object], None] | None, getattr(provider, "add_span_processor", None))
+    if add is None:
+        logger.warning(
+            "art-otel: nothing is recorded: the tracer provider %s takes no span processors; use the provider of"
+            " opentelemetry-sdk",
+            type(provider).__qualname__,
+        )
+        return None
+    add(processor)
+    logger.warning("art-otel: %s is not as it was in opentelemetry-sdk; %s", type(provider).__qualname__, _BEFORE)
+    return lambda: None
+
+
+def _take_out(several: object, processor: RolloutSpanProcessor) -> None:
+    with _lock_of(several):
+        setattr(several, _ALL, tuple(known for known in getattr(several, _ALL) if known is not processor))
+
+
+def _lock_of(several: object) -> Any:  # noqa: ANN401 # a lock
+    """The lock under which the SDK adds processors."""
+    return getattr(several, "_lock", None) or nullcontext()
+
+
+def _with_tracers(provider: TracerProvider) -> Iterator[object]:
+    """The provider and the tracers it gave out, which hold their own sampler; older SDKs do not know theirs."""
+    yield provider
+    yield from list(cast(Mapping[object, object], getattr(provider, _TRACERS, {})).values())
+
+
+def _record_rollouts(owner: object) -> Iterator[Callable[[], None]]:
+    sampler = getattr(owner, "sampler", None)
+    if isinstance(sampler, Sampler):
+        setattr(owner, "sampler", RolloutSampler(sampler))  # noqa: B010 # a provider or a tracer
+        yield lambda: setattr(owner, "sampler", sampler)
+    generator = getattr(owner, "id_generator", None)
+    if type(generator) is RandomIdGenerator:
+        setattr(owner, "id_generator", SystemIdGenerator())  # noqa: B010 # as above
+        yield lambda: setattr(owner, "id_generator", generator)

@@ -1,0 +1,250 @@
+"""Setup: tracing of this process, set up once and as late as possible.
+
+Invariant: whoever asks, and however often, there is one set-up a process. What it costs comes when it is needed: hooks
+wait for `openai` and OTel to be imported, the SDK and the spool for the first span. What the app sets up itself is used
+as it is. Only `configure()` raises, and only for what its caller asked.
+"""
+
+import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImport] # not to be had once the main thread has ended
+import logging
+import os
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from art_otel.errors import UsageError
+from art_otel.runlog.defaults import RunDefaults, use_run_defaults
+from art_otel.spool.runs import name_run
+from art_otel.tracing import switch
+from art_otel.tracing.api.recorder import recorder
+from art_otel.tracing.guest import say_once
+from art_otel.tracing.import_hooks import after_import, guarded
+from art_otel.tracing.setup.client import Client
+from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
+from art_otel.tracing.setup.unknown import warn_of_unknown
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from art_otel.tracing.setup.late_provider import LateTracerProvider
+    from art_otel.tracing.setup.recording import Recording
+
+logger = logging.getLogger(__name__)
+
+_OFF: Final = Settings(enabled=False)
+
+
+def configure(**keywords: Unpack[Keywords]) -> "Tracing":
+    """Trace this process; every keyword has an environment variable that means the same (docs/spec/settings.md).
+
+    Call it before the first span. A later call may add keywords; those of earlier calls stay. `project` and `model`
+    may change at any time. `ART_OTEL_ENABLED=0` turns it off. Raises UsageError for a setting that cannot be, and where
+    other settings have recorded spans already.
+    """
+    tracing.change(os.environ, keywords)
+    return tracing
+
+
+class Tracing:
+    """The tracing of this process. `settings` are those in use, `client` what is done to the openai client."""
+
+    def __init__(self) -> None:
+        self.settings = _OFF
+        self._keywords: dict[str, object] = {}
+        self._lock = threading.RLock()
+        self._is_hooked = False
+        self._recording: Recording | None = None
+        self._late: LateTracerProvider | None = None
+        self._memory: Settings | None = None
+        """The settings of `in_memory` while they are in use, by so many blocks."""
+        self._memory_users = 0
+        self._memory_provider: TracerProvider | None = None
+        self.client = Client(guarded(self._attach))
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether anybody has said whether this process is traced."""
+        return self.settings is not _OFF
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Whether all that has ended is on the disk; waits for it, at most `timeout` seconds."""
+        recording = self._recording
+        return recording is None or recording.processor.force_flush(int(timeout * 1000))
+
+    def shutdown(self) -> None:
+        """End the own rollout, close the spool, leave providers and client as they were. configure() begins anew."""
+        with self._lock:
+            self._let_go()
+            self.settings, self._keywords = _OFF, {}
+            switch.turn(off=False)
+            use_run_defaults(RunDefaults())
+
+    @contextmanager
+    def in_memory(self) -> Generator[None]:
+        """Record in memory while the block runs, if nothing is set up; afterwards everything is as it was.
+
+        Nothing is written or exported. `configure()` inside the block takes the place of this. The client's methods
+        stay wrapped, and their calls pass through.
+        """
+        self._enter_memory()
+        try:
+            yield
+        finally:
+            self._leave_memory()
+
+    def _enter_memory(self) -> None:
+        with self._lock:
+            self._memory_users += 1
+            if self.is_set_up or recorder() is not None:
+                return
+            settings, problems = read_settings(os.environ, {"spool": False, "exporters": ()})
+            for problem in problems:
+                say_once("%s; going on without it", problem.text)
+            if settings.enabled:
+                self._memory = settings
+                self.begin(settings, for_good=False)
+
+    def _leave_memory(self) -> None:
+        with self._lock:
+            self._memory_users -= 1
+            if self._memory_users or self._memory is None:
+                return
+            if self._memory is self.settings:
+                self._let_go(for_good=False)
+                self.settings = _OFF
+            self._memory = None
+
+    def change(self, environ: Mapping[str, str], keywords: Mapping[str, object]) -> None:
+        """Set up by keywords and variables. Raises UsageError."""
+        with self._lock:
+            asked = {**self._keywords, **keywords}
+            settings, problems = read_settings(environ, asked)
+            if problems:
+                raise UsageError("; ".join(problem.text for problem in problems))
+            self.begin(settings)
+            self._keywords = {name: getattr(settings, name) for name in asked}  # paths stay where they were
+            use_run_defaults(_said(settings, asked))
+
+    def begin(self, settings: Settings, *, for_good: bool = True) -> None:
+        """Set up. Raises UsageError where something was recorded by other settings."""
+        with self._lock:
+            if settings == self.settings:
+                return
+            warn_of_unknown(os.environ)
+            if self._recording is not None and replace(settings, **_of_run_log(self.settings)) == self.settings:
+                self.settings = settings
+                return
+            self._require_nothing_recorded(settings)
+            providers = self._let_go(for_good=for_good)
+            self.settings = settings
+            switch.turn(off=not settings.enabled)
+            if settings.enabled:
+                self._set_up()
+                for provider in providers:
+                    self._attach(provider)
+
+    def _set_up(self) -> None:
+        if self.settings.spool_folder is not None:
+            name_run()  # before the app starts processes, which are of the same run
+        self.client.begin(self.settings)
+        if self._is_hooked:
+            self._attach_what_is_set()
+        else:
+            self._is_hooked = True
+            after_import("opentelemetry.trace", self._stand_in)
+
+    def _stand_in(self) -> None:
+        """OTel's API was imported: learn which provider the app sets, or make one when a span needs it."""
+        from art_otel.tracing.setup.late_provider import LateTracerProvider, stand_in  # noqa: PLC0415
+
+        self._late = LateTracerProvider(self._make_provider)
+        if not stand_in(self._late, guarded(self._attach)):
+            logger.warning(
+                "art-otel: opentelemetry-api is not as it was: set the app's tracer provider before art-otel"
+            )
+            after_import("openai", self._set_own_provider)
+        self._attach_what_is_set()
+
+    def _set_own_provider(self) -> None:
+        """Without a stand-in: there has to be a provider when the client is used."""
+        from opentelemetry import trace  # noqa: PLC0415
+
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            trace.set_tracer_provider(self._make_provider() or trace.NoOpTracerProvider())
+
+    def _attach_what_is_set(self) -> None:
+        if "opentelemetry.trace" in sys.modules:
+            from art_otel.tracing.setup.late_provider import provider_in_use  # noqa: PLC0415
+
+            provider = provider_in_use()
+            if provider is not None:
+                self._attach(provider)
+
+    def _make_provider(self) -> "TracerProvider | None":
+        if not self.settings.enabled:
+            return None
+        from art_otel.tracing.setup.own_provider import make_provider  # noqa: PLC0415 # loads the SDK
+
+        is_memory = self.settings is self._memory
+        provider = self._memory_provider if is_memory else None
+        if provider is None:
+            provider = make_provider(self.settings, os.environ)
+        if is_memory:
+            self._memory_provider = provider
+        self._attach(provider)
+        return provider
+
+    def _attach(self, provider: "TracerProvider") -> None:
+        with self._lock:
+            if not self.settings.enabled:
+                return
+            if self._recording is None:
+                from art_otel.tracing.setup.recording import make_recording  # noqa: PLC0415 # loads the SDK
+
+                self._recording = make_recording(self.settings)
+            self._recording.attach(provider)
+
+    def _let_go(self, *, for_good: bool = True) -> "list[TracerProvider]":
+        """Undo what was set up; gives the providers that were recorded."""
+        recording, self._recording = self._recording, None
+        self.client.stop(for_good=for_good)
+        providers = [] if recording is None else recording.end()
+        if self.settings is self._memory and self._late is not None:
+            self._late.withdraw()
+            return [provider for provider in providers if provider is not self._memory_provider]
+        return providers
+
+    def _require_nothing_recorded(self, settings: Settings) -> None:
+        if self._recording is None or not self._recording.begun or self.settings is self._memory:
+            return
+        names = [entry.name for entry in fields(settings)]
+        changed = [name for name in names if getattr(settings, name) != getattr(self.settings, name)]
+        raise UsageError(
+            f"{', '.join(changed)}: spans were recorded by other settings already; call art_otel.configure() before the"
+            " first span, or shutdown() what it gave"
+        )
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()
+
+
+def _of_run_log(settings: Settings) -> dict[str, Any]:
+    """Settings that affect no recording, so that they may change at any time."""
+    return {"project": settings.project, "model": settings.model}
+
+
+def _said(settings: Settings, keywords: Mapping[str, object]) -> RunDefaults:
+    """What keywords say of run logs; these read variables themselves, when they are made."""
+    return RunDefaults(
+        project=settings.project if "project" in keywords else None,
+        model=settings.model if "model" in keywords else None,
+        dir=settings.dir if "dir" in keywords else None,
+    )
+
+
+tracing: Final = Tracing()

@@ -1,0 +1,124 @@
+"""Recording: what is made once a span needs it: spool, live assembler, the process's own rollout, processor.
+
+Invariant: made from settings alone, and nothing of it exists before the first span, so a program without any pays
+nothing. The own rollout ends before any provider shuts down.
+"""
+
+import atexit
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypedDict
+
+from opentelemetry.trace import TracerProvider
+
+from art_otel import attributes
+from art_otel.scrubbing import Scrubber
+from art_otel.spool import SpoolWriter, remove_old_runs, run_folder
+from art_otel.tracing.api.recorder import use_recorder
+from art_otel.tracing.guest import say_once
+from art_otel.tracing.sdk.content import leave_content_out
+from art_otel.tracing.sdk.open_rollouts import OpenRollouts
+from art_otel.tracing.sdk.own_rollout import OwnRollout
+from art_otel.tracing.sdk.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.sdk.scrub_spans import SpanScrubber
+from art_otel.tracing.setup.attach import Attachment, attach, behind, follow
+from art_otel.tracing.setup.settings import Settings
+from art_otel.tracing.switch import is_sdk_off
+from art_otel.tracing.tracer import tracer
+
+_DAY: Final = 24 * 3600.0
+
+
+@dataclass(kw_only=True, slots=True)
+class Recording:
+    """`attachments` are the providers whose spans are recorded."""
+
+    processor: RolloutSpanProcessor
+    own: OwnRollout
+    attachments: list[Attachment] = field(default_factory=list[Attachment])
+
+    @property
+    def begun(self) -> bool:
+        """Whether something may have been recorded; without a spool nobody can say."""
+        spool = self.processor.spool
+        return spool is None or spool.counts.written > 0
+
+    def attach(self, provider: TracerProvider) -> None:
+        """Record the provider's spans too; one that is recorded already stays as it is."""
+        if any(known.provider is provider for known in self.attachments):
+            return
+        inner = behind(provider)
+        if inner is not None:
+            self.attachments.append(follow(provider, self.attach))
+            self.attach(inner)
+            return
+        attachment = attach(provider, self.processor)
+        if attachment is not None:
+            self.attachments.append(attachment)
+        # Exit handlers run the last first: the own rollout ends before this provider, made earlier, shuts down.
+        atexit.unregister(self.own.end)
+        atexit.register(self.own.end)
+
+    def end(self) -> list[TracerProvider]:
+        """End the own rollout, close the spool, and leave the providers, which it gives, as they were."""
+        use_recorder(None)
+        atexit.unregister(self.own.end)
+        self.processor.shutdown()
+        for attachment in self.attachments:
+            attachment.detach()
+        return [attachment.provider for attachment in self.attachments]
+
+
+class RecordingParts(TypedDict):
+    """What a processor is made of."""
+
+    spool: SpoolWriter | None
+    rollouts: OpenRollouts
+    rewrites: list[Rewrite]
+    rollout_spans: tuple[str, ...]
+    own_rollout: OwnRollout
+    about: dict[str, str]
+
+
+def recording_parts(settings: Settings) -> RecordingParts:
+    """The parts that the settings ask for."""
+    rollouts = OpenRollouts(grace=settings.grace_seconds)
+    return RecordingParts(
+        spool=_spool(settings),
+        rollouts=rollouts,
+        rewrites=list(_rewrites(settings)),
+        rollout_spans=settings.rollout_spans,
+        own_rollout=OwnRollout(tracer, rollouts.counts),
+        about=_about(settings),
+    )
+
+
+def make_recording(settings: Settings) -> Recording:
+    """What the settings ask for."""
+    if is_sdk_off(os.environ):
+        say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
+    parts = recording_parts(settings)
+    processor = RolloutSpanProcessor(**parts)
+    use_recorder(parts["rollouts"])
+    return Recording(processor=processor, own=parts["own_rollout"])
+
+
+def _spool(settings: Settings) -> SpoolWriter | None:
+    folder = settings.spool_folder
+    if folder is None:
+        return None
+    if settings.spool_days is not None:
+        remove_old_runs(folder, settings.spool_days * _DAY)
+    return SpoolWriter(run_folder(folder))
+
+
+def _about(settings: Settings) -> dict[str, str]:
+    return {} if settings.split is None else {attributes.SPLIT: settings.split}
+
+
+def _rewrites(settings: Settings) -> Iterator[Rewrite]:
+    if not settings.capture_content:
+        yield leave_content_out()
+    if settings.scrub != "off":
+        yield SpanScrubber(Scrubber(settings.scrub))

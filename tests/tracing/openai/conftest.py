@@ -1,0 +1,43 @@
+"""A server for all tests, and clients under each instrumentor."""
+
+import pytest
+from opentelemetry import trace
+
+from art_otel.tracing.openai import install, uninstall
+from tests.tracing.openai.instrumented import INSTRUMENTORS, Instrumented, instrumented
+from tests.tracing.server import ModelServer
+from tests.tracing.setup.programs import NO_CERTIFICATES
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    with ModelServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(params=sorted(INSTRUMENTORS))
+def instrumentor(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    for name, value in NO_CERTIFICATES.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def uninstalled():
+    yield
+    uninstall()
+
+
+@pytest.fixture
+def app(server, instrumentor, uninstalled, monkeypatch):  # noqa: ARG001 # undoes at the end
+    """An app whose calls are captured, with tokens asked for."""
+    found = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", found.provider)
+    install(request_tokens=True, policy_version_header="x-policy-version")
+    with instrumented(instrumentor, found.provider):
+        yield found

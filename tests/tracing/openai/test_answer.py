@@ -1,0 +1,338 @@
+"""What is written of a body is read back as the body itself would be, and a stream is its whole answer in pieces."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from art_otel.calls import Message
+from art_otel.conventions import parse_call
+from art_otel.testing import SpanBuilder
+from art_otel.tracing.openai.answer import answer_attributes, decode
+from art_otel.tracing.openai.chunks import JoinedChunks
+from art_otel.tracing.openai.event_stream import EventStream, split
+from art_otel.tracing.openai.events import JoinedEvents
+from art_otel.tracing.openai.joining import join, whole
+from art_otel.tracing.openai.request import messages, parameters
+from tests.examples import examples
+from tests.tracing import wire
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {}}}}}
+
+bodies = st.builds(
+    lambda words, n, think, tools, order, asks: {
+        "model": "m",
+        "messages": [{"role": "user", "content": f"Hi #words={words} #calls={tools} #order={order}{think}"}],
+        "n": n,
+        **({"tools": [TOOL] * tools} if tools else {}),
+        **({"logprobs": True} if "l" in asks else {}),
+        **({"return_token_ids": True} if "i" in asks else {}),
+    },
+    st.integers(1, 30),
+    st.integers(1, 3),
+    st.sampled_from(["", " #think=1"]),
+    st.integers(0, 3),
+    st.sampled_from(["straight", "reversed"]),
+    st.sampled_from(["", "l", "i", "li"]),
+)
+
+FIELDS = (
+    *("id", "choices", "index", "delta", "message", "content", "text", "tool_calls", "function", "arguments", "error"),
+    *("token_ids", "prompt_token_ids", "logprobs", "token", "logprob", "tokens", "token_logprobs", "finish_reason"),
+    *("output", "type", "response", "item", "output_index", "content_index"),
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(FIELDS), inner),
+    max_leaves=12,
+)
+
+
+def read(attributes):
+    known = {"gen_ai.operation.name": "chat", **attributes}
+    return parse_call(SpanBuilder().span("chat", kind="client", attributes=known))
+
+
+def without_tokens(choice):
+    return {name: value for name, value in choice.items() if name not in ("logprobs", "token_ids", "prompt_token_ids")}
+
+
+@given(bodies)
+def test_a_body_is_read_back(body):
+    answer = wire.chat(body, "id")
+    attributes = answer_attributes(answer)
+    assert json.loads(attributes["art.response.choices"]) == [without_tokens(choice) for choice in answer["choices"]]
+    call = read(attributes)
+    assert call.cut == ()
+    assert call.response_id == "id"
+    raw = read({"input.value": json.dumps(body), "output.value": json.dumps(answer)})
+    if "return_token_ids" in body:
+        assert (call.choices, call.prompt_token_ids) == (raw.choices, raw.prompt_token_ids)
+    else:
+        assert [choice.message for choice in call.choices] == [choice.message for choice in raw.choices]
+
+
+@given(bodies)
+def test_a_stream_is_the_whole_answer_in_pieces(body):
+    joined = JoinedChunks()
+    for chunk in wire.chat_chunks({**body, "stream": True}, "id"):
+        joined.add(json.loads(json.dumps(chunk)))
+    assert read(answer_attributes(joined.body())) == read(answer_attributes(wire.chat(body, "id")))
+
+
+@given(st.integers(1, 30), st.integers(1, 3), st.booleans())
+def test_a_text_stream_is_the_whole_answer_in_pieces(words, n, asks):
+    body = {"model": "m", "prompt": f"Hi #words={words}", "n": n}
+    body |= {"logprobs": 1, "return_token_ids": True} if asks else {}
+    joined = JoinedChunks()
+    for chunk in wire.text_chunks(body, "id"):
+        joined.add(chunk)
+    assert read(answer_attributes(joined.body())) == read(answer_attributes(wire.text(body, "id")))
+
+
+@given(st.integers(1, 30), st.integers(0, 2))
+def test_a_response_stream_is_the_whole_answer_in_pieces(words, tools):
+    body = {"model": "m", "input": f"Hi #words={words} #calls={tools}", "tools": [TOOL["function"]] * tools}
+    events = list(wire.responses_events(body, "id"))
+    for seen in (events, events[:-1]):
+        joined = JoinedEvents()
+        for event in seen:
+            joined.add(json.loads(json.dumps(event)))
+        found = read(answer_attributes(joined.body()))
+        expected = read(answer_attributes(wire.responses(body, "id")))
+        if seen is events:
+            assert found == expected
+            continue
+        assert [choice.finish_reason for choice in found.choices] == [None]
+        assert [one.message for one in found.choices] == [one.message for one in expected.choices]
+        assert found.response_id == expected.response_id
+
+
+def test_a_response_that_broke_off_has_what_had_come():
+    joined = JoinedEvents()
+    joined.add({"type": "response.created", "response": {"id": "r", "output": []}})
+    joined.add({"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning", "summary": []}})
+    for piece in ("I ", "think"):
+        where = {"output_index": 0, "summary_index": 0}
+        joined.add({"type": "response.reasoning_summary_text.delta", **where, "delta": piece})
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}
+    joined.add({"type": "response.output_item.added", "output_index": 1, "item": call})
+    for piece in ('{"x"', ": 1"):
+        joined.add({"type": "response.function_call_arguments.delta", "output_index": 1, "delta": piece})
+    joined.add({"type": "response.function_call_arguments.delta", "output_index": 7, "delta": "of nothing"})
+    joined.add({"type": "response.output_text.delta", "output_index": 1, "content_index": -4, "delta": "nowhere"})
+    joined.add({"type": "response.audio.delta", "output_index": 1, "delta": "unknown"})
+    joined.add({"type": "response.output_text.delta", "output_index": 1, "delta": {"no": "text"}})
+    assert joined.body()["output"] == [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I think"}]},
+        {**call, "arguments": '{"x": 1', "content": []},
+    ]
+
+
+def chunk(**choice):
+    return {"choices": [{"index": 0, **choice}]}
+
+
+def test_ids_with_a_gap_are_left_out():
+    joined = JoinedChunks()
+    joined.add(chunk(delta={"role": "assistant", "content": ""}))
+    joined.add(chunk(delta={"content": "a"}, token_ids=[1]))
+    joined.add(chunk(delta={"content": "b"}))
+    joined.add(chunk(delta={}, token_ids=[3], finish_reason="stop", stop_reason=7))
+    assert joined.body()["choices"] == [
+        {"index": 0, "finish_reason": "stop", "stop_reason": 7, "message": {"role": "assistant", "content": "ab"}}
+    ]
+
+
+@pytest.mark.parametrize("reason", ["stop", None])
+def test_a_stream_that_said_nothing_is_an_answer_without_content(reason):
+    joined = JoinedChunks()
+    joined.add(chunk(delta={}, finish_reason=reason))
+    call = read(answer_attributes(joined.body()))
+    assert call.cut == ()
+    assert [(choice.message, choice.finish_reason) for choice in call.choices] == [(Message(role="assistant"), reason)]
+
+
+def test_pieces_of_many_kinds_are_joined():
+    joined = JoinedChunks()
+    joined.add(chunk(delta={"content": None, "reasoning_details": [{"a": 1}], "function_call": {"name": "f"}}))
+    joined.add(chunk(delta={"reasoning_details": [{"b": 2}], "function_call": {"name": "", "arguments": "{"}}))
+    joined.add(chunk(delta={"reasoning": "x", "function_call": {"arguments": "}"}}))
+    joined.add(chunk(delta={"reasoning": "y", "flag": True, "tool_calls": [{"id": "c"}, "no call"]}))
+    joined.add(chunk(delta={"tool_calls": [{"index": 0, "function": {"arguments": "1"}}]}))
+    (choice,) = joined.body()["choices"]
+    assert choice["message"] == {
+        "content": None,
+        "reasoning_details": [{"a": 1}, {"b": 2}],
+        "function_call": {"name": "f", "arguments": "{}"},
+        "reasoning": "xy",
+        "tool_calls": [{"id": "c", "function": {"arguments": "1"}}, {}],
+        "flag": True,
+    }
+
+
+def test_a_long_stream_is_joined_in_linear_time():
+    joined = JoinedChunks()
+    for _ in range(30_000):
+        joined.add(chunk(delta={"content": "word " * 20}, token_ids=[1]))
+    (choice,) = joined.body()["choices"]
+    assert len(choice["message"]["content"]) == 3_000_000
+    assert len(choice["token_ids"]) == 30_000
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"token_ids": [1, 2], "logprobs": {"content": [{"logprob": -1}]}}, {"art.tokens.completion.0"}),
+        ({"token_ids": [True], "logprobs": {"content": [{"logprob": -1}]}}, {"art.logprobs.completion.0"}),
+        ({"token_ids": "no list"}, set()),
+        ({"token_ids": [-1]}, set()),
+        ({"token_ids": [2**40]}, set()),
+        ({"logprobs": {"content": [{"logprob": None}]}}, set()),
+        ({"logprobs": {"content": [{"token": "token_id:5", "logprob": math.inf}]}}, {"art.tokens.completion.0"}),
+        ({"index": 4, "token_ids": []}, {"art.tokens.completion.4"}),
+    ],
+)
+def test_what_is_no_ids_or_logprobs_is_left_out(choice, expected):
+    found = answer_attributes({"choices": [{"message": {"content": "a"}, **choice}]})
+    assert {name for name in found if name.startswith(("art.tokens.c", "art.logprobs."))} == expected
+    assert read(found).cut == ()
+
+
+def test_prompts_that_differ_are_no_prompt():
+    choices = [{"index": index, "text": "a", "prompt_token_ids": [index]} for index in range(2)]
+    assert "art.tokens.prompt" not in answer_attributes({"choices": choices})
+
+
+@given(json_values)
+def test_no_body_is_too_strange(value):
+    for body in ({"choices": value, "output": value}, value if isinstance(value, dict) else {}):
+        found = decode(json.dumps(body).encode())
+        if found is not None:
+            read(answer_attributes(found))
+        for joined in (JoinedChunks(), JoinedEvents()):
+            joined.add(body)
+            joined.add(body)
+            joined.body()
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(FIELDS), json_values)))
+def test_joining_takes_anything(pieces):
+    known = {}
+    for piece in pieces:
+        join(known, json.loads(json.dumps(piece)))
+    json.dumps(whole(known))
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[1]", b"{", b"\xff", b'"text"', b"[" * 100_000])
+def test_a_body_that_is_no_object_is_none(body):
+    assert decode(body) is None
+    assert parameters(body) == {}
+    assert messages(body) == {}
+
+
+def test_a_body_that_only_python_would_write_is_read():
+    assert decode(b'{"a": NaN, "b": "\\ud800"}') == {"a": None, "b": "\ufffd"}
+
+
+def test_parameters_are_the_body_without_its_messages():
+    asked = {"messages": [1], "input": 2, "prompt": 3, "instructions": 4}
+    body = {"model": "m", "tools": [TOOL], "x": {"y": 1.50}, **asked}
+    found = json.loads(parameters(json.dumps(body).encode())["art.request.parameters"])
+    assert found == {"model": "m", "tools": [TOOL], "x": {"y": 1.5}}
+    assert parameters(b'{"messages": []}') == {}
+    assert messages(b'{"messages": [{"role": "user"}]}') == {"art.request.messages": '[{"role": "user"}]'}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"input": "Hi"}, [{"role": "user", "content": "Hi"}]),
+        ({"input": "Hi", "instructions": "Be brief."}, ["Be brief.", {"role": "user", "content": "Hi"}]),
+        ({"input": [{"type": "item"}, 1], "instructions": None}, [{"type": "item"}, 1]),
+        ({"input": [], "instructions": ""}, []),
+    ],
+)
+def test_messages_of_a_response_are_its_instructions_and_items(asked, expected):
+    found = json.loads(messages(json.dumps(asked).encode())["art.request.messages"])
+    assert found == [{"role": "system", "content": one} if isinstance(one, str) else one for one in expected]
+    assert messages(b'{"instructions": "alone"}') == {}
+
+
+@st.composite
+def cut_streams(draw):
+    """The bytes of a stream, cut anywhere."""
+    events = draw(st.lists(st.sampled_from(EVENTS), max_size=8))
+    data = b"".join(events)
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
+    edges = [0, *cuts, len(data)]
+    return data, [data[start:end] for start, end in pairwise(edges)]
+
+
+EVENTS = [
+    b'data: {"id": "a", "choices": [{"index": 0, "delta": {"content": "x\\n"}}]}\n\n',
+    b'data:{"choices": [{"index": 1, "delta": {"content": "y"}}]}\r\n\r\n',
+    b'event: e\ndata: {"choices":\ndata: [{"delta": {"content": "z"}}]}\n\n',
+    b'data: {"choices":\r\ndata: [{"delta": {"content": "w"}}]}\r\n\r\n',
+    b": a comment\n\n",
+    b'id: 1\rdata: {"choices": [{"delta": {"content": "r"}}]}\r\r',
+    b"data: [DONE]\n\n",
+    b"data: no json\n\n",
+    b"\n\n\r\n",
+]
+
+
+@given(cut_streams())
+@settings(max_examples=examples(300))
+def test_a_stream_may_be_cut_anywhere(cut):
+    data, parts = cut
+    one, other = EventStream(responses=False), EventStream(responses=False)
+    one.take(data)
+    handed = []
+    for part in parts:
+        for piece in split(part):
+            handed.append(piece)
+            other.take(piece)
+            assert other.error is None  # which reads what has passed
+    assert b"".join(handed) == data
+    assert one.body() == other.body()
+
+
+def test_a_stream_may_come_byte_by_byte():
+    one, other = EventStream(responses=False), EventStream(responses=False)
+    one.take(b"".join(EVENTS))
+    for byte in b"".join(EVENTS):
+        other.take(bytes([byte]))
+        assert other.error is None  # which reads what has passed
+    assert one.body() == other.body()
+
+
+@given(st.lists(st.binary()))
+def test_no_stream_is_too_strange(parts):
+    for responses in (False, True):
+        stream = EventStream(responses=responses)
+        for part in parts:
+            assert b"".join(split(part)) == part
+            stream.take(part)
+        stream.body()
+
+
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        ({"error": {"message": "overloaded", "code": "busy"}}, "busy"),
+        ({"error": {"message": "overloaded"}}, "APIError"),
+        ({"error": "overloaded"}, "APIError"),
+        ({"type": "error", "code": "busy", "message": "m"}, "busy"),
+        ({"type": "response.failed", "response": {"error": {"code": "server_error"}}}, "server_error"),
+        ({"choices": [], "error": None}, None),
+    ],
+)
+def test_an_error_in_the_stream_is_told(event, error):
+    stream = EventStream(responses="type" in event)
+    stream.take(b"data: " + json.dumps(event).encode() + b"\n\n")
+    assert stream.error == error

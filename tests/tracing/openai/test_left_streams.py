@@ -1,0 +1,231 @@
+"""Streams that are not read to their end: what had come is there, and why no more came."""
+
+import asyncio
+import gc
+
+import openai
+import pytest
+
+from tests.tracing.openai.expected import check_beginning, exchange_of
+from tests.tracing.openai.instrumented import MODEL
+
+READ = 5
+
+
+def ask(text):
+    return {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": True}
+
+
+def read_some(stream):
+    for at, _ in enumerate(stream, 1):
+        if at == READ:
+            return
+
+
+async def async_read_some(stream):
+    at = 0
+    async for _ in stream:
+        at += 1
+        if at == READ:
+            return
+
+
+def check_read(app, server, tokens=READ - 1):
+    """The call has the tokens that the app read: all chunks but the first, which says the role."""
+    call = app.call()
+    (choice,) = call.choices
+    sent = exchange_of(call, server).answer
+    check_beginning(choice, sent["choices"][0])
+    assert len(choice.token_ids) == tokens
+    assert choice.finish_reason is None
+    assert call.prompt_token_ids.tolist() == sent["prompt_token_ids"]
+    assert call.cut == ()
+    return call
+
+
+def close(chat):
+    stream = chat.create(**ask("Hi"))
+    read_some(stream)
+    stream.close()
+
+
+def leave_block(chat):
+    with chat.create(**ask("Hi")) as stream:
+        read_some(stream)
+
+
+def abandon(chat):
+    read_some(chat.create(**ask("Hi")))
+
+
+@pytest.mark.parametrize("leave", [close, leave_block, abandon], ids=lambda leave: leave.__name__)
+def test_a_stream_that_is_left(app, server, leave):
+    with app.client() as client, app.rollout():
+        leave(client.chat.completions)
+        assert len(app.ended) == 1, "the span of the call ended in its rollout"
+    check_read(app, server)
+
+
+def test_a_helper_that_is_left(app, server, instrumentor):
+    with app.client() as client, app.rollout():
+        with client.chat.completions.stream(model=MODEL, messages=ask("Hi")["messages"]) as events:
+            for event in events:
+                if event.type == "content.delta" and event.snapshot.count(" ") == 3:
+                    break
+        if instrumentor == "openllmetry":
+            assert len(app.ended) == 1
+        del events, event
+        gc.collect()  # the others end a span that the helper left only when the helper is gone
+    call = app.call()
+    check_beginning(call.choices[0], exchange_of(call, server).answer["choices"][0])
+
+
+async def async_close(chat):
+    stream = await chat.create(**ask("Hi"))
+    await async_read_some(stream)
+    await stream.close()
+
+
+async def async_leave_block(chat):
+    async with await chat.create(**ask("Hi")) as stream:
+        await async_read_some(stream)
+
+
+@pytest.mark.parametrize("leave", [async_close, async_leave_block], ids=lambda leave: leave.__name__)
+def test_an_async_stream_that_is_left(app, server, leave):
+    async def main():
+        async with app.async_client() as client:
+            with app.rollout():
+                await leave(client.chat.completions)
+                assert len(app.ended) == 1
+
+    asyncio.run(main())
+    check_read(app, server)
+
+
+def test_a_stream_that_breaks(app, server):
+    with app.client() as client, app.rollout():
+        with pytest.raises(openai.APIConnectionError):
+            list(client.chat.completions.create(**ask(f"Hi #break={READ}")))
+        assert len(app.ended) == 1
+    call = check_read(app, server)
+    assert call.error_type in ("RemoteProtocolError", "openai.APIConnectionError")
+
+
+def test_an_async_stream_that_breaks(app, server):
+    async def main():
+        async with app.async_client() as client:
+            with app.rollout():
+                with pytest.raises(openai.APIConnectionError):
+                    async for _ in await client.chat.completions.create(**ask(f"Hi #break={READ}")):
+                        pass
+                assert len(app.ended) == 1
+
+    asyncio.run(main())
+    assert check_read(app, server).failed
+
+
+def cancelled(app, run):
+    """Run something with an async client in a rollout, and cancel it from within; True when the span had ended."""
+
+    async def main():
+        async with app.async_client() as client:
+            with app.rollout():
+                task = asyncio.create_task(run(client, lambda: task.cancel()))  # noqa: PLW0108 # task is to come
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                return len(app.ended) == 1
+
+    return asyncio.run(main())
+
+
+def test_a_stream_that_is_cancelled(app, server):
+    async def run(client, cancel):
+        at = 0
+        async for _ in await client.chat.completions.create(**ask("Hi #pace=0.01")):
+            at += 1
+            if at == READ:
+                cancel()
+
+    assert cancelled(app, run)
+    assert check_read(app, server).error_type.endswith("CancelledError")
+
+
+def test_a_call_that_is_cancelled(app):
+    async def run(client, cancel):
+        asyncio.get_running_loop().call_later(0.2, cancel)
+        await client.chat.completions.create(**(ask("Hi #delay=1") | {"stream": False}))
+
+    assert cancelled(app, run)
+    call = app.call()
+    assert call.error_type.endswith("CancelledError")
+    assert call.input_messages
+
+
+def test_a_stream_that_an_interrupt_ends(app, server):
+    with app.client() as client, app.rollout():
+        stream = client.chat.completions.create(**ask("Hi"))
+        with pytest.raises(KeyboardInterrupt), stream:  # noqa: PT012 # the stream is left by the interrupt
+            read_some(stream)
+            raise KeyboardInterrupt
+        assert len(app.ended) == 1
+    check_read(app, server)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_text_stream_that_is_left(app, server, instrumentor, is_async):
+    if instrumentor == "genai":
+        pytest.skip("has no spans for Completions")
+
+    async def main():
+        async with app.async_client() as client:
+            with app.rollout():
+                stream = await client.completions.create(model=MODEL, prompt="Hi", stream=True)
+                await async_read_some(stream)
+                await stream.aclose()
+                return len(app.ended)
+
+    if is_async:
+        assert asyncio.run(main()) == 1
+    else:
+        with app.client() as client, app.rollout():
+            stream = client.completions.create(model=MODEL, prompt="Hi", stream=True)
+            read_some(stream)
+            stream.close()
+            assert len(app.ended) == 1
+    call = app.call()
+    check_beginning(call.choices[0], exchange_of(call, server).answer["choices"][0], READ)
+
+
+def test_a_response_stream_that_is_left(app, server):
+    with app.client() as client, app.rollout():
+        stream = client.responses.create(model=MODEL, input="Hi", stream=True)
+        text = ""
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                text += event.delta
+                if text.count(" ") == 3:
+                    break
+        stream.close()
+        assert len(app.ended) == 1
+    call = app.call()
+    assert exchange_of(call, server)
+    assert [choice.message.content for choice in call.choices] == [text]
+
+
+def test_a_response_stream_that_is_cancelled(app):
+    async def run(client, cancel):
+        async for event in await client.responses.create(model=MODEL, input="Hi #pace=0.01", stream=True):
+            if event.type == "response.output_text.delta":
+                cancel()
+
+    assert cancelled(app, run)
+    assert app.call().error_type.endswith("CancelledError")
+    assert app.call().choices
+
+
+def test_a_raw_stream_that_breaks(app):
+    """The client closes the response before it says what broke it."""
+    with app.client() as client, app.rollout(), pytest.raises(openai.APIConnectionError):
+        list(client.chat.completions.with_raw_response.create(**ask(f"Hi #break={READ}")).parse())
+    assert app.call().failed

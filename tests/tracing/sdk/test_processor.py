@@ -1,0 +1,215 @@
+"""The processor: each span in its rollout, nothing raised, live and spool equal."""
+
+import random
+import threading
+
+import pytest
+from opentelemetry import baggage, trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+
+from art_otel.tracing.sdk.open_rollouts import OpenRollouts
+from art_otel.tracing.setup.ids import SystemIdGenerator
+from art_otel.tracing.setup.sampler import RolloutSampler
+from tests.tracing.sdk.spans import INSTRUMENTOR, Traced
+
+
+def names(trajectories):
+    return {trajectory.name: len(trajectory.calls) for trajectory in trajectories}
+
+
+def test_a_declared_rollout_has_its_spans(tmp_path):
+    app = Traced(tmp_path)
+    with app.rollout("agent", "r1"), app.app.start_as_current_span("tool"):
+        app.call("one")
+        app.call("two")
+    (found,), report = app.convert()
+    assert (found.rollout_id, found.name, len(found.calls), found.complete) == ("r1", "agent", 2, True)
+    assert report.spans.used == 4
+
+
+def test_calls_that_nothing_is_around_join_the_process(tmp_path):
+    app = Traced(tmp_path)
+    threads = [threading.Thread(target=app.call, args=(f"q{number}",)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (found,), _ = app.convert()
+    assert (found.name, len(found.calls), found.status, found.complete) == ("app.py", 5, "ok", True)
+
+
+def test_a_span_around_a_call_is_the_rollout(tmp_path):
+    app = Traced(tmp_path)
+    with app.app.start_as_current_span("GET /ask"):
+        with app.app.start_as_current_span("db"):
+            pass
+        with app.app.start_as_current_span("agent"):
+            app.call("one")
+    with app.app.start_as_current_span("GET /health"), app.app.start_as_current_span("db"):
+        pass
+    (found,), report = app.convert()
+    assert (found.name, len(found.calls), found.complete) == ("GET /ask", 1, True)
+    assert report.spans.used == 4
+    assert report.spans.ignored == {"start of a span that ended": 2}
+
+
+def test_spans_that_match_a_glob_are_rollouts(tmp_path):
+    app = Traced(tmp_path, rollout_spans=["solve *"])
+    with app.app.start_as_current_span("train"):
+        for task in "ab":
+            with app.app.start_as_current_span(f"solve {task}"):
+                app.call(task)
+    assert names(app.convert()[0]) == {"solve a": 1, "solve b": 1}
+
+
+def test_nested_rollouts_keep_their_own(tmp_path):
+    app = Traced(tmp_path)
+    with app.rollout("outer", "o"):
+        app.call("one")
+        with app.rollout("inner", "i"):
+            app.call("two")
+    inner, outer = app.convert()[0]
+    assert (inner.name, inner.parent_rollout_id, len(inner.calls), inner.complete) == ("inner", "o", 1, True)
+    assert (outer.name, len(outer.calls), outer.complete) == ("outer", 1, True)
+
+
+def test_baggage_brings_a_rollout_from_another_service(tmp_path):
+    app = Traced(tmp_path)
+    remote = trace.NonRecordingSpan(trace.SpanContext(7, 8, is_remote=True, trace_flags=trace.TraceFlags(1)))
+    context = trace.set_span_in_context(remote, baggage.set_baggage("art.rollout.id", "far", Context()))
+    with app.app.start_as_current_span("GET /tool", context=context):
+        app.call("one")
+    (found,), _ = app.convert()
+    assert (found.rollout_id, len(found.calls)) == ("far", 1)
+    assert "missing root" in found.incomplete_reasons
+
+
+def test_a_child_that_starts_after_its_parent_ended_still_belongs(tmp_path):
+    app = Traced(tmp_path)
+    with app.rollout("agent", "r1") as root:
+        context = trace.set_span_in_context(root)
+        with app.app.start_as_current_span("tool") as tool:
+            late = trace.set_span_in_context(tool, context)
+    app.app.start_span("late", context=late).end()
+    (found,), report = app.convert()
+    assert found.rollout_id == "r1"
+    assert report.spans.used == 3
+
+
+def test_what_never_ended_is_unfinished(tmp_path):
+    app = Traced(tmp_path)
+    with app.rollout("agent", "r1"):
+        app.instrumentor.start_span("openai.chat", kind=trace.SpanKind.CLIENT)
+        app.spool.flush()
+        trajectories, _ = app.convert()
+    assert [(one.status, one.incomplete_reasons["not ended"]) for one in trajectories] == [("unfinished", 2)]
+
+
+def test_what_never_ended_is_named(tmp_path, caplog):
+    app = Traced(tmp_path)
+    with app.rollout("agent", "r1"):
+        app.app.start_span("Crew Created")
+    app.app.start_span("of no rollout")
+    (found,), _ = app.convert()
+    assert found.complete, "nobody certified it"
+    assert "spans of rollouts have not ended, so that their trajectories are incomplete: Crew Created\n" in caplog.text
+    assert "of no rollout" not in caplog.text
+
+
+def test_a_call_keeps_its_step_though_the_step_never_ended(tmp_path):
+    app = Traced(tmp_path)
+    with (
+        app.rollout("agent", "r1"),
+        app.app.start_as_current_span("step 3", attributes={"art.step.index": 3}),
+    ):
+        app.call("one")
+        app.spool.flush()
+        (found,), _ = app.convert()
+    assert [call.step for call in found.calls] == [3]
+    assert found.incomplete_reasons["not ended"] == 2
+
+
+def test_rollouts_are_recorded_whatever_the_app_samples(tmp_path):
+    exported = InMemorySpanExporter()
+    provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF), shutdown_on_exit=False)
+    app = Traced(tmp_path, provider=provider)
+    provider.sampler = RolloutSampler(provider.sampler)
+    provider.add_span_processor(SimpleSpanProcessor(exported))
+    app.app, app.instrumentor = provider.get_tracer("app 2"), provider.get_tracer(INSTRUMENTOR, "2")
+    with app.rollout("agent", "r1"), app.app.start_as_current_span("tool"):
+        app.call("one")
+    with app.app.start_as_current_span("request"):
+        app.call("nobody marked its rollout")
+    app.call("nothing is around it")
+    with app.app.start_as_current_span("other") as other:
+        assert not other.get_span_context().trace_flags.sampled
+    found, _ = app.convert()
+    assert {one.name: (len(one.calls), one.complete) for one in found} == {
+        "agent": (1, True),
+        "request": (1, True),
+        "app.py": (1, True),
+    }
+    assert exported.get_finished_spans() == ()
+
+
+def test_ids_do_not_depend_on_random():
+    found = set()
+    for _ in range(100):
+        random.seed(1)
+        found.add((SystemIdGenerator().generate_trace_id(), SystemIdGenerator().generate_span_id()))
+    assert len(found) == 100
+
+
+@pytest.mark.parametrize("where", ["_start", "_end", "_flush", "_shut_down"])
+def test_faults_stay_here(tmp_path, where, monkeypatch, caplog):
+    app = Traced(tmp_path)
+
+    def fail(*_args):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(app.processor, where, fail)
+    for _ in range(100):
+        with app.rollout("agent", "r1"):
+            app.call("one")
+        app.processor.force_flush()
+        app.processor.shutdown()
+    assert app.processor.faults == {"_start": 200, "_end": 200}.get(where, 100)
+    assert 0 < len(caplog.records) < 10
+    assert app.processor.force_flush() is False
+
+
+def test_a_rewrite_that_fails_writes_nothing(tmp_path):
+    def fail(_span):
+        raise RuntimeError("a fault")
+
+    app = Traced(tmp_path, rewrites=[fail])
+    with app.rollout("agent", "r1"):
+        app.call("a secret")
+    assert b"a secret" not in b"".join(path.read_bytes() for path in (tmp_path / "spool").glob("*"))
+
+
+def test_memory_is_bounded_and_the_spool_has_it_all(tmp_path, caplog):
+    app = Traced(tmp_path, rollouts=OpenRollouts(max_bytes=3_000, max_rollouts=4, grace=60))
+    for number in range(10):
+        with app.rollout("agent", f"r{number}"):
+            for question in range(3):
+                app.call(f"q{question}")
+    assert app.rollouts.evicted > 0
+    assert "no longer assembled live" in caplog.text
+    trajectories, _ = app.convert()
+    assert [(one.rollout_id, len(one.calls), one.complete) for one in trajectories] == [
+        (f"r{number}", 3, True) for number in range(10)
+    ]
+
+
+def test_what_is_done_is_let_go(tmp_path):
+    app = Traced(tmp_path, rollouts=OpenRollouts(grace=0))
+    for number in range(3):
+        with app.rollout("agent", f"r{number}"):
+            app.call("q")
+    assert app.rollouts.trajectory("r0") is None
+    assert app.rollouts.wait("r0", 0) is True
