@@ -59,7 +59,7 @@ class ShuffleWriter:
         self._held: dict[int, dict[_Key, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         self._held_bytes = 0
         self._resource: tuple[Resource | None, _Key] = (None, (b"", b""))
-        self._trace: tuple[str | None, int] = (None, 0)
+        self._trace = ("", hash_of("") % slots)
         self._sizes: dict[int, SlotSize] = defaultdict(SlotSize)
         self._index: Index = defaultdict(list)
         self._size = self._crc32 = 0
@@ -68,11 +68,10 @@ class ShuffleWriter:
 
     def add(self, record: Record) -> None:
         """Put a record into the slot of its trace."""
-        trace_id, slot = self._trace
-        if record.trace_id != trace_id or trace_id is None:  # records of a trace mostly stand together
-            slot = hash_of(record.trace_id or "") % self._slots
-            self._trace = (record.trace_id, slot)
-        self.put(slot, record)
+        trace_id = record.trace_id or ""
+        if trace_id != self._trace[0]:  # records of a trace mostly stand together
+            self._trace = (trace_id, hash_of(trace_id) % self._slots)
+        self.put(self._trace[1], record)
 
     def put(self, region: int, record: Stored) -> None:
         """Put a record into a region."""
