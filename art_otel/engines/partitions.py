@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from art_otel.engines.shards import Shards, SlotSize, Stored, decoded, encode, hash_of, size_of
+from art_otel.engines.shards import Shards, SlotSize, Stored, encode, hash_of, size_of
 from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
@@ -66,7 +66,7 @@ class PartitionRecords(NamedTuple):
         slots = self.partition.slots
         direct, rerouted = self.direct.blocks(slots), self.rerouted.blocks(slots)
         for slot in slots:
-            yield self._assembled_here(decoded(direct.pop(slot)), decoded(rerouted.pop(slot)))
+            yield self._assembled_here(self.direct.decode(direct.pop(slot)), self.rerouted.decode(rerouted.pop(slot)))
 
     def _assembled_here(self, direct: Iterable[Stored], rerouted: Iterable[Stored]) -> Iterable[Stored]:
         if not self.representatives:

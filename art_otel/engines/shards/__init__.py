@@ -8,7 +8,7 @@ Invariant: a file is never changed, and what is read from it is what was written
 bytes a slot counts depends on its records only, not on how they were spread over files.
 """
 
-from art_otel.engines.shards.reader import Shards, decoded
+from art_otel.engines.shards.reader import Shards
 from art_otel.engines.shards.shuffle_file import (
     REWARDS,
     Membership,
@@ -34,7 +34,6 @@ __all__ = [
     "Shuffled",
     "SlotSize",
     "Stored",
-    "decoded",
     "encode",
     "hash_of",
     "link_region",

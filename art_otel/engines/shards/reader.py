@@ -34,11 +34,12 @@ class Shards:
 
     def __init__(self, files: Iterable[ShuffleFile], regions: Collection[int]) -> None:
         wanted = frozenset(regions)
+        self._batches = _Batches()
         self._located = [(file, located) for file in files if (located := _located(file, wanted))]
 
     def records(self, regions: Collection[int]) -> Iterator[Stored]:
         """The records of these regions."""
-        return decoded(block for _, block in self._blocks(regions))
+        return self.decode(block for _, block in self._blocks(regions))
 
     def blocks(self, regions: Collection[int]) -> dict[int, list[bytes]]:
         """The blocks of these regions, compressed, by region: to be decoded one region after the other."""
@@ -47,19 +48,17 @@ class Shards:
             blocks[region].append(block)
         return blocks
 
+    def decode(self, blocks: Iterable[bytes]) -> Iterator[Stored]:
+        """The records of blocks. Ask for those of others only when these are no longer needed."""
+        for block in blocks:
+            for batch in self._batches.of(block):
+                yield from batch
+
     def _blocks(self, regions: Collection[int]) -> Iterator[tuple[int, bytes]]:
         for file, located in self._located:
             blocks = sorted((block, region) for region in regions for block in located.get(region, ()))
             if blocks:
                 yield from _read_blocks(file, blocks)
-
-
-def decoded(blocks: Iterable[bytes]) -> Iterator[Stored]:
-    """The records of blocks."""
-    batches = _Batches()
-    for block in blocks:
-        for batch in batches.of(block):
-            yield from batch
 
 
 def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
@@ -94,6 +93,7 @@ class _Batches:
     def of(self, block: bytes) -> Iterator[Sequence[Stored]]:
         """The batches of a block."""
         header, resource = HEADER.size, Resource()
+        self._start = self._end = 0
         with self._decompressor.stream_reader(block) as stream:
             while self._hold(header, stream):
                 kind, size = HEADER.unpack_from(self._buffer, self._start)
