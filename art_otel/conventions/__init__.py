@@ -22,6 +22,7 @@ Invariant: all dialects give the same records, unknown is None, and nothing here
 from art_otel.conventions.attributes.known import is_convention_attribute
 from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
+from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import span_env_state, span_extra
@@ -64,6 +65,8 @@ __all__ = [
     "ToolFacts",
     "agent_name",
     "capture_switch",
+    "encode_ids",
+    "encode_logprobs",
     "evaluation_attributes",
     "execution_attributes",
     "execution_name",
