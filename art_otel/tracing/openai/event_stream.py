@@ -11,7 +11,7 @@ from typing import Final
 
 from art_otel.spans import Value
 from art_otel.tracing.openai.answer import decode, failure
-from art_otel.tracing.openai.chunks import JoinedChunks
+from art_otel.conventions.clients.chunks import JoinedChunks
 from art_otel.tracing.openai.events import JoinedEvents
 
 _END: Final = b"\n\n"
