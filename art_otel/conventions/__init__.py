@@ -26,7 +26,7 @@ from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
-from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
+from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_wrapper_method, recorder_of
 from art_otel.conventions.history_events import (
     RecordedMessage,
     history_attributes,
@@ -79,7 +79,6 @@ __all__ = [
     "is_completion_event",
     "is_convention_attribute",
     "is_request_only",
-    "is_response_copy",
     "is_same_but_for_thinking",
     "is_structured_output",
     "is_wrapper_method",
@@ -90,6 +89,7 @@ __all__ = [
     "number",
     "parse_call",
     "recorded_messages",
+    "recorder_of",
     "request_key",
     "response_id_of_details",
     "result_attributes",

@@ -75,13 +75,14 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
 def _read_facts(recording: Recording) -> CallFacts:
     """Read every dialect that may be on the span, the most trusted first, and merge what each recorded."""
     dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
-    facts = NO_FACTS
+    facts, alone = NO_FACTS, False
     for dialect in recording.names.memo(dialects):
+        if alone and dialect.matches is not None:
+            continue
         new_facts = dialect.read(recording, facts)
         if new_facts is not None:
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
-            if dialect.alone:
-                break
+            alone = alone or dialect.alone
     return facts
 
 

@@ -153,6 +153,8 @@ class Draft:
         fields = values.mapping(part)
         if fields is None:
             raise ParseError("", "has a part that is neither a text nor an object")
+        if "type" not in fields and "kind" in fields:
+            fields = parts.of_kind(fields)
         kind = values.text(fields.get("type"))
         if kind in _TEXT or (kind is None and "text" in fields):
             self._add_text(_text(fields, "content", "text"))

@@ -35,7 +35,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     `matches` tells by the attribute names of a span whether the convention may be there; a dialect without it reads
     events and log records only. `role` gives the role of a span that matches, None where the convention does not say.
-    Where `alone`, what was read excludes what less trusted dialects would read of the same attributes.
+    Where `alone`, what was read excludes what less trusted dialects would read of the span's attributes. `recorder` is
+    the attribute that tells apart the integrations of one tracer, which may record one call each.
 
     `prefixes` are how those attributes begin that may name a role or are the convention's own, `content` names those
     that hold content although their names do not say so, and `tools` those of an execution of a tool.
@@ -46,6 +47,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     matches: Matches | None = None
     role: Callable[[Span], Role | None] | None = None
     alone: bool = False
+    recorder: str | None = None
     prefixes: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     tools: ToolAttributes | None = None

@@ -140,6 +140,7 @@ DIALECT: Final = Dialect(
     read=read,
     matches=matches,
     role=role,
+    recorder="langfuse.observation.metadata.ls_provider",
     prefixes=("langfuse.",),
     tools=ToolAttributes(call_id=_CALL_ID, arguments=_INPUT, result=_OUTPUT),
 )

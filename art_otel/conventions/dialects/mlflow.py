@@ -121,6 +121,7 @@ DIALECT: Final = Dialect(
     read=read,
     matches=matches,
     role=role,
+    recorder="mlflow.message.format",
     prefixes=("mlflow.",),
     content=("mlflow.chunk.value", "mlflow.chat.tools"),
     tools=ToolAttributes(arguments=_INPUTS, result=_OUTPUTS),
