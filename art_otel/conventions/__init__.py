@@ -22,6 +22,7 @@ Invariant: all dialects give the same records, unknown is None, and nothing here
 from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.call import parse_call
+from art_otel.conventions.callless_recorders import client_instrumentor
 from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
@@ -66,6 +67,7 @@ __all__ = [
     "ToolFacts",
     "agent_name",
     "capture_switch",
+    "client_instrumentor",
     "evaluation_attributes",
     "execution_attributes",
     "execution_name",
