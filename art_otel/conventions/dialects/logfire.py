@@ -93,7 +93,9 @@ def _generated(reader: AttributeReader) -> CallFacts:
     if response is None or response.get("object") != "response":
         return read_output(reader, _OUTPUT, list(outputs)) or CallFacts()
     facts = openai_body.read_response(reader, _OUTPUT, response) or CallFacts()
-    return msgspec.structs.replace(facts, response_id=_provider_id(response)) if facts.response_id == _FAKE_ID else facts
+    return (
+        msgspec.structs.replace(facts, response_id=_provider_id(response)) if facts.response_id == _FAKE_ID else facts
+    )
 
 
 def _provider_id(response: dict[str, Value]) -> str | None:

@@ -14,9 +14,9 @@ from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.openai_body import read_response, read_usage
-from art_otel.conventions.clients.recorded_values import read_input, read_output
-from art_otel.conventions.clients.chunks import JoinedChunks
 from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.clients.chunks import JoinedChunks
+from art_otel.conventions.clients.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
