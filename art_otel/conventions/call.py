@@ -15,6 +15,7 @@ from art_otel.conventions.bodies.failure import failure_of
 from art_otel.conventions.bodies.finish import ERROR_FINISH_REASON, completed_reason, is_responses_api_id
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
 from art_otel.conventions.dialects import all_readers, art, attribute_readers, genai
+from art_otel.conventions.doubts import find_doubts
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import LogRecord, Span
@@ -66,6 +67,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         stream=facts.stream,
         dropped_attributes=span.dropped_attributes_count + dropped,
         cut=facts.cut,
+        doubts=find_doubts(recording, facts),
         scrubbed=has_extras and art.is_scrubbed(recording.reader()),
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
         extra=art.read_extra(recording.reader()) if has_extras else {},
