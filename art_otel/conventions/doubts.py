@@ -63,9 +63,9 @@ def _of_messages(messages: Iterable[Message]) -> list[str]:
         if message.parts is not None and not _are_known(message.parts):
             doubts.append(UNKNOWN_PARTS)
         text = message.content
-        if text is not None and text.endswith(_MARKS) and message.role in ("assistant", "system"):
-            doubts.append(CONTENT_TRUNCATED)
-        elif text == _REPLACED:
+        if (
+            text is not None and text.endswith(_MARKS) and message.role in ("assistant", "system")
+        ) or text == _REPLACED:
             doubts.append(CONTENT_TRUNCATED)
     return doubts
 

@@ -18,7 +18,7 @@ def lossy_doubts(scope: str, facts: CallFacts) -> tuple[str, ...]:
 
 
 def _loses_text_of_answers(facts: CallFacts) -> tuple[str, ...]:
-    """botocore writes the tool calls of an answer or its text, never both."""
+    """Botocore writes the tool calls of an answer or its text, never both."""
     answers = [choice.message for choice in facts.choices or ()]
     return (CONTENT_LOST,) if any(map(_is_tool_calls_only, answers)) else ()
 

@@ -12,7 +12,7 @@ import msgspec
 from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.openinference import RAW
-from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts, union
+from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
 from art_otel.conventions.sampled import with_sampled
 from art_otel.errors import UsageError
 
@@ -39,8 +39,11 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     is_whole = any(_is_whole(call) and request_key(call) == _texts(prompt) for call in calls)
     return msgspec.structs.replace(
         outermost,
-        **{**msgspec.structs.asdict(facts), "input_messages": prompt, "cut": () if is_whole else facts.cut},
-        doubts=() if is_whole else reduce(union, (call.doubts for call in calls)),
+        **{
+            **msgspec.structs.asdict(facts),
+            "input_messages": prompt,
+            **({"cut": (), "doubts": ()} if is_whole else {}),
+        },
         error_type=error_type,
         error=error,
         agent=next((call.agent for call in calls if call.agent is not None), None),

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
-from art_otel.calls import Message, ToolCall
+from art_otel.calls import Message, ToolCall, canonical_arguments
 from art_otel.conventions.attributes import values
 from art_otel.conventions.bodies import blocks, parts
 from art_otel.errors import ParseError
@@ -87,6 +87,15 @@ def tool_call(fields: dict[str, Value]) -> ToolCall:
         arguments=arguments if isinstance(arguments, str) else "" if arguments is None else _json(arguments),
         exact=exact,
     )
+
+
+def _is_same_call(call: ToolCall, other: ToolCall) -> bool:
+    return call.name == other.name and canonical_arguments(call.arguments) == canonical_arguments(other.arguments)
+
+
+def is_part_type(kind: Value) -> bool:
+    """Whether a part of this type is reasoning, a refusal, a tool call or the answer to one."""
+    return kind in _REASONING or kind in _TOOL_CALL or kind in _ANSWER or kind == "refusal"
 
 
 def unwrapped(content: str) -> Value:
@@ -165,7 +174,7 @@ class Draft:
         elif kind == "refusal":
             self.refusals.append(_text(fields, "content", "refusal"))
         elif kind in _TOOL_CALL:
-            self.tool_calls.append(tool_call(fields))
+            self._add_tool_call(tool_call(fields))
         elif kind in _ANSWER:
             self.answers.append(_answer(fields))
         elif (block := blocks.typed(fields)) is not None:
@@ -185,7 +194,7 @@ class Draft:
                 raise ParseError("", "has a tool call that is no object")
             self._add_tool_call(tool_call(entry))
         if function_call := values.mapping(fields.get("function_call")):
-            self.tool_calls.append(tool_call(function_call))
+            self._add_tool_call(tool_call(function_call))
         if audio := values.mapping(fields.get("audio")):
             self.parts.append(parts.canonical({**audio, "type": "audio"}))
 
@@ -213,11 +222,11 @@ class Draft:
 
     def _add_tool_call(self, call: ToolCall) -> None:
         """Add a tool call, which some recorders (LangChain, botocore) write in the content as well, under one id."""
-        twins = [index for index, other in enumerate(self.tool_calls) if call.id and other.id == call.id]
-        if not twins:
-            self.tool_calls.append(call)
-        elif call.exact:
-            self.tool_calls[twins[0]] = call
+        for index, other in enumerate(self.tool_calls) if call.id is not None else ():
+            if other.id == call.id and _is_same_call(call, other):
+                self.tool_calls[index] = call if call.exact else other
+                return
+        self.tool_calls.append(call)
 
     def _add_text(self, text: str) -> None:
         self.has_text = True
