@@ -188,10 +188,10 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index
     of the nearest step. `cut` names attributes whose JSON was cut off by a length limit, `dropped_attributes` counts
-    those the SDK dropped, `doubts` says why its content may be other than what was sent and sampled. `scrubbed` says that a secret was found in the prompt or the answer, `contradicted`
-    that another recording of the call says something else. `conventions` lists who described the call. `parameters`,
-    `env_state` and `extra` hold JSON values; `tools` are OpenAI tool definitions, None when nobody recorded whether
-    there were any.
+    those the SDK dropped, `doubts` says why its content may be other than what was sent and sampled. `scrubbed` says
+    that a secret was found in the prompt or the answer, `contradicted` that another recording of the call says
+    something else. `conventions` lists who described the call. `parameters`, `env_state` and `extra` hold JSON values;
+    `tools` are OpenAI tool definitions, None when nobody recorded whether there were any.
     """
 
     trace_id: str

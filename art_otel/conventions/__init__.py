@@ -27,7 +27,12 @@ from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
-from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
+from art_otel.conventions.dialects.wrapper_spans import (
+    is_request_only,
+    is_response_copy,
+    is_stream_answer,
+    is_wrapper_method,
+)
 from art_otel.conventions.history_events import (
     RecordedMessage,
     history_attributes,
@@ -79,6 +84,7 @@ __all__ = [
     "is_request_only",
     "is_response_copy",
     "is_same_but_for_thinking",
+    "is_stream_answer",
     "is_structured_output",
     "is_wrapper_method",
     "json_value",

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, TokenIds, ToolCall, Usage, canonical_arguments
+from art_otel.calls import CONTENT_LOST, Choice, Message, TokenIds, ToolCall, Usage, canonical_arguments
 from art_otel.spans import Value
 
 
@@ -71,9 +71,10 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
 
 
 def _doubts(trusted: CallFacts, lesser: CallFacts) -> tuple[str, ...]:
-    """The doubts of both, but for those of a recording of which nothing is needed."""
+    """The doubts of both, but for what the lesser one shows otherwise where nothing of it is needed."""
     is_whole = trusted.input_messages is not None and trusted.choices is not None and not trusted.cut
-    return trusted.doubts if is_whole else union(trusted.doubts, lesser.doubts)
+    kept = [doubt for doubt in lesser.doubts if doubt == CONTENT_LOST or not is_whole]
+    return union(trusted.doubts, kept)
 
 
 def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:

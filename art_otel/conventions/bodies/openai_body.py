@@ -120,13 +120,21 @@ def read_usage(usage: dict[str, Value]) -> Usage | None:
     completion = values.mapping(usage.get("completion_tokens_details") or usage.get("output_tokens_details")) or {}
     counts = AttributeReader(usage)
     counted = Usage(
-        input_tokens=counts.integer("prompt_tokens", "input_tokens"),
+        input_tokens=_input_tokens(counts),
         output_tokens=counts.integer("completion_tokens", "output_tokens"),
         total_tokens=counts.integer("total_tokens"),
         cached_tokens=values.integer(prompt.get("cached_tokens", usage.get("cache_read_input_tokens"))),
         reasoning_tokens=values.integer(completion.get("reasoning_tokens")),
     )
     return None if counted == Usage() else counted
+
+
+def _input_tokens(usage: AttributeReader) -> int | None:
+    """All tokens of the prompt: Anthropic counts those read from and written to its cache beside the others."""
+    count = usage.integer("prompt_tokens", "input_tokens")
+    cached = [usage.integer(name) for name in ("cache_read_input_tokens", "cache_creation_input_tokens")]
+    is_beside = "prompt_tokens" not in usage.attributes and count is not None
+    return count + sum(filter(None, cached)) if is_beside and count is not None else count
 
 
 def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:

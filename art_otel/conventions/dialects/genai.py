@@ -22,8 +22,8 @@ from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.dialects.langchain_blocks import may_have_blocks, with_blocks
 from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, with_blocks
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
@@ -49,6 +49,13 @@ RESPONSES: Final = "responses"
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _TOOLS: Final = "gen_ai.tool.definitions"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+_FINISH_REASON: Final = (
+    "anthropic.message.stop_reason",
+    "gen_ai.response.finish_reason",
+    "llm.response.finish_reason",
+    "llm.response.stop_reason",
+)
+"""What some instrumentors write instead, of the only choice."""
 _REQUEST: Final = "gen_ai.request."
 _STREAM: Final = (
     "gen_ai.is_streaming",
@@ -137,7 +144,10 @@ def response_id_of_details(log: LogRecord) -> str | None:
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
     """The finish reason of each choice, by the span's attribute: the messages may have none."""
     reasons = span.attributes.get(_FINISH_REASONS)
-    return () if reasons is None else tuple(map(finish_reason, values.strings(reasons)))
+    if reasons is None:
+        reason = next((span.attributes[name] for name in _FINISH_REASON if name in span.attributes), None)
+        return () if reason is None else (finish_reason(reason),)
+    return tuple(map(finish_reason, values.strings(reasons)))
 
 
 def event_name(log: LogRecord) -> str | None:

@@ -19,10 +19,10 @@ from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.messages import join_assistant_messages
 from art_otel.conventions.bodies.openai_body import read_parameters, read_request, read_response, read_tools
 from art_otel.conventions.bodies.tools import parse_tool
-from art_otel.conventions.dialects.openinference_frameworks import as_sent
-from art_otel.conventions.dialects.openinference_messages import object_in, read_flattened_messages
-from art_otel.conventions.dialects.openinference_results import langchain_response_id, read_result
 from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recorders.openinference_frameworks import as_sent
+from art_otel.conventions.recorders.openinference_messages import object_in, read_flattened_messages
+from art_otel.conventions.recorders.openinference_results import langchain_response_id, read_result
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Value

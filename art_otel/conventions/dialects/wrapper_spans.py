@@ -18,6 +18,8 @@ _HIDDEN: Final = "__REDACTED__"
 _REQUEST: Final = '{"messages":'
 """How a request body begins, and no response."""
 
+_LOGFIRE_TYPE: Final = "logfire.span_type"
+
 _ANSWERED: Final = ("llm.output_messages.", "llm.token_count.")
 
 
@@ -41,6 +43,11 @@ def is_request_only(span: Span, call: InferenceCall) -> bool:
     ended_well = span.end_ns is not None and not call.failed
     asks = call.input_messages is not None and OUTPUT_VALUE not in span.attributes
     return ended_well and asks and _has_no_answer(call)
+
+
+def is_stream_answer(span: Span) -> bool:
+    """Whether the span was written when a stream had ended, beside the span of its request (Logfire)."""
+    return span.attributes.get(_LOGFIRE_TYPE) == "log"
 
 
 def is_response_copy(span: Span) -> bool:

@@ -17,7 +17,7 @@ from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.bodies.parts import is_known
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.lossy import lossy_doubts
+from art_otel.conventions.recorders.lossy import lossy_doubts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import Value
 

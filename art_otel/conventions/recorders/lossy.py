@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Message
+from art_otel.conventions.bodies.finish import is_responses_api_id
 from art_otel.conventions.facts import CallFacts
 
 
@@ -15,6 +16,11 @@ def lossy_doubts(scope: str, facts: CallFacts) -> tuple[str, ...]:
     """The doubts about a call that its recorder's scope gives."""
     judge = _JUDGES.get(scope)
     return () if judge is None else judge(facts)
+
+
+def is_error_unknown(scope: str, response_id: str | None) -> bool:
+    """Whether a finish reason `error` says nothing: genai-langchain has none of the Responses API's."""
+    return scope == "opentelemetry.instrumentation.genai.langchain" and is_responses_api_id(response_id)
 
 
 def _loses_text_of_answers(facts: CallFacts) -> tuple[str, ...]:
