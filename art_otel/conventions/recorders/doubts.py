@@ -1,18 +1,18 @@
 """Doubts: what shows that a call's content is not what was sent and sampled, although it could be read.
 
 A doubt is the reason for which its trajectory is incomplete; its turns are not trained (`content doubtful`). Invariant:
-a doubt needs a sign in the recording itself: a mark of its recorder, a hole in a list, a part of an unknown type, an
-answer to a tool call that is not there, or a recorder that is known to lose or rewrite just this (`lossy`).
+a doubt needs a sign in the recording itself: a mark of its recorder, a hole in a list, a part of an unknown type, or
+a recorder that is known to lose or rewrite just this (`lossy`).
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, CONTENT_TRUNCATED, UNKNOWN_PARTS, Message
+from art_otel.calls import CONTENT_TRUNCATED, UNKNOWN_PARTS, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.bodies.parts import is_known
@@ -43,8 +43,6 @@ def find_doubts(recording: Recording, facts: CallFacts) -> tuple[str, ...]:
             doubts[CONTENT_TRUNCATED] = None
     doubts |= dict.fromkeys(_of_messages(facts.input_messages or ()))
     doubts |= dict.fromkeys(_of_messages([choice.message for choice in facts.choices or ()]))
-    if facts.previous_response_id is None and _answers_nothing(facts.input_messages or ()):
-        doubts[CONTENT_LOST] = None
     return (*doubts, *(doubt for doubt in lossy_doubts(span.scope.name, facts) if doubt not in doubts))
 
 
@@ -74,15 +72,3 @@ def _of_messages(messages: Iterable[Message]) -> list[str]:
 def _are_known(json_text: str) -> bool:
     parts: list[dict[str, Value]] = msgspec.json.decode(json_text)
     return all(map(is_known, parts))
-
-
-def _answers_nothing(messages: Sequence[Message]) -> bool:
-    """Whether a tool's answer follows a message of the assistant in which no tool was called."""
-    asked = True
-    for message in messages:
-        if message.role == "tool":
-            if not asked and message.tool_call_id is not None:
-                return True
-        else:
-            asked = message.role != "assistant" or bool(message.tool_calls)
-    return False

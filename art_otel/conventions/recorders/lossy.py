@@ -34,6 +34,19 @@ def _loses_text(facts: CallFacts) -> tuple[str, ...]:
     return (CONTENT_LOST,) if any(map(_is_tool_calls_only, _assistant_messages(facts))) else ()
 
 
+def _loses_tool_calls(facts: CallFacts) -> tuple[str, ...]:
+    """Instrumentors of frameworks may lose the tool calls of a prompt, of which the tools' answers are left."""
+    if facts.previous_response_id is not None:
+        return ()
+    called = True
+    for message in facts.input_messages or ():
+        if message.role != "tool":
+            called = message.role != "assistant" or bool(message.tool_calls)
+        elif not called and message.tool_call_id is not None:
+            return (CONTENT_LOST,)
+    return ()
+
+
 def _is_tool_calls_only(message: Message) -> bool:
     return bool(message.tool_calls) and not message.content
 
@@ -63,6 +76,14 @@ def _assistant_messages(facts: CallFacts) -> list[Message]:
 
 _JUDGES: Final[dict[str, Callable[[CallFacts], tuple[str, ...]]]] = {
     "gcp.vertex.agent": _shows_thoughts_as_text,
+    "openinference.instrumentation.crewai": _loses_tool_calls,
+    "openinference.instrumentation.haystack": _loses_tool_calls,
+    "openinference.instrumentation.langchain": _loses_tool_calls,
+    "openinference.instrumentation.llama_index": _loses_tool_calls,
+    "opentelemetry.instrumentation.crewai": _loses_tool_calls,
+    "opentelemetry.instrumentation.haystack": _loses_tool_calls,
+    "opentelemetry.instrumentation.langchain": _loses_tool_calls,
+    "opentelemetry.instrumentation.llamaindex": _loses_tool_calls,
     "opentelemetry.instrumentation.botocore.bedrock-runtime": _loses_text_of_answers,
     "semantic_kernel.utils.telemetry.model_diagnostics.decorators": _loses_text,
 }
