@@ -17,7 +17,8 @@ from art_otel.conventions.bodies.finish import finish_reason, response_finish_re
 from art_otel.conventions.bodies.message import Draft, messages_of
 from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION
-from art_otel.conventions.bodies.tokens import choice_tokens, parse_ids, parse_logprobs
+from art_otel.conventions.bodies.server_tokens import choice_tokens, completion_ids, prompt_ids
+from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
 from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.facts import CallFacts
 from art_otel.errors import ParseError
@@ -193,7 +194,7 @@ def _prompt_ids(prompt: Value) -> TokenIds | None:
 
 def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
-        return read_choices(reader, name, _with_ids(body["choices"], body.get("response_token_ids")))
+        return read_choices(reader, name, _with_ids(body["choices"], completion_ids(body)))
     if "output" in body:
         output = join_assistant_messages(
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
@@ -207,7 +208,7 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
 
 
 def _with_ids(choices: Value, ids: Value) -> Value:
-    """Add to each choice the token ids that Agent Lightning's vLLM writes in a list beside the choices."""
+    """Add to each choice the token ids that its server wrote in a list beside the choices."""
     choice_list, id_lists = values.items(choices), values.items(ids)
     if not choice_list or not id_lists or len(choice_list) != len(id_lists):
         return choices
@@ -248,11 +249,8 @@ def read_tokens(
 
 
 def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value]) -> TokenIds | None:
-    """Read vLLM's `prompt_token_ids`, of the response (Chat) or of each choice (Completions), if all are equal."""
+    """Read the ids of the prompt that the server wrote."""
     choice_list = values.items(body.get("choices")) or ()
-    holders = [body, *(fields for entry in choice_list if (fields := values.mapping(entry)))]
-    id_lists = [holder["prompt_token_ids"] for holder in holders if holder.get("prompt_token_ids") is not None]
-    if not id_lists or any(ids != id_lists[0] for ids in id_lists):
-        return None
-    ids, _ = read_tokens(reader, name, id_lists[0], None)
+    found = prompt_ids(body, [fields for entry in choice_list if (fields := values.mapping(entry))])
+    ids, _ = read_tokens(reader, name, found, None)
     return ids
