@@ -14,7 +14,7 @@ from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.bodies.failure import failure_of
 from art_otel.conventions.bodies.finish import ERROR_FINISH_REASON, completed_reason, names_no_tool_calls
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
-from art_otel.conventions.dialects import all_readers, art, attribute_readers, genai
+from art_otel.conventions.dialects import all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
 from art_otel.conventions.recorders.doubts import find_doubts
 from art_otel.conventions.recorders.lossy import is_error_unknown
@@ -80,12 +80,15 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
 
 def _read_facts(recording: Recording) -> CallFacts:
     """Read every dialect that may be on the span, the most trusted first, and merge what each recorded."""
-    readers = all_readers if recording.span.events or recording.logs else attribute_readers
-    facts = NO_FACTS
-    for read in recording.names.memo(readers):
-        new_facts = read(recording, facts)
+    dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
+    facts, alone = NO_FACTS, False
+    for dialect in recording.names.memo(dialects):
+        if alone and dialect.matches is not None:
+            continue
+        new_facts = dialect.read(recording, facts)
         if new_facts is not None:
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
+            alone = alone or dialect.alone
     return facts
 
 

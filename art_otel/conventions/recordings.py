@@ -16,7 +16,7 @@ from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
 from art_otel.conventions.sampled import with_sampled
 from art_otel.errors import UsageError
 
-_TRUST: Final = {name: rank for rank, name in enumerate(DIALECTS)}
+_TRUST: Final = {dialect.convention: rank for rank, dialect in enumerate(DIALECTS)}
 
 
 def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:

@@ -163,7 +163,9 @@ class Draft:
         fields = values.mapping(part)
         if fields is None:
             raise ParseError("", "has a part that is neither a text nor an object")
-        kind = values.text(fields.get("type")) or values.text(fields.get("kind"))
+        if "type" not in fields and "kind" in fields:
+            fields = parts.of_kind(fields)
+        kind = values.text(fields.get("type"))
         if (kind in _TEXT or (kind is None and "text" in fields)) and fields.get("thought") is not True:
             self._add_text(_text(fields, "content", "text"))
         elif kind in _REASONING or (kind is None and fields.get("thought") is True and "text" in fields):

@@ -44,6 +44,23 @@ _NESTED: Final = ("image_url", "image", "input_audio", "audio", "video_url", "fi
 _DATA_URL: Final = re.compile(r"data:([^;,]+)?(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 
 
+_KINDS: Final = {
+    "image-url": "image",
+    "audio-url": "audio",
+    "video-url": "video",
+    "document-url": "file",
+    "binary": "blob",
+}
+"""What older pydantic-ai calls parts; it calls the others as everybody does."""
+
+
+def of_kind(part: dict[str, Value]) -> dict[str, Value]:
+    """Write a part of older pydantic-ai, which names its type `kind`, as GenAI does."""
+    kind = values.text(part.get("kind")) or ""
+    fields = {"data" if name == "binary_content" else name: value for name, value in part.items() if name != "kind"}
+    return {"type": _KINDS.get(kind, kind), **fields}
+
+
 def canonical(part: dict[str, Value]) -> dict[str, Value]:
     """Write a part that is no text, reasoning, tool call or answer in one spelling. Raises ParseError when too deep."""
     modality = _MODALITIES.get(str(part.get("type")))

@@ -22,6 +22,7 @@ from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.dialects.logfire_responses import is_logfire_responses
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, with_blocks
 from art_otel.conventions.recording import Recording
@@ -157,7 +158,9 @@ def event_name(log: LogRecord) -> str | None:
 
 def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
-    return span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN
+    if span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN:
+        return True
+    return is_logfire_responses(span)
 
 
 def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | None:

@@ -67,6 +67,16 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     return CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices, cut=cut, doubts=doubts)
 
 
+def read_listed(entries: Iterable[dict[str, Value]], convention: str) -> CallFacts:
+    """Read message events that are objects in a list, each with its `event.name`. Raises ParseError."""
+    events = [
+        _MessageEvent(position, name, entry)
+        for position, entry in enumerate(entries)
+        if (name := values.text(entry.get("event.name"))) in _EVENT_NAMES
+    ]
+    return CallFacts(conventions=(convention,), input_messages=_input_messages(events), choices=_choices(events))
+
+
 def _events(span: Span, logs: Sequence[LogRecord]) -> list[_MessageEvent]:
     """Collect the message events in the order of their times. A log record delivered twice is one event."""
     events = [
@@ -164,6 +174,8 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
 
 def _message(fields: dict[str, Value]) -> dict[str, Value]:
     content = fields.get("content")
+    if fields.get("role") == "tool" and values.mapping(content) is not None:  # pydantic-ai: what the tool gave
+        return {**fields, "content": msgspec.json.encode(content).decode()}
     return {**fields, "content": unwrapped(content)} if isinstance(content, str) else fields
 
 

@@ -52,7 +52,12 @@ def _is_tool_calls_only(message: Message) -> bool:
 
 
 def _shows_thoughts_as_text(facts: CallFacts) -> tuple[str, ...]:
-    """ADK writes thoughts as text parts before the text, and says only by the usage that there were any."""
+    """ADK writes thoughts as text parts before the text, and says only by the usage that there were any.
+
+    Its own request and response, where they are recorded, tell them apart.
+    """
+    if any(convention != "gen_ai" for convention in facts.conventions[:1]):
+        return ()
     is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
     rewritten = any(message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)) or (
         is_counted

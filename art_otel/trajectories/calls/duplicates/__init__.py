@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import is_stream_answer
+from art_otel.conventions import recorder_of
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
@@ -25,12 +25,12 @@ from art_otel.trajectories.calls.duplicates.contradictions import (
 from art_otel.trajectories.calls.duplicates.nested import (
     attach_request_only_spans,
     attach_requests_in_one,
-    attach_stream_answers,
     attach_wrapper_methods,
     join_nested,
 )
 from art_otel.trajectories.calls.duplicates.overlapping import join_enclosed, join_late_streams, join_one_response
 from art_otel.trajectories.calls.duplicates.recording import Recording, read_recordings
+from art_otel.trajectories.calls.duplicates.split_streams import join_split_streams
 
 Rule: TypeAlias = Callable[[Clusters], None]
 
@@ -62,10 +62,10 @@ def _has_same_prompt(outer: Recording, inner: Recording) -> bool:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    attach_stream_answers,
     attach_wrapper_methods,
     attach_request_only_spans,
     attach_requests_in_one,
+    join_split_streams,
     join_nested,
     join_one_response,
     join_enclosed,
@@ -95,6 +95,5 @@ def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry
 
 def _is_each_one_call(parsed: Collection[SpanKey], tree: SpanTree, ancestry: Ancestry) -> bool:
     """Whether no two recordings can be of one call, as in most rollouts: one instrumentor, no span inside another."""
-    scopes = {tree.spans[key].scope.name for key in parsed}
-    is_apart = len(scopes) < 2 and all(ancestry.context_above(key).call is None for key in parsed)
-    return is_apart and not any(is_stream_answer(tree.spans[key]) for key in parsed)
+    recorders = {recorder_of(tree.spans[key]) for key in parsed}
+    return len(recorders) < 2 and all(ancestry.context_above(key).call is None for key in parsed)

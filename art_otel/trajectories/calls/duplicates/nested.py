@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import is_request_only, is_stream_answer, is_wrapper_method
+from art_otel.conventions import is_request_only, is_wrapper_method
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
 from art_otel.trajectories.calls.duplicates.contradictions import (
     has_same_id,
@@ -46,24 +46,6 @@ def attach_request_only_spans(clusters: Clusters) -> None:
             continue
         if is_request_only(inner.span, inner.call) and is_same_request(outer.call, inner.call):
             clusters.attach(inner, clusters.of(outer))
-
-
-def attach_stream_answers(clusters: Clusters) -> None:
-    """Attach a span that was written when a stream had ended to the span of its request beside it (Logfire)."""
-    requests = [one for one in clusters.recordings if is_request_only(one.span, one.call)]
-    for answer in clusters.recordings:
-        if not is_stream_answer(answer.span):
-            continue
-        asked = [one for one in requests if _asked_for(one, answer)]
-        if asked:
-            requests.remove(asked[0])
-            clusters.attach(answer, clusters.of(asked[0]))
-
-
-def _asked_for(request: Recording, answer: Recording) -> bool:
-    one, other = request.span, answer.span
-    is_beside = one.parent_span_id == other.parent_span_id and one.scope.name == other.scope.name
-    return is_beside and request.start <= answer.start and is_same_request(request.call, answer.call)
 
 
 def attach_requests_in_one(clusters: Clusters) -> None:
