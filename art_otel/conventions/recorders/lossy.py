@@ -56,7 +56,7 @@ def _shows_thoughts_as_text(facts: CallFacts) -> tuple[str, ...]:
 
     Its own request and response, where they are recorded, tell them apart.
     """
-    if any(convention != "gen_ai" for convention in facts.conventions[:1]):
+    if "google_adk" in facts.conventions:
         return ()
     is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
     rewritten = any(message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)) or (
