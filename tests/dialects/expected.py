@@ -4,6 +4,7 @@ FLAGGED = {
     "anthropic_native_stream": "raw streams have no `gen_ai.output.messages`",
     "langgraph_langsmith_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",
     "langgraph_oi_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",
+    "logfire_anthropic_stream_v1": "`response_data.combined_chunk_content` is the text without the tool calls",
     "mastra": "`mastra.model_step.input` names tool calls and results without what they said",
 }
 """Recordings that are incomplete, and what the recorder lost, with its attribute."""

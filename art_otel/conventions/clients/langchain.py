@@ -102,7 +102,6 @@ def read_result(reader: AttributeReader, name: str, result: dict[str, Value]) ->
     try:
         choices = tuple(_choice(reader, name, index, generation) for index, generation in enumerate(generations))
     except ParseError:
-        reader.mark_invalid(name)
         choices = None
     return CallFacts(
         response_id=_first(holders, "id"),

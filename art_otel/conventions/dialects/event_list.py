@@ -2,7 +2,7 @@
 
 Older pydantic-ai (`event_mode="attributes"`) and Logfire write it; each entry is an event's body with its `event.name`.
 Invariant: pydantic-ai tells the answer by `gen_ai.choice`. Logfire writes the items of the Responses API, of which the
-assistant's at the end are the answer; what it calls `gen_ai.unknown` is reasoning or was not understood, then it is cut.
+assistant's at the end are the answer; `gen_ai.unknown` is reasoning, or not understood and then cut.
 """
 
 from collections.abc import Sequence

@@ -76,6 +76,11 @@ DIALECT: Final = Dialect(
     matches=matches,
     role=role,
     prefixes=("gcp.vertex.agent.",),
-    content=(_REQUEST, _RESPONSE, "gcp.vertex.agent.data", "gcp.vertex.agent.tool_call_args")
-    + ("gcp.vertex.agent.tool_response",),
+    content=(
+        _REQUEST,
+        _RESPONSE,
+        "gcp.vertex.agent.data",
+        "gcp.vertex.agent.tool_call_args",
+        "gcp.vertex.agent.tool_response",
+    ),
 )

@@ -9,18 +9,21 @@ from typing import Final
 
 import msgspec
 
+from art_otel.calls import Choice
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.clients.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import Value
 
 CONVENTION: Final = "openinference.langchain"
 
+_FINISH_REASON: Final = "llm.finish_reason"
 _MESSAGE: Final = '"lc":'
 _RESULT: Final = '"generations":'
 
@@ -39,8 +42,12 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     answered = None if result is None else read_output(reader, OUTPUT_VALUE, result)
     if asked is None and answered is None:
         return None
-    known = CallFacts() if asked is None else CallFacts(input_messages=asked.input_messages)
-    facts = merge_facts(known, answered or CallFacts())
+    prompt_facts = CallFacts() if asked is None else CallFacts(input_messages=asked.input_messages)
+    facts = merge_facts(prompt_facts, answered or CallFacts())
+    reason = finish_reason(reader.text(_FINISH_REASON))
+    if reason is not None and facts.choices is not None:
+        finished = CallFacts(choices=(Choice(index=0, message=UNKNOWN_MESSAGE, finish_reason=reason),))
+        facts = merge_facts(facts, finished)
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
 
 

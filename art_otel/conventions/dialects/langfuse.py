@@ -32,7 +32,7 @@ _OUTPUT: Final = "langfuse.observation.output"
 _MODEL: Final = "langfuse.observation.model.name"
 _PARAMETERS: Final = "langfuse.observation.model.parameters"
 _USAGE: Final = "langfuse.observation.usage_details"
-_FIRST_TOKEN: Final = "langfuse.observation.completion_start_time"
+_STREAM_START: Final = "langfuse.observation.completion_start_time"
 _FINISH_REASON: Final = "langfuse.observation.metadata.finish_reason"
 _CALL_ID: Final = "langfuse.observation.metadata.tool_call_id"
 _ROLES: Final[dict[str, Role]] = {
@@ -74,7 +74,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         tools=tools,
         choices=_finished(reader, choices),
         usage=_usage(values.mapping(reader.structured(_USAGE)) or {}),
-        stream=True if _FIRST_TOKEN in reader.attributes else None,
+        stream=True if _STREAM_START in reader.attributes else None,
     )
     facts = merge_facts(own, merge_facts(asked, answered))
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)

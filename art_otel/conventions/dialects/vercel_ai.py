@@ -34,6 +34,7 @@ _TOOLS: Final = "ai.prompt.tools"
 _TEXTS: Final = ("ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object")
 _TOOL_CALLS: Final = ("ai.response.toolCalls", "ai.result.toolCalls")
 _ROLES: Final[dict[str, Role]] = {"doGenerate": "inference", "doStream": "inference", "doEmbed": "embeddings"}
+_APPROVAL: Final = "tool-approval-"
 _TOOL_SPAN: Final = "ai.toolCall"
 _PREFIX: Final = "ai."
 
@@ -89,9 +90,11 @@ def _input_messages(reader: AttributeReader) -> tuple[Message, ...] | None:
 
 
 def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
-    """Write a message of the SDK with parts that OpenAI and GenAI have, too."""
+    """Write a message of the SDK with parts that OpenAI and GenAI have, too; what is for the app alone is not sent."""
     parts = values.items(message.get("content"))
-    content = message.get("content") if parts is None else [_part(values.mapping(part) or {}) for part in parts]
+    known = [values.mapping(part) or {} for part in parts or ()]
+    sent = [_part(part) for part in known if not str(part.get("type")).startswith(_APPROVAL)]
+    content = message.get("content") if parts is None else sent
     return {"role": message.get("role"), "content": content}
 
 
@@ -113,11 +116,12 @@ def _part(part: dict[str, Value]) -> Value:
 
 
 def _result(output: dict[str, Value] | None, value: Value) -> Value:
-    """What a tool gave: a text as it was, parts as parts, anything else as JSON."""
-    if output is None or "value" not in output:
-        return value
-    parts = values.items(output["value"]) if output.get("type") == "content" else None
-    return output["value"] if parts is None else [_part(values.mapping(part) or {}) for part in parts]
+    """What a tool gave: a text as it was, parts as parts, anything else as the JSON text that is sent."""
+    given = output["value"] if output is not None and "value" in output else value
+    parts = values.items(given) if output is not None and output.get("type") == "content" else None
+    if parts is not None:
+        return [_part(values.mapping(part) or {}) for part in parts]
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
