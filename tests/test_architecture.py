@@ -41,7 +41,7 @@ PACKAGES = [
 
 FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
-    "conventions": ["attributes", "caches", "bodies", "clients", "dialects"],
+    "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "engines": ["shards", "tasks"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],

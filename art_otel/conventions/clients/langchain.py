@@ -14,7 +14,7 @@ from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import completed_reason, finish_reason, response_finish_reason
 from art_otel.conventions.bodies.message import messages_of
 from art_otel.conventions.bodies.openai_body import read_tokens
-from art_otel.conventions.bodies.tokens import choice_tokens
+from art_otel.conventions.bodies.server_tokens import choice_tokens
 from art_otel.conventions.facts import CallFacts
 from art_otel.errors import ParseError
 from art_otel.spans import Value

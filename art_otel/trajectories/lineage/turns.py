@@ -61,7 +61,7 @@ def untrained_because(call: InferenceCall, choice: Choice, *, is_doubtful: bool)
         return "stream broke"
     if call.scrubbed:
         return "scrubbed"
-    if is_doubtful:
+    if is_doubtful or call.doubts:
         return "content doubtful"
     return "contradicting recordings" if call.contradicted else None
 
