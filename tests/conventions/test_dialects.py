@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from art_otel.calls import Choice, Message
+from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, CONTENT_TRUNCATED, Choice, Message
 from art_otel.conventions import dialects, role_of
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.facts import CallFacts
@@ -48,15 +48,15 @@ def test_gemini_cli_has_geminis_contents_under_genais_names():
     assert found.cut == ()
 
 
-def test_what_gemini_cli_truncated_is_cut_and_no_prompt():
+def test_what_gemini_cli_truncated_is_no_prompt():
     cut = GEMINI_CLI["gen_ai.input.messages"][:80] + "...[TRUNCATED: original length 20000]"
     found = call({**GEMINI_CLI, "gen_ai.input.messages": cut}, kind="internal")
-    assert (found.input_messages, found.cut) == (None, ("gen_ai.input.messages",))
+    assert (found.input_messages, found.cut, found.doubts) == (None, (), (CONTENT_TRUNCATED,))
 
 
-def test_what_anthropics_sdk_truncated_is_cut():
+def test_what_anthropics_sdk_truncated_is_doubted():
     known = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}
-    assert call({**known, "anthropic.content.truncated": True}).cut == ("anthropic.content.truncated",)
+    assert call({**known, "anthropic.content.truncated": True}).doubts == (CONTENT_TRUNCATED,)
 
 
 def test_the_stop_reason_of_anthropics_sdk_is_that_of_the_answer():
@@ -71,31 +71,32 @@ REQUEST = json.dumps({"model": "m", "config": {}, "contents": [{"role": "user", 
 
 
 @pytest.mark.parametrize(
-    ("request_text", "response_text", "cut"),
+    ("request_text", "response_text", "cut", "doubts"),
     [
-        (REQUEST, "<not serializable>", "gcp.vertex.agent.llm_response"),
-        (REQUEST, '{"content": {"parts": [{"text": "a"}]}, "partial": true}', "gcp.vertex.agent.llm_response"),
-        (REQUEST.replace('[{"text": "q"}]', "[]"), '{"content": {"parts": []}}', "gcp.vertex.agent.llm_request"),
+        (REQUEST, "<not serializable>", ("gcp.vertex.agent.llm_response",), ()),
+        (REQUEST, '{"content": {"parts": [{"text": "a"}]}, "partial": true}', (), (CONTENT_LOST,)),
+        (REQUEST.replace('[{"text": "q"}]', "[]"), '{"content": {"parts": []}}', (), (CONTENT_LOST,)),
     ],
 )
-def test_what_the_adk_did_not_write_is_cut(request_text, response_text, cut):
+def test_what_the_adk_did_not_write_is_cut_or_doubted(request_text, response_text, cut, doubts):
     known = {**ADK, "gcp.vertex.agent.llm_request": request_text, "gcp.vertex.agent.llm_response": response_text}
-    assert call(known, kind="internal").cut == (cut,)
+    found = call(known, kind="internal")
+    assert (found.cut, found.doubts) == (cut, doubts)
 
 
-def test_one_choice_for_several_that_were_asked_is_cut():
+def test_one_choice_for_several_that_were_asked_is_doubted():
     known = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.input": '[{"role": "user", "content": "q"}]',
         "langfuse.observation.output": "ab",
         "langfuse.observation.model.parameters": '{"n": 2}',
     }
-    assert call(known, kind="internal").cut == ("langfuse.observation.output",)
+    assert call(known, kind="internal").doubts == (CONTENT_REWRITTEN,)
 
 
 def test_a_run_of_several_steps_is_no_call_that_is_whole():
     known = {"mastra.span.type": "model_generation", "gen_ai.operation.name": "chat"}
-    assert call({**known, "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}).cut == ("gen_ai.output.messages",)
+    assert CONTENT_REWRITTEN in call({**known, "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}).doubts
 
 
 def test_a_dialect_is_its_module_and_its_line(monkeypatch):

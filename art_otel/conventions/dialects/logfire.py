@@ -3,7 +3,7 @@
 Source of the format: `logfire/_internal/integrations` (`llm_providers`, `openai_agents`). The clients' spans have
 `request_data` and `response_data` (before version 5 and with `version=1`), the Agents' `raw_input` and `response` or
 `input` and `output`. Invariant: `request_data` of the Agents is the prompt and the answer in one list and is not read;
-of a stream `response_data` may have the text only, which is read where nothing else tells the answer, and is cut.
+of a stream `response_data` may have the text only, which is read where nothing else tells the answer, and doubted.
 """
 
 import json
@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from art_otel.calls import CONTENT_LOST
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -77,7 +78,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         facts = merge_facts(_client_request(reader), _client_response(reader))
     if facts == CallFacts() and not reader.cut:
         return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _asked(reader: AttributeReader, name: str) -> CallFacts:
@@ -137,7 +138,7 @@ def _client_response(reader: AttributeReader) -> CallFacts:
     elif (text := values.text(body.get("text"))) is not None:
         answered = read_output(reader, _RESPONSE, text)
     elif genai.OUTPUT_MESSAGES not in reader.attributes and "combined_chunk_content" in body:
-        reader.mark_invalid(_RESPONSE)
+        reader.doubt(CONTENT_LOST)
         answered = read_output(reader, _RESPONSE, body["combined_chunk_content"])
     else:
         answered = None

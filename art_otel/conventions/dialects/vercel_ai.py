@@ -74,6 +74,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         ),
         input_messages=_input_messages(reader),
         cut=reader.cut,
+        doubts=reader.doubts,
     )
 
 
