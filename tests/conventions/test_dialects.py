@@ -94,6 +94,17 @@ def test_one_choice_for_several_that_were_asked_is_doubted():
     assert call(known, kind="internal").doubts == (CONTENT_REWRITTEN,)
 
 
+def test_what_logfire_scrubbed_of_a_body_is_doubted():
+    known = {
+        "logfire.msg_template": "Chat Completion with {request_data[model]!r}",
+        "gen_ai.request.model": "m",
+        "request_data": '{"messages": [{"role": "user", "content": "[Scrubbed due to \'session\']"}]}',
+    }
+    scrubbed = '[{"path": ["attributes", "%s", "messages", 0, "content"], "matched_substring": "session"}]'
+    assert call({**known, "logfire.scrubbed": scrubbed % "request_data"}).doubts == (CONTENT_REWRITTEN,)
+    assert call({**known, "logfire.scrubbed": scrubbed % "my_attribute"}).doubts == ()
+
+
 def test_a_run_of_several_steps_is_no_call_that_is_whole():
     known = {"mastra.span.type": "model_generation", "gen_ai.operation.name": "chat"}
     assert CONTENT_REWRITTEN in call({**known, "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}).doubts

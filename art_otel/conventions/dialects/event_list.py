@@ -20,6 +20,7 @@ from art_otel.conventions.bodies.messages import join_assistant_messages
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.dialects.genai_events import read_listed
+from art_otel.conventions.dialects.logfire_scrubbing import doubt_scrubbed
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
@@ -54,6 +55,7 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     except ParseError:
         reader.mark_invalid(_EVENTS)
         facts = CallFacts(conventions=(CONVENTION,))
+    doubt_scrubbed(reader, (_EVENTS,))
     return msgspec.structs.replace(facts, cut=reader.cut, doubts=reader.doubts)
 
 

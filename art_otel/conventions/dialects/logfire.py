@@ -19,6 +19,7 @@ from art_otel.conventions.bodies import openai_body
 from art_otel.conventions.clients.recorded_values import read_input, read_output
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions.dialects.logfire_scrubbing import doubt_scrubbed
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.conventions.role import Role
@@ -34,6 +35,7 @@ _AGENTS_RESPONSE: Final = "response"
 _RAW_INPUT: Final = "raw_input"
 _INPUT: Final = "input"
 _OUTPUT: Final = "output"
+_BODIES: Final = (_REQUEST, _RESPONSE, _AGENTS_RESPONSE, _RAW_INPUT, _INPUT, _OUTPUT)
 _MODEL_CONFIG: Final = "model_config"
 _FAKE_ID: Final = "__fake_id__"
 """The response's id where the Agents SDK makes a response out of a stream of Chat Completions."""
@@ -78,6 +80,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         facts = merge_facts(_client_request(reader), _client_response(reader))
     if facts == CallFacts() and not reader.cut:
         return None
+    doubt_scrubbed(reader, _BODIES)
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
