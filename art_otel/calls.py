@@ -12,6 +12,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 import msgspec
@@ -146,12 +147,31 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """What makes two messages the same message of a conversation.
 
         Left out is what the way through a client, template or instrumentor changes: absent against null against empty
-        content, the spelling of JSON arguments, reasoning (templates drop it from the history), participant names.
+        content, a text in one part or in several (as it was streamed), the spelling of JSON arguments, reasoning
+        (templates drop it from the history), participant names.
         """
         calls: tuple[object, ...] = ()
         if self.tool_calls:
             calls = tuple((call.id, call.name, canonical_arguments(call.arguments)) for call in self.tool_calls)
-        return (self.role, self.content or None, self.refusal or None, calls, self.tool_call_id, self.parts)
+        return (
+            self.role,
+            self.content or None,
+            self.refusal or None,
+            calls,
+            self.tool_call_id,
+            _identity_of_parts(self.parts),
+        )
+
+
+def _identity_of_parts(parts: str | None) -> str | None:
+    """The parts of a message, None where all are text: then they are its content."""
+    return None if parts is None or _are_texts(parts) else parts
+
+
+@lru_cache(maxsize=1024)
+def _are_texts(parts: str) -> bool:
+    decoded: list[dict[str, object]] = msgspec.json.decode(parts)
+    return all(part.keys() == {"type", "text"} for part in decoded)
 
 
 def canonical_arguments(arguments: str) -> str:
