@@ -153,24 +153,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         calls: tuple[object, ...] = ()
         if self.tool_calls:
             calls = tuple((call.id, call.name, canonical_arguments(call.arguments)) for call in self.tool_calls)
-        return (
-            self.role,
-            self.content or None,
-            self.refusal or None,
-            calls,
-            self.tool_call_id,
-            _identity_of_parts(self.parts),
-        )
-
-
-def _identity_of_parts(parts: str | None) -> str | None:
-    """The parts of a message, None where all are text: then they are its content."""
-    return None if parts is None or _are_texts(parts) else parts
+        parts = None if self.parts is None or _are_texts(self.parts) else self.parts
+        return (self.role, self.content or None, self.refusal or None, calls, self.tool_call_id, parts)
 
 
 @lru_cache(maxsize=1024)
 def _are_texts(parts: str) -> bool:
-    decoded: list[dict[str, object]] = msgspec.json.decode(parts)
+    """Whether all parts are text: then they are the message's content."""
+    try:
+        decoded = msgspec.json.decode(parts, type=list[dict[str, object]])
+    except msgspec.MsgspecError:
+        return False
     return all(part.keys() == {"type", "text"} for part in decoded)
 
 
