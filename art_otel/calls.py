@@ -12,6 +12,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 import msgspec
@@ -146,12 +147,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """What makes two messages the same message of a conversation.
 
         Left out is what the way through a client, template or instrumentor changes: absent against null against empty
-        content, the spelling of JSON arguments, reasoning (templates drop it from the history), participant names.
+        content, a text in one part or in several (as it was streamed), the spelling of JSON arguments, reasoning
+        (templates drop it from the history), participant names.
         """
         calls: tuple[object, ...] = ()
         if self.tool_calls:
             calls = tuple((call.id, call.name, canonical_arguments(call.arguments)) for call in self.tool_calls)
-        return (self.role, self.content or None, self.refusal or None, calls, self.tool_call_id, self.parts)
+        parts = None if self.parts is None or _are_texts(self.parts) else self.parts
+        return (self.role, self.content or None, self.refusal or None, calls, self.tool_call_id, parts)
+
+
+@lru_cache(maxsize=1024)
+def _are_texts(parts: str) -> bool:
+    """Whether all parts are text: then they are the message's content."""
+    try:
+        decoded = msgspec.json.decode(parts, type=list[dict[str, object]])
+    except msgspec.MsgspecError:
+        return False
+    return all(part.keys() == {"type", "text"} for part in decoded)
 
 
 def canonical_arguments(arguments: str) -> str:

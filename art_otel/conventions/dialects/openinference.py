@@ -19,6 +19,7 @@ from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.messages import join_assistant_messages
 from art_otel.conventions.bodies.openai_body import read_parameters, read_request, read_response, read_tools
 from art_otel.conventions.bodies.tools import parse_tool
+from art_otel.conventions.clients import gemini
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.openinference_frameworks import as_sent
 from art_otel.conventions.recorders.openinference_messages import object_in, read_flattened_messages
@@ -64,13 +65,24 @@ def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | Non
     request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
     output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
     response = values.mapping(output)
-    request_facts = None if request is None else read_request(reader, INPUT_VALUE, request)
-    response_facts = None if response is None else read_response(reader, OUTPUT_VALUE, response)
+    request_facts = None if request is None else _asked(reader, request)
+    response_facts = None if response is None else _answered(reader, response)
     response_facts = read_result(output) if response_facts is None else response_facts
     if request_facts is None and response_facts is None and not reader.cut:
         return None
     facts = merge_facts(request_facts or CallFacts(), response_facts or CallFacts())
     return msgspec.structs.replace(facts, conventions=(RAW,), cut=reader.cut)
+
+
+def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | None:
+    read = gemini.read_request if "contents" in request else read_request
+    return read(reader, INPUT_VALUE, request)
+
+
+def _answered(reader: AttributeReader, response: dict[str, Value]) -> CallFacts | None:
+    is_gemini = "candidates" in response or "parts" in (values.mapping(response.get("content")) or {})
+    read = gemini.read_response if is_gemini else read_response
+    return read(reader, OUTPUT_VALUE, response)
 
 
 def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
