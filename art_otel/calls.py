@@ -12,11 +12,20 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
+from functools import lru_cache
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 import msgspec
 
 from art_otel.spans import Value
+
+CONTENT_LOST: Final = "content lost"
+CONTENT_REWRITTEN: Final = "content rewritten"
+CONTENT_TRUNCATED: Final = "content truncated"
+LIST_HOLES: Final = "list entries missing"
+UNKNOWN_PARTS: Final = "unknown parts"
+DOUBTS: Final = (CONTENT_LOST, CONTENT_REWRITTEN, CONTENT_TRUNCATED, LIST_HOLES, UNKNOWN_PARTS)
+"""Why the content of a call may be other than what was sent and sampled, although it could be read."""
 
 _Number = TypeVar("_Number", int, float)
 
@@ -138,12 +147,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """What makes two messages the same message of a conversation.
 
         Left out is what the way through a client, template or instrumentor changes: absent against null against empty
-        content, the spelling of JSON arguments, reasoning (templates drop it from the history), participant names.
+        content, a text in one part or in several (as it was streamed), the spelling of JSON arguments, reasoning
+        (templates drop it from the history), participant names.
         """
         calls: tuple[object, ...] = ()
         if self.tool_calls:
             calls = tuple((call.id, call.name, canonical_arguments(call.arguments)) for call in self.tool_calls)
-        return (self.role, self.content or None, self.refusal or None, calls, self.tool_call_id, self.parts)
+        parts = None if self.parts is None or _are_texts(self.parts) else self.parts
+        return (self.role, self.content or None, self.refusal or None, calls, self.tool_call_id, parts)
+
+
+@lru_cache(maxsize=1024)
+def _are_texts(parts: str) -> bool:
+    """Whether all parts are text: then they are the message's content."""
+    try:
+        decoded = msgspec.json.decode(parts, type=list[dict[str, object]])
+    except msgspec.MsgspecError:
+        return False
+    return all(part.keys() == {"type", "text"} for part in decoded)
 
 
 def canonical_arguments(arguments: str) -> str:
@@ -180,10 +201,10 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index
     of the nearest step. `cut` names attributes whose JSON was cut off by a length limit, `dropped_attributes` counts
-    those the SDK dropped. `scrubbed` says that a secret was found in the prompt or the answer, `contradicted`
-    that another recording of the call says something else. `conventions` lists who described the call. `parameters`,
-    `env_state` and `extra` hold JSON values; `tools` are OpenAI tool definitions, None when nobody recorded whether
-    there were any.
+    those the SDK dropped, `doubts` says why its content may be other than what was sent and sampled. `scrubbed` says
+    that a secret was found in the prompt or the answer, `contradicted` that another recording of the call says
+    something else. `conventions` lists who described the call. `parameters`, `env_state` and `extra` hold JSON values;
+    `tools` are OpenAI tool definitions, None when nobody recorded whether there were any.
     """
 
     trace_id: str
@@ -210,6 +231,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stream: bool | None = None
     dropped_attributes: int = 0
     cut: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     scrubbed: bool = False
     contradicted: bool = False
     conventions: tuple[str, ...] = ()

@@ -217,6 +217,7 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         stream=st.sampled_from([None, True, False]),
         dropped_attributes=st.integers(0, 2**31),
         cut=_WORDS,
+        doubts=_WORDS,
         conventions=_WORDS,
         scrubbed=_RARELY,
         contradicted=_RARELY,

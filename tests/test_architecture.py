@@ -43,7 +43,7 @@ PACKAGES = [
 
 FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
-    "conventions": ["attributes", "caches", "bodies", "dialects"],
+    "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "engines": ["shards", "tasks"],

@@ -14,29 +14,30 @@ damaged, `bodies/` reads the JSON of messages, tools, tokens, requests and respo
 because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards, `tool_spans` reads
 executions of tools, and `history_events` reads messages that an app put behind a completion.
 
-To add a dialect: a module in `dialects/` with `matches` and `read`, a line in `DIALECTS`, a recording in the tests.
+To add a dialect: a module in `dialects/` with a `Dialect`, its line in `DIALECTS`, a recording in `tests/dialects/`.
 
 Invariant: all dialects give the same records, unknown is None, and nothing here raises for what a span contains.
 """
 
-from art_otel.conventions.attributes.known import is_convention_attribute
 from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.conventions.call import parse_call
+from art_otel.conventions.callless_recorders import client_instrumentor
 from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
 from art_otel.conventions.dialects.genai_writer import genai_message, request_attributes, response_attributes
-from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
+from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_wrapper_method, recorder_of
 from art_otel.conventions.history_events import (
     RecordedMessage,
     history_attributes,
     history_messages,
     recorded_messages,
 )
+from art_otel.conventions.known import CONTENT_ATTRIBUTES, is_convention_attribute
 from art_otel.conventions.recordings import merge_calls, request_key
 from art_otel.conventions.rewards import (
     EVALUATION,
@@ -47,7 +48,8 @@ from art_otel.conventions.rewards import (
     rewards_of,
     rewards_of_log,
 )
-from art_otel.conventions.roles import Role, agent_name, has_call_attributes, may_be_call, may_have_role, role_of
+from art_otel.conventions.role import Role
+from art_otel.conventions.roles import agent_name, has_call_attributes, may_be_call, may_have_role, role_of
 from art_otel.conventions.sampled import is_same_but_for_thinking, is_structured_output, without_thinking
 from art_otel.conventions.tool_spans import (
     ToolFacts,
@@ -59,6 +61,7 @@ from art_otel.conventions.tool_spans import (
 
 __all__ = [
     "ART_OTEL",
+    "CONTENT_ATTRIBUTES",
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",
@@ -68,6 +71,7 @@ __all__ = [
     "ToolFacts",
     "agent_name",
     "capture_switch",
+    "client_instrumentor",
     "encode_ids",
     "encode_logprobs",
     "evaluation_attributes",
@@ -84,7 +88,6 @@ __all__ = [
     "is_completion_event",
     "is_convention_attribute",
     "is_request_only",
-    "is_response_copy",
     "is_same_but_for_thinking",
     "is_structured_output",
     "is_wrapper_method",
@@ -95,6 +98,7 @@ __all__ = [
     "number",
     "parse_call",
     "recorded_messages",
+    "recorder_of",
     "request_attributes",
     "request_key",
     "response_attributes",

@@ -12,10 +12,12 @@ from art_otel.calls import Choice, InferenceCall
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.bodies.failure import failure_of
-from art_otel.conventions.bodies.finish import ERROR_FINISH_REASON, completed_reason, is_responses_api_id
+from art_otel.conventions.bodies.finish import ERROR_FINISH_REASON, completed_reason, names_no_tool_calls
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
-from art_otel.conventions.dialects import all_readers, art, attribute_readers, genai
+from art_otel.conventions.dialects import all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
+from art_otel.conventions.recorders.doubts import find_doubts
+from art_otel.conventions.recorders.lossy import is_error_unknown
 from art_otel.conventions.recording import Recording
 from art_otel.spans import LogRecord, Span
 
@@ -29,14 +31,17 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         facts = _without_echo(_without_batch_prompts(facts))
     reasons = genai.finish_reasons(span)
     error_type, error = failure_of(span)
+    if is_error_unknown(span.scope.name, facts.response_id) and span.status != "error":
+        reasons = ()
+        facts = _without_error_reasons(facts)
     ended_in_error = _ended_in_error(facts.choices, reasons)
     if ended_in_error and error_type is None and error is None:
         error_type = ERROR_FINISH_REASON
     choices = facts.choices
     if choices and (reasons or ended_in_error):
         choices = _with_finish_reasons(choices, reasons)
-    if choices and is_responses_api_id(facts.response_id):
-        choices = tuple(map(_fix_responses_finish_reason, choices))
+    if choices and names_no_tool_calls(facts.provider, operation_name, facts.response_id):
+        choices = tuple(map(_with_tool_calls_named, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
@@ -66,6 +71,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         stream=facts.stream,
         dropped_attributes=span.dropped_attributes_count + dropped,
         cut=facts.cut,
+        doubts=find_doubts(recording, facts),
         scrubbed=has_extras and art.is_scrubbed(recording.reader()),
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
         extra=art.read_extra(recording.reader()) if has_extras else {},
@@ -74,12 +80,15 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
 
 def _read_facts(recording: Recording) -> CallFacts:
     """Read every dialect that may be on the span, the most trusted first, and merge what each recorded."""
-    readers = all_readers if recording.span.events or recording.logs else attribute_readers
-    facts = NO_FACTS
-    for read in recording.names.memo(readers):
-        new_facts = read(recording, facts)
+    dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
+    facts, alone = NO_FACTS, False
+    for dialect in recording.names.memo(dialects):
+        if alone and dialect.matches is not None:
+            continue
+        new_facts = dialect.read(recording, facts)
         if new_facts is not None:
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
+            alone = alone or dialect.alone
     return facts
 
 
@@ -98,6 +107,17 @@ def _without_batch_prompts(facts: CallFacts) -> CallFacts:
 def _without_echo(facts: CallFacts) -> CallFacts:
     """Drop the choices of a request with `echo`: each may begin with the prompt, in its text and in its tokens."""
     return msgspec.structs.replace(facts, choices=None) if values.flag(facts.parameters.get("echo")) else facts
+
+
+def _without_error_reasons(facts: CallFacts) -> CallFacts:
+    """Give the choices of a completed response that ended in `error` the reason that the Responses API gives."""
+    choices = tuple(
+        _with_finish_reason(choice, completed_reason(tool_calls=bool(choice.message.tool_calls)))
+        if choice.finish_reason == ERROR_FINISH_REASON
+        else choice
+        for choice in facts.choices or ()
+    )
+    return msgspec.structs.replace(facts, choices=choices) if choices else facts
 
 
 def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
@@ -122,8 +142,8 @@ def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
     return None if reason == ERROR_FINISH_REASON else reason
 
 
-def _fix_responses_finish_reason(choice: Choice) -> Choice:
-    """Correct the finish reason of a Responses API choice, which some instrumentors always call `stop`."""
+def _with_tool_calls_named(choice: Choice) -> Choice:
+    """Correct the finish reason of an answer with tool calls, which Gemini and some instrumentors call `stop`."""
     if choice.finish_reason != "stop" or not choice.message.tool_calls:
         return choice
     return _with_finish_reason(choice, completed_reason(tool_calls=True))

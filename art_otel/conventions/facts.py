@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, TokenIds, ToolCall, Usage, canonical_arguments
+from art_otel.calls import CONTENT_LOST, Choice, Message, TokenIds, ToolCall, Usage, canonical_arguments
 from art_otel.spans import Value
 
 
@@ -34,6 +34,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     policy_version: str | None = None
     stream: bool | None = None
     cut: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 NO_FACTS: Final = CallFacts()
@@ -65,7 +66,15 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         conventions=_conventions(trusted.conventions, lesser.conventions),
         previous_response_id=trusted.previous_response_id or lesser.previous_response_id,
         cut=union(trusted.cut, cut) if cut else trusted.cut,
+        doubts=_doubts(trusted, lesser) if trusted.doubts or lesser.doubts else (),
     )
+
+
+def _doubts(trusted: CallFacts, lesser: CallFacts) -> tuple[str, ...]:
+    """The doubts of both, but for what the lesser one shows otherwise where nothing of it is needed."""
+    is_whole = trusted.input_messages is not None and trusted.choices is not None and not trusted.cut
+    kept = [doubt for doubt in lesser.doubts if doubt == CONTENT_LOST or not is_whole]
+    return union(trusted.doubts, kept)
 
 
 def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
@@ -111,7 +120,8 @@ def _merge_message(trusted: Message, lesser: Message) -> Message | None:
     if not compatible(trusted, lesser):
         return None
     first, second = _without_repeated(trusted, lesser.refusal), _without_repeated(lesser, trusted.refusal)
-    content_source = first if _has_content(first) or not _has_content(second) else second
+    is_second = _says_more(second, first) or (_has_content(second) and not _has_content(first))
+    content_source = second if is_second else first
     calls = zip(first.tool_calls, second.tool_calls, strict=True) if first.tool_calls and second.tool_calls else ()
     return Message(
         role=first.role,
@@ -123,6 +133,11 @@ def _merge_message(trusted: Message, lesser: Message) -> Message | None:
         tool_call_id=first.tool_call_id or second.tool_call_id,
         parts=first.parts or (second.parts if second.content == content_source.content else None),
     )
+
+
+def _says_more(message: Message, other: Message) -> bool:
+    """Whether a message tells what a compatible one tells and tool calls that it does not."""
+    return bool(message.tool_calls) and not other.tool_calls and message.content == other.content
 
 
 def _has_content(message: Message) -> bool:

@@ -16,7 +16,7 @@ from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
 from art_otel.conventions.sampled import with_sampled
 from art_otel.errors import UsageError
 
-_TRUST: Final = {name: rank for rank, name in enumerate(DIALECTS)}
+_TRUST: Final = {dialect.convention: rank for rank, dialect in enumerate(DIALECTS)}
 
 
 def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
@@ -39,7 +39,11 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     is_whole = any(_is_whole(call) and request_key(call) == _texts(prompt) for call in calls)
     return msgspec.structs.replace(
         outermost,
-        **{**msgspec.structs.asdict(facts), "input_messages": prompt, "cut": () if is_whole else facts.cut},
+        **{
+            **msgspec.structs.asdict(facts),
+            "input_messages": prompt,
+            **({"cut": (), "doubts": ()} if is_whole else {}),
+        },
         error_type=error_type,
         error=error,
         agent=next((call.agent for call in calls if call.agent is not None), None),
@@ -67,7 +71,7 @@ def _distrust(call: InferenceCall) -> tuple[bool, int, bool]:
 
 
 def _is_cut(call: InferenceCall) -> bool:
-    return bool(call.cut or call.dropped_attributes)
+    return bool(call.cut or call.dropped_attributes or call.doubts)
 
 
 def _is_whole(call: InferenceCall) -> bool:

@@ -8,19 +8,20 @@ which are the ones that name its role; then it is inferred from the others.
 
 import re
 from collections.abc import Iterable
-from typing import Final, Literal, TypeAlias
+from itertools import chain
+from typing import Final
 
 from art_otel.attributes import ROLLOUT_NAME, STEP_INDEX
 from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.operations import operation, operation_of_name
-from art_otel.conventions.dialects import genai, litellm, openinference, openllmetry
+from art_otel.conventions.dialects import DIALECTS, genai, litellm, openinference, openllmetry, role_readers
 from art_otel.conventions.dialects.art import SCOPE
 from art_otel.conventions.dialects.wrapper_spans import prepares
+from art_otel.conventions.role import Role
 from art_otel.conventions.tool_spans import TOOL_NAME
 from art_otel.spans import Attributes, Span
-
-Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
 
 _AGENT_SPAN_PREFIX: Final = "invoke_agent "
 _EVALUATION_PREFIX: Final = "gen_ai.evaluation."
@@ -72,7 +73,13 @@ _INSTRUMENTORS: Final = re.compile(
 _MAY_BE_CLIENT: Final = ("client", "unspecified")
 """SDKs always set a kind; some stores (Phoenix, MLflow) do not keep it."""
 
-_ROLE_PREFIXES: Final = ("gen_ai.", "llm.", "openinference.", "traceloop.")
+_ROLE_PREFIXES: Final = (
+    "gen_ai.",
+    "llm.",
+    "openinference.",
+    "traceloop.",
+    *chain.from_iterable(dialect.prefixes for dialect in DIALECTS),
+)
 """How the attributes begin that name a role or are left of one."""
 
 AGENT_NAME: Final = "gen_ai.agent.name"
@@ -140,6 +147,9 @@ def agent_name(span: Span) -> str | None:
 
 def _named_role(span: Span) -> Role:
     """The role that the first convention with one names."""
+    for role in names_of(span.attributes).memo(role_readers):
+        if (own := role(span)) is not None:
+            return own
     if named := values.text(span.attributes.get(genai.OPERATION_NAME)):
         return _OPERATIONS.get(operation(named.lower()), "other")
     reader = AttributeReader(span.attributes)

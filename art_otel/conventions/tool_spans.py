@@ -6,20 +6,33 @@ raises; the first attribute with a value wins; JSON text becomes its value, othe
 recorded is None.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.dialects import openinference
+from art_otel.conventions.dialects import DIALECTS, openinference
+from art_otel.conventions.dialects.dialect import ToolAttributes
 from art_otel.spans import Span, Value
 
 TOOL_NAME: Final = "gen_ai.tool.name"
 
-_NAMES: Final = (TOOL_NAME, "tool.name", "traceloop.entity.name")
-_CALL_IDS: Final = ("gen_ai.tool.call.id", "tool.call_id", "tool_call.id", "tool.id")
+
+def _of_dialects(attribute: Callable[[ToolAttributes], str | None]) -> tuple[str, ...]:
+    tools = (attribute(dialect.tools) for dialect in DIALECTS if dialect.tools is not None)
+    return tuple(name for name in tools if name is not None)
+
+
+_NAMES: Final = (TOOL_NAME, "tool.name", "traceloop.entity.name", *_of_dialects(lambda tools: tools.name))
+_CALL_IDS: Final = (
+    "gen_ai.tool.call.id",
+    "tool.call_id",
+    "tool_call.id",
+    "tool.id",
+    *_of_dialects(lambda tools: tools.call_id),
+)
 _ARGUMENTS: Final = (
     "gen_ai.tool.call.arguments",
     "tool_arguments",
@@ -28,6 +41,7 @@ _ARGUMENTS: Final = (
     openinference.INPUT_VALUE,
     "traceloop.entity.input",
     "gen_ai.prompt",
+    *_of_dialects(lambda tools: tools.arguments),
 )
 _LANGSMITH_RESULT: Final = "gen_ai.completion"
 _RESULTS: Final = (
@@ -37,6 +51,7 @@ _RESULTS: Final = (
     openinference.OUTPUT_VALUE,
     "traceloop.entity.output",
     _LANGSMITH_RESULT,
+    *_of_dialects(lambda tools: tools.result),
 )
 _SPAN_NAME_PREFIX: Final = "execute_tool "
 _PYTHON_ARGUMENTS: Final = frozenset({"args", "kwargs", "sanitize_inputs_outputs"})

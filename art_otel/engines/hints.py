@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from art_otel.conventions import capture_switch
+from art_otel.conventions import capture_switch, client_instrumentor
 from art_otel.trajectories import AssemblyStats
 from art_otel.trajectories.rewards.undeliverable import ADVICE
 
@@ -35,9 +35,8 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
         )
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
         yield (
-            f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}. LLM calls are"
-            " spans made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one installed"
-            " and active?"
+            f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}."
+            f"{_advice(account.spans_without_calls)}"
         )
     elif calls == 0:
         yield f"{read}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
@@ -50,6 +49,20 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
         yield f"{_count(count, 'reward')} undeliverable, {reason}: {ADVICE[reason]}."
     if account.logs_without_span and account.calls_without_content:
         yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
+
+
+def _advice(scopes: Counter[str]) -> str:
+    """Name what has to be installed where these scopes made spans and none was an LLM call."""
+    for scope in sorted(scopes):
+        if (instrumentor := client_instrumentor(scope)) is not None:
+            return (
+                f" {scope} leaves calls to a model to the instrumentor of the client that the framework uses: add"
+                f" {instrumentor}."
+            )
+    return (
+        " LLM calls are spans made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one"
+        " installed and active?"
+    )
 
 
 def _commonest(counts: Counter[str]) -> list[tuple[str, int]]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
 from art_otel import attributes
-from art_otel.conventions.attributes.known import _PREFIXES
 from art_otel.conventions.capture_switches import _SWITCHES
 from art_otel.conventions.dialects import DIALECTS
+from art_otel.conventions.known import _PREFIXES
 from art_otel.conventions.rewards import RewardSource
 from art_otel.sources import FORMATS
 from art_otel.spans import QuarantineReason
@@ -53,7 +53,7 @@ def test_no_attribute_of_ours_is_invented():
 
 
 def test_the_order_of_trust_is_the_codes():
-    assert first_column(section(ATTRIBUTES, "### Who is trusted")) == list(DIALECTS)
+    assert first_column(section(ATTRIBUTES, "### Who is trusted")) == [dialect.convention for dialect in DIALECTS]
 
 
 def test_the_sources_of_rewards_are_the_codes():

@@ -20,12 +20,13 @@ _MESSAGE_LISTS: Final = frozenset({"messages", "input"})
 class AttributeReader:
     """Reads the attributes of a span, event or log record. Of several names the first that has a value wins."""
 
-    __slots__ = ("_cut", "_names", "attributes")
+    __slots__ = ("_cut", "_doubts", "_names", "attributes")
 
     def __init__(self, attributes: Attributes, names: AttributeNames | None = None) -> None:
         self.attributes = attributes
         self._names = names
         self._cut: dict[str, None] = {}
+        self._doubts: tuple[str, ...] = ()
 
     @property
     def names(self) -> AttributeNames:
@@ -38,6 +39,16 @@ class AttributeReader:
     def cut(self) -> tuple[str, ...]:
         """The names of attributes that could not be read whole, in the order they were read."""
         return tuple(self._cut)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why what was read may be less or other than what was sent and sampled."""
+        return self._doubts
+
+    def doubt(self, reason: str) -> None:
+        """Record that what an attribute shows may be less or other than what was sent and sampled."""
+        if reason not in self._doubts:
+            self._doubts = (*self._doubts, reason)
 
     def mark_invalid(self, name: str) -> None:
         """Record that the value of an attribute could not be read whole."""

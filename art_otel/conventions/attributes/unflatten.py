@@ -4,12 +4,13 @@ Invariant: a list that lost entries (the SDK drops the oldest attributes of a sp
 """
 
 from itertools import accumulate, chain
+from operator import itemgetter
 
 import msgspec
 
+from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames, Shape
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.attributes.values import mapping
 from art_otel.spans import Attributes, Value
 
 
@@ -21,6 +22,17 @@ def unflatten(reader: AttributeReader, prefix: str) -> list[Value] | None:
             reader.mark_invalid(prefix)
         return None
     return [_value_of(entry, reader.attributes) for entry in shape]
+
+
+def numbered(value: Value) -> list[tuple[int, Value]]:
+    """The entries of a list below another, with their numbers; a list with holes in it stayed an object."""
+    entries = values.items(value)
+    if entries is not None:
+        return list(enumerate(entries))
+    fields = values.mapping(value) or {}
+    return sorted(
+        ((int(step), entry) for step, entry in fields.items() if step.isascii() and step.isdigit()), key=itemgetter(0)
+    )
 
 
 class FlatList(msgspec.Struct, frozen=True):
@@ -80,7 +92,7 @@ def _value_of(shape: Shape, attributes: Attributes) -> Value:
 
 def _with_lists(value: Value) -> Value:
     """Turn every object in a value whose keys are 0, 1, … into a list."""
-    fields = mapping(value)
+    fields = values.mapping(value)
     if fields is None:
         return value
     lists = {name: _with_lists(inner) for name, inner in fields.items()}

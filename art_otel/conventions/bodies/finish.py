@@ -20,6 +20,11 @@ _WORDS: Final = {
     "tool-call": "tool_calls",
     "tool-calls": "tool_calls",
     "tool_use": "tool_calls",
+    "function_calls": "tool_calls",
+    "finishreason.tool_calls": "tool_calls",
+    "finishreason.stop": "stop",
+    "finishreason.length": "length",
+    "finishreason.content_filter": "content_filter",
     "max_tokens": "length",
     "max_output_tokens": "length",
     "end_turn": "stop",
@@ -44,6 +49,17 @@ def finish_reason(value: Value) -> str | None:
 def is_responses_api_id(response_id: str | None) -> bool:
     """Whether the response id comes from the Responses API."""
     return response_id is not None and response_id.startswith(_RESPONSE_IDS)
+
+
+_NAMES_NO_TOOL_CALLS: Final = ("google", "gemini", "gcp.", "vertex")
+"""How the providers are named whose API has `STOP` for answers with tool calls, too."""
+
+
+def names_no_tool_calls(provider: str | None, operation_name: str, response_id: str | None) -> bool:
+    """Whether the API says that an answer with tool calls just stopped (the Responses API, Gemini)."""
+    if operation_name == "generate_content" or is_responses_api_id(response_id):
+        return True
+    return provider is not None and provider.lower().startswith(_NAMES_NO_TOOL_CALLS)
 
 
 def completed_reason(*, tool_calls: bool) -> str:

@@ -3,7 +3,8 @@
 Invariant: text, reasoning, refusal, tool calls and answers to them are told apart by their part types, never by their
 position, so that one completion is equal whoever recorded it. Read are OpenAI's chat messages and
 Responses items, GenAI's messages with `parts`
-(https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-input-messages.json) and Anthropic's content blocks.
+(https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-input-messages.json), Anthropic's content blocks, those of
+`blocks`, and pydantic-ai's first parts, whose type is a `kind`.
 """
 
 import json
@@ -12,9 +13,9 @@ from typing import Final, cast
 
 import msgspec
 
-from art_otel.calls import Message, ToolCall
+from art_otel.calls import Message, ToolCall, canonical_arguments
 from art_otel.conventions.attributes import values
-from art_otel.conventions.bodies import parts
+from art_otel.conventions.bodies import blocks, parts
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -88,6 +89,15 @@ def tool_call(fields: dict[str, Value]) -> ToolCall:
     )
 
 
+def _is_same_call(call: ToolCall, other: ToolCall) -> bool:
+    return call.name == other.name and canonical_arguments(call.arguments) == canonical_arguments(other.arguments)
+
+
+def is_part_type(kind: Value) -> bool:
+    """Whether a part of this type is reasoning, a refusal, a tool call or the answer to one."""
+    return kind in _REASONING or kind in _TOOL_CALL or kind in _ANSWER or kind == "refusal"
+
+
 def unwrapped(content: str) -> Value:
     """Decode content that is the JSON text of a list of parts; any other text stays as it is."""
     if not content.startswith("[{"):
@@ -97,7 +107,7 @@ def unwrapped(content: str) -> Value:
     except ParseError:
         return content
     entries = [values.mapping(entry) or {} for entry in values.items(decoded) or ()]
-    is_parts = whole and all("type" in entry or list(entry) == ["text"] for entry in entries)
+    is_parts = whole and all("type" in entry or blocks.is_block(entry) for entry in entries)
     return decoded if is_parts else content
 
 
@@ -153,10 +163,12 @@ class Draft:
         fields = values.mapping(part)
         if fields is None:
             raise ParseError("", "has a part that is neither a text nor an object")
+        if "type" not in fields and "kind" in fields:
+            fields = parts.of_kind(fields)
         kind = values.text(fields.get("type"))
-        if kind in _TEXT or (kind is None and "text" in fields):
+        if (kind in _TEXT or (kind is None and "text" in fields)) and fields.get("thought") is not True:
             self._add_text(_text(fields, "content", "text"))
-        elif kind in _REASONING:
+        elif kind in _REASONING or (kind is None and fields.get("thought") is True and "text" in fields):
             reasoning = next(
                 (fields[name] for name in ("content", "thinking", "text", "summary") if fields.get(name)), None
             )
@@ -164,9 +176,11 @@ class Draft:
         elif kind == "refusal":
             self.refusals.append(_text(fields, "content", "refusal"))
         elif kind in _TOOL_CALL:
-            self.tool_calls.append(tool_call(fields))
+            self._add_tool_call(tool_call(fields))
         elif kind in _ANSWER:
             self.answers.append(_answer(fields))
+        elif (block := blocks.typed(fields)) is not None:
+            self.add(block)
         else:
             self.parts.append(parts.canonical(fields))
 
@@ -180,9 +194,9 @@ class Draft:
             entry = values.mapping(call)
             if entry is None:
                 raise ParseError("", "has a tool call that is no object")
-            self.tool_calls.append(tool_call(entry))
+            self._add_tool_call(tool_call(entry))
         if function_call := values.mapping(fields.get("function_call")):
-            self.tool_calls.append(tool_call(function_call))
+            self._add_tool_call(tool_call(function_call))
         if audio := values.mapping(fields.get("audio")):
             self.parts.append(parts.canonical({**audio, "type": "audio"}))
 
@@ -207,6 +221,14 @@ class Draft:
             tool_call_id=tool_call_id,
             parts=values.write_json(self.parts) if rich else None,
         )
+
+    def _add_tool_call(self, call: ToolCall) -> None:
+        """Add a tool call, which some recorders (LangChain, botocore) write in the content as well, under one id."""
+        for index, other in enumerate(self.tool_calls) if call.id is not None else ():
+            if other.id == call.id and _is_same_call(call, other):
+                self.tool_calls[index] = call if call.exact else other
+                return
+        self.tool_calls.append(call)
 
     def _add_text(self, text: str) -> None:
         self.has_text = True
@@ -245,11 +267,16 @@ def _answer(fields: dict[str, Value]) -> Message:
     response = next((fields[name] for name in names if fields.get(name) is not None), None)
     draft = Draft()
     inner = values.items(response)
-    is_content = bool(inner) and all("type" in (values.mapping(part) or {}) for part in inner)
+    is_content = bool(inner) and all(_is_content(values.mapping(part) or {}) for part in inner)
     if response is not None:
         draft.add_recorded(response if isinstance(response, str) or is_content else _json(response))
     call_id = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")
     return draft.message(role="tool", tool_call_id=call_id)
+
+
+def _is_content(part: dict[str, Value]) -> bool:
+    """Whether an entry of a tool's answer is a content part, not a value of the tool's own."""
+    return "type" in part or blocks.is_block(part)
 
 
 def _json(value: Value) -> str:

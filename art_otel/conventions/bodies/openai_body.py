@@ -17,7 +17,8 @@ from art_otel.conventions.bodies.finish import finish_reason, response_finish_re
 from art_otel.conventions.bodies.message import Draft, messages_of
 from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION
-from art_otel.conventions.bodies.tokens import choice_tokens, parse_ids, parse_logprobs
+from art_otel.conventions.bodies.server_tokens import choice_tokens, completion_ids, prompt_ids
+from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
 from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.facts import CallFacts
 from art_otel.errors import ParseError
@@ -120,13 +121,21 @@ def read_usage(usage: dict[str, Value]) -> Usage | None:
     completion = values.mapping(usage.get("completion_tokens_details") or usage.get("output_tokens_details")) or {}
     counts = AttributeReader(usage)
     counted = Usage(
-        input_tokens=counts.integer("prompt_tokens", "input_tokens"),
+        input_tokens=_input_tokens(counts),
         output_tokens=counts.integer("completion_tokens", "output_tokens"),
         total_tokens=counts.integer("total_tokens"),
         cached_tokens=values.integer(prompt.get("cached_tokens", usage.get("cache_read_input_tokens"))),
         reasoning_tokens=values.integer(completion.get("reasoning_tokens")),
     )
     return None if counted == Usage() else counted
+
+
+def _input_tokens(usage: AttributeReader) -> int | None:
+    """All tokens of the prompt: Anthropic counts those read from and written to its cache beside the others."""
+    count = usage.integer("prompt_tokens", "input_tokens")
+    cached = [usage.integer(name) for name in ("cache_read_input_tokens", "cache_creation_input_tokens")]
+    is_beside = "prompt_tokens" not in usage.attributes and count is not None
+    return count + sum(filter(None, cached)) if is_beside and count is not None else count
 
 
 def _input_messages(body: dict[str, Value]) -> tuple[Message, ...] | None:
@@ -185,7 +194,7 @@ def _prompt_ids(prompt: Value) -> TokenIds | None:
 
 def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
-        return read_choices(reader, name, _with_ids(body["choices"], body.get("response_token_ids")))
+        return read_choices(reader, name, _with_ids(body["choices"], completion_ids(body)))
     if "output" in body:
         output = join_assistant_messages(
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
@@ -199,7 +208,7 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
 
 
 def _with_ids(choices: Value, ids: Value) -> Value:
-    """Add to each choice the token ids that Agent Lightning's vLLM writes in a list beside the choices."""
+    """Add to each choice the token ids that its server wrote in a list beside the choices."""
     choice_list, id_lists = values.items(choices), values.items(ids)
     if not choice_list or not id_lists or len(choice_list) != len(id_lists):
         return choices
@@ -240,11 +249,8 @@ def read_tokens(
 
 
 def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value]) -> TokenIds | None:
-    """Read vLLM's `prompt_token_ids`, of the response (Chat) or of each choice (Completions), if all are equal."""
+    """Read the ids of the prompt that the server wrote."""
     choice_list = values.items(body.get("choices")) or ()
-    holders = [body, *(fields for entry in choice_list if (fields := values.mapping(entry)))]
-    id_lists = [holder["prompt_token_ids"] for holder in holders if holder.get("prompt_token_ids") is not None]
-    if not id_lists or any(ids != id_lists[0] for ids in id_lists):
-        return None
-    ids, _ = read_tokens(reader, name, id_lists[0], None)
+    found = prompt_ids(body, [fields for entry in choice_list if (fields := values.mapping(entry))])
+    ids, _ = read_tokens(reader, name, found, None)
     return ids

@@ -26,8 +26,39 @@ _MODALITIES: Final = {
     "blob": "file",
     "uri": "file",
 }
+_OTHERS: Final = frozenset(
+    {
+        *("text", "redacted_thinking", "redacted_reasoning", "compaction", "item_reference", "computer_screenshot"),
+        *("server_tool_use", "server_tool_call", "server_tool_call_response", "mcp_tool_use", "mcp_tool_result"),
+        *("web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "tool_search_tool_result"),
+        *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "container_upload"),
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "computer_call"),
+        *("computer_call_output", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output"),
+        *("apply_patch_call", "apply_patch_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request"),
+        *("mcp_approval_response", "search_result", "executable_code", "code_execution_result", "guard_content"),
+    }
+)
+"""Parts of servers that have no other spelling here: they stay as they were."""
+
 _NESTED: Final = ("image_url", "image", "input_audio", "audio", "video_url", "file", "source")
 _DATA_URL: Final = re.compile(r"data:([^;,]+)?(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+
+
+_KINDS: Final = {
+    "image-url": "image",
+    "audio-url": "audio",
+    "video-url": "video",
+    "document-url": "file",
+    "binary": "blob",
+}
+"""What older pydantic-ai calls parts; it calls the others as everybody does."""
+
+
+def of_kind(part: dict[str, Value]) -> dict[str, Value]:
+    """Write a part of older pydantic-ai, which names its type `kind`, as GenAI does."""
+    kind = values.text(part.get("kind")) or ""
+    fields = {"data" if name == "binary_content" else name: value for name, value in part.items() if name != "kind"}
+    return {"type": _KINDS.get(kind, kind), **fields}
 
 
 def canonical(part: dict[str, Value]) -> dict[str, Value]:
@@ -37,6 +68,12 @@ def canonical(part: dict[str, Value]) -> dict[str, Value]:
         return {str(name): values.json_safe(value) for name, value in part.items()}
     fields = _flat(part)
     return {"type": values.text(part.get("modality")) or modality, **_location(fields), **_other_fields(fields)}
+
+
+def is_known(part: dict[str, Value]) -> bool:
+    """Whether a part, as `canonical` wrote it, is of a type that some API documents."""
+    kind = part.get("type")
+    return isinstance(kind, str) and (kind in _MODALITIES or kind in _OTHERS)
 
 
 def _flat(part: dict[str, Value]) -> dict[str, Value]:

@@ -18,7 +18,6 @@ from art_otel.conventions.caches.prefix_cache import PrefixCache
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
-_ID_PREFIX: Final = "token_id:"
 _GROUP: Final = 4
 _GROUP_BYTES: Final = 3
 """Base64 writes three bytes as four characters."""
@@ -91,39 +90,6 @@ def parse_logprobs(value: Value) -> Logprobs:
         return _check_logprobs(cast(Logprobs, Logprobs.of(numbers)))
     except OverflowError:
         raise ParseError("", "has a logprob that is no float32") from None
-
-
-def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
-    """Find the lists of ids and of logprobs in a choice of OpenAI's JSON; each is None where there is none.
-
-    Ids are vLLM's `token_ids`, which LiteLLM puts into `provider_specific_fields`, or the tokens themselves when all
-    are `token_id:<n>` (vLLM's `return_tokens_as_token_ids`). Logprobs are Chat's `logprobs.content` or
-    Completions' `token_logprobs`.
-    """
-    logprobs = values.mapping(choice.get("logprobs")) or {}
-    content = values.items(logprobs.get("content"))
-    if content is not None:
-        entries = [values.mapping(entry) or {} for entry in content]
-        tokens, numbers = [entry.get("token") for entry in entries], [entry.get("logprob") for entry in entries]
-    else:
-        tokens, numbers = values.items(logprobs.get("tokens")), values.items(logprobs.get("token_logprobs"))
-    ids = choice.get("token_ids")
-    if ids is None:
-        ids = (values.mapping(choice.get("provider_specific_fields")) or {}).get("token_ids")
-    return (_ids_in_tokens(tokens) if ids is None else ids), numbers
-
-
-def _ids_in_tokens(tokens: list[Value] | None) -> list[int] | None:
-    """Read the ids of tokens that are all written `token_id:<n>`."""
-    ids: list[int] = []
-    for token in tokens or ():
-        if not isinstance(token, str) or not token.startswith(_ID_PREFIX):
-            return None
-        digits = token[len(_ID_PREFIX) :]
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-            return None
-        ids.append(int(digits))
-    return ids or None
 
 
 def _unpack(kind: str, value: Value) -> bytes:

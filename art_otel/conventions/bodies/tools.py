@@ -1,7 +1,8 @@
 """Tools: tool definitions in OpenAI's nested form.
 
 Invariant: a function is `{"type": "function", "function": {"name", "description", "parameters", "strict"}}`, without
-what is null, whether recorded nested (Chat Completions), flat (Responses, GenAI) or with `input_schema` (Anthropic).
+what is null, whether recorded nested (Chat Completions), flat (Responses, GenAI), with `input_schema` (Anthropic),
+`parameters_json_schema` (Gemini) or as Bedrock's `toolSpec`.
 Tools that are no functions stay as they were. Every call has definitions of its own, which its reader may change.
 """
 
@@ -43,6 +44,7 @@ def parse_tool(value: Value) -> dict[str, Value]:
     definition = values.mapping(values.json_safe(value))
     if definition is None:
         raise ParseError("", "is no tool definition")
+    definition = values.mapping(definition.get("toolSpec")) or definition
     kind = definition.get("type")
     if kind not in (None, "function") and "input_schema" not in definition:
         return definition
@@ -52,7 +54,15 @@ def parse_tool(value: Value) -> dict[str, Value]:
     fields = {
         "name": function["name"],
         "description": function.get("description"),
-        "parameters": function.get("parameters", function.get("input_schema")),
+        "parameters": _schema(function),
         "strict": function.get("strict"),
     }
     return {"type": "function", "function": {name: field for name, field in fields.items() if field is not None}}
+
+
+def _schema(function: dict[str, Value]) -> Value:
+    """The JSON schema of a function's parameters."""
+    if "inputSchema" in function:
+        return (values.mapping(function["inputSchema"]) or {}).get("json", function["inputSchema"])
+    names = ("parameters", "input_schema", "parameters_json_schema", "parametersJsonSchema")
+    return next((function[name] for name in names if function.get(name) is not None), None)

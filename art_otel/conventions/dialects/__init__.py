@@ -5,52 +5,68 @@ dialect knows the attribute names of its convention only, and none raises for wh
 """
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
-
-import msgspec
+from typing import Final
 
 from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.dialects import agentlightning, art, genai, genai_events, litellm, openinference, openllmetry
-from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.recording import Recording
+from art_otel.conventions.dialects import (
+    agentlightning,
+    art,
+    event_list,
+    gemini_cli,
+    genai,
+    genai_events,
+    google_adk,
+    langchain_bodies,
+    langfuse,
+    langsmith,
+    litellm,
+    logfire,
+    mastra,
+    mlflow,
+    openinference,
+    openllmetry,
+    vercel_ai,
+)
+from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.role import Role
+from art_otel.spans import Span
 
-Read: TypeAlias = Callable[[Recording, CallFacts], CallFacts | None]
-"""Reads a recording; the second argument is what more trusted dialects read already."""
-
-Matches: TypeAlias = Callable[[AttributeNames], bool]
-
-
-class Dialect(msgspec.Struct, frozen=True):
-    """How a convention is read, and whether the attribute names of a span show that it may be there.
-
-    One without `matches` reads events and log records only.
-    """
-
-    read: Read
-    matches: Matches | None = None
-
-
-DIALECTS: Final[dict[str, Dialect]] = {
-    art.CONVENTION: Dialect(art.read, art.matches),
-    agentlightning.CONVENTION: Dialect(agentlightning.read, agentlightning.matches),
-    openinference.RAW: Dialect(openinference.read_raw, openinference.may_have_bodies),
-    litellm.CONVENTION: Dialect(litellm.read, litellm.matches),
-    genai.CONVENTION: Dialect(genai.read, genai.matches),
-    genai.DETAILS_CONVENTION: Dialect(genai.read_details),
-    genai_events.CONVENTION: Dialect(genai_events.read),
-    openinference.FLATTENED: Dialect(openinference.read_flattened, openinference.may_be_flattened),
-    openllmetry.CONVENTION: Dialect(openllmetry.read, openllmetry.matches),
-}
-"""Every dialect by the name of its convention, the most trusted first: exact records, then parsed, then lossy ones."""
+DIALECTS: Final = (
+    Dialect(convention=art.CONVENTION, read=art.read, matches=art.matches),
+    Dialect(convention=agentlightning.CONVENTION, read=agentlightning.read, matches=agentlightning.matches),
+    Dialect(convention=openinference.RAW, read=openinference.read_raw, matches=openinference.may_have_bodies),
+    langchain_bodies.DIALECT,
+    mlflow.DIALECT,
+    langfuse.DIALECT,
+    google_adk.DIALECT,
+    vercel_ai.DIALECT,
+    Dialect(convention=litellm.CONVENTION, read=litellm.read, matches=litellm.matches),
+    logfire.DIALECT,
+    mastra.DIALECT,
+    gemini_cli.DIALECT,
+    Dialect(convention=genai.CONVENTION, read=genai.read, matches=genai.matches),
+    langsmith.DIALECT,
+    event_list.DIALECT,
+    Dialect(convention=genai.DETAILS_CONVENTION, read=genai.read_details),
+    Dialect(convention=genai_events.CONVENTION, read=genai_events.read),
+    Dialect(
+        convention=openinference.FLATTENED, read=openinference.read_flattened, matches=openinference.may_be_flattened
+    ),
+    Dialect(convention=openllmetry.CONVENTION, read=openllmetry.read, matches=openllmetry.matches),
+)
+"""Every dialect, the most trusted first: exact records, then parsed, then lossy ones."""
 
 
-def attribute_readers(names: AttributeNames) -> tuple[Read, ...]:
-    """The readers of the dialects that may be on a span with these attributes and without events or log records."""
-    return tuple(
-        dialect.read for dialect in DIALECTS.values() if dialect.matches is not None and dialect.matches(names)
-    )
+def attribute_dialects(names: AttributeNames) -> tuple[Dialect, ...]:
+    """The dialects that may be on a span with these attributes and without events or log records."""
+    return tuple(dialect for dialect in DIALECTS if dialect.matches is not None and dialect.matches(names))
 
 
-def all_readers(names: AttributeNames) -> tuple[Read, ...]:
-    """The readers of the dialects that may be on a span with these attributes and with events or log records."""
-    return tuple(dialect.read for dialect in DIALECTS.values() if dialect.matches is None or dialect.matches(names))
+def all_dialects(names: AttributeNames) -> tuple[Dialect, ...]:
+    """The dialects that may be on a span with these attributes and with events or log records."""
+    return tuple(dialect for dialect in DIALECTS if dialect.matches is None or dialect.matches(names))
+
+
+def role_readers(names: AttributeNames) -> tuple[Callable[[Span], Role | None], ...]:
+    """What tells the role of a span with these attributes, by the dialects that name one in their own words."""
+    return tuple(dialect.role for dialect in attribute_dialects(names) if dialect.role is not None)

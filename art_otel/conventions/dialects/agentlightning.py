@@ -14,7 +14,7 @@ from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.openai_body import read_tokens
-from art_otel.conventions.bodies.tokens import choice_tokens
+from art_otel.conventions.bodies.server_tokens import choice_tokens
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.spans import Value

@@ -5,27 +5,29 @@ structured values on events). Invariant: the same function reads both. Instrumen
 into objects, so most arguments here are not the sampled JSON text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import CONTENT_LOST, Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages, with_instructions
 from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.dialects.logfire_responses import is_logfire_responses
 from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, with_blocks
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
-from art_otel.spans import LogRecord, Span, Value
+from art_otel.spans import Attributes, LogRecord, Span, Value
 
 CONVENTION: Final = "gen_ai"
 DETAILS_CONVENTION: Final = "gen_ai.details"
@@ -48,6 +50,13 @@ RESPONSES: Final = "responses"
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _TOOLS: Final = "gen_ai.tool.definitions"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+_FINISH_REASON: Final = (
+    "anthropic.message.stop_reason",
+    "gen_ai.response.finish_reason",
+    "llm.response.finish_reason",
+    "llm.response.stop_reason",
+)
+"""What some instrumentors write instead, of the only choice."""
 _REQUEST: Final = "gen_ai.request."
 _STREAM: Final = (
     "gen_ai.is_streaming",
@@ -94,7 +103,7 @@ def matches(names: AttributeNames) -> bool:
 
 def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes of the span; None when there are none."""
-    return _facts(recording.reader(), CONVENTION, responses=is_responses(recording.span))
+    return _facts(recording.reader(), CONVENTION, recording.span)
 
 
 def read_details(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
@@ -106,10 +115,24 @@ def read_details(recording: Recording, _trusted_facts: CallFacts) -> CallFacts |
     log_events = [log for log in logs if event_name(log) == DETAILS_EVENT]
     events += [{**(values.mapping(log.body) or {}), **log.attributes} for log in log_events]
     facts_of_events = [
-        _facts(AttributeReader(attributes), DETAILS_CONVENTION, responses=is_responses(span)) for attributes in events
+        _facts(AttributeReader(attributes), DETAILS_CONVENTION, span) for attributes in _of_one_event(events)
     ]
     recorded = [facts for facts in facts_of_events if facts is not None]
-    return reduce(merge_facts, recorded) if recorded else None
+    if not recorded:
+        return None
+    merged = reduce(merge_facts, recorded)
+    are_several = len({facts.usage for facts in recorded if facts.usage is not None}) > 1
+    return msgspec.structs.replace(merged, doubts=(CONTENT_LOST,)) if are_several else merged
+
+
+def _of_one_event(events: Sequence[Attributes]) -> Sequence[Attributes]:
+    """Join events of which each has other attributes: Strands writes one for each attribute."""
+    joined: dict[str, Value] = {}
+    for event in events:
+        if not joined.keys().isdisjoint(event):
+            return events
+        joined |= event
+    return [joined] if joined else ()
 
 
 def response_id_of_details(log: LogRecord) -> str | None:
@@ -122,7 +145,10 @@ def response_id_of_details(log: LogRecord) -> str | None:
 def finish_reasons(span: Span) -> tuple[str | None, ...]:
     """The finish reason of each choice, by the span's attribute: the messages may have none."""
     reasons = span.attributes.get(_FINISH_REASONS)
-    return () if reasons is None else tuple(map(finish_reason, values.strings(reasons)))
+    if reasons is None:
+        reason = next((span.attributes[name] for name in _FINISH_REASON if name in span.attributes), None)
+        return () if reason is None else (finish_reason(reason),)
+    return tuple(map(finish_reason, values.strings(reasons)))
 
 
 def event_name(log: LogRecord) -> str | None:
@@ -132,14 +158,17 @@ def event_name(log: LogRecord) -> str | None:
 
 def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
-    return span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN
+    if span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN:
+        return True
+    return is_logfire_responses(span)
 
 
-def _facts(reader: AttributeReader, convention: str, *, responses: bool) -> CallFacts | None:
+def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | None:
     """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
     attributes, layout = reader.attributes, reader.names.memo(_layout)
     get, text = attributes.get, values.text
-    messages = read_messages(reader, INPUT_MESSAGES) if INPUT_MESSAGES in attributes else None
+    messages = _input_messages(reader, span.scope.name) if INPUT_MESSAGES in attributes else None
+    responses = is_responses(span)
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
@@ -181,6 +210,15 @@ def _parameter(attribute: str) -> _Parameter:
     name = _OPENAI_NAMES.get(suffix, suffix)
     check = values.integer if name in _INTEGERS else values.number if name in _NUMBERS else None
     return _Parameter(attribute=attribute, name=name, check=check)
+
+
+def _input_messages(reader: AttributeReader, scope: str) -> tuple[Message, ...] | None:
+    if may_have_blocks(scope, reader.attributes[INPUT_MESSAGES]):
+        try:
+            return parse(with_blocks(reader.structured(INPUT_MESSAGES)))
+        except ParseError:
+            return None
+    return read_messages(reader, INPUT_MESSAGES)
 
 
 def _instructions(reader: AttributeReader) -> tuple[Message, ...]:

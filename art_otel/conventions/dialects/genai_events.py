@@ -5,13 +5,14 @@ Span events or log records, the message in the body or in the attributes; the ol
 still written, without content; then nothing is known about the messages.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message
+from art_otel.calls import CONTENT_REWRITTEN, Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
@@ -31,6 +32,8 @@ _COMPLETION: Final = "gen_ai.content.completion"
 _EVENT_NAMES: Final = frozenset({*_ROLES, _CHOICE, _PROMPT, _COMPLETION})
 _BESIDE: Final = ("role", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "audio")
 """What OpenLLMetry writes beside a choice's message, where OpenAI has it inside."""
+
+_TRANSCRIPT: Final = re.compile("(?:system|developer|user|assistant|tool): ")
 
 _CONTENT: Final = ("content", "parts", "refusal", "reasoning_content", "audio")
 
@@ -60,7 +63,18 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         choices = _choices(events)
     except ParseError:
         return CallFacts(conventions=(CONVENTION,), cut=(CONVENTION,))
-    return CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices, cut=cut)
+    doubts = (CONTENT_REWRITTEN,) if any(_is_transcript(event.fields.get("gen_ai.prompt")) for event in events) else ()
+    return CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices, cut=cut, doubts=doubts)
+
+
+def read_listed(entries: Iterable[dict[str, Value]], convention: str) -> CallFacts:
+    """Read message events that are objects in a list, each with its `event.name`. Raises ParseError."""
+    events = [
+        _MessageEvent(position, name, entry)
+        for position, entry in enumerate(entries)
+        if (name := values.text(entry.get("event.name"))) in _EVENT_NAMES
+    ]
+    return CallFacts(conventions=(convention,), input_messages=_input_messages(events), choices=_choices(events))
 
 
 def _events(span: Span, logs: Sequence[LogRecord]) -> list[_MessageEvent]:
@@ -93,13 +107,35 @@ def _input_messages(events: Iterable[_MessageEvent]) -> tuple[Message, ...] | No
     messages: list[Message] = []
     for event in events:
         if event.name == _PROMPT:
+            if _is_transcript(event.fields.get("gen_ai.prompt")):
+                return None
             for entry in _message_list(event.fields.get("gen_ai.prompt")):
                 messages += messages_of(entry, role="user")
         elif event.name in _ROLES:
             if not _has_content(event.fields):
                 return None
             messages += messages_of(_message(event.fields), role=_ROLES[event.name])
-    return tuple(messages) or None
+    return _without_repeated_answers(messages) or None
+
+
+def _is_transcript(prompt: Value) -> bool:
+    """Whether a prompt is several messages in one text, each behind its role (openlit), which cannot be told apart."""
+    return isinstance(prompt, str) and _TRANSCRIPT.match(prompt) is not None
+
+
+def _without_repeated_answers(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Drop an answer to a tool call that stands there twice (botocore writes it as a tool's and as the user's)."""
+    kept: list[Message] = []
+    answers: set[Message] = set()
+    for message in messages:
+        if message.role == "assistant":
+            answers.clear()
+        elif message.role == "tool" and message.tool_call_id is not None:
+            if message in answers:
+                continue
+            answers.add(message)
+        kept.append(message)
+    return tuple(kept)
 
 
 def _choices(events: Iterable[_MessageEvent]) -> tuple[Choice, ...] | None:
@@ -127,8 +163,8 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
     """Find the message of a choice: below `message`, as an object, JSON text or bare text, or beside the index."""
     message = fields.get("message")
     if isinstance(message, str):
-        decoded = AttributeReader(fields).structured("message")
-        message = decoded if values.mapping(decoded) else {"content": decoded or message}
+        decoded = values.mapping(AttributeReader(fields).structured("message"))
+        message = decoded or {"content": unwrapped(message)}
     nested = values.mapping(message)
     if not nested:
         return _message(fields)
@@ -138,6 +174,8 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
 
 def _message(fields: dict[str, Value]) -> dict[str, Value]:
     content = fields.get("content")
+    if fields.get("role") == "tool" and values.mapping(content) is not None:  # pydantic-ai: what the tool gave
+        return {**fields, "content": msgspec.json.encode(values.json_safe(content)).decode()}
     return {**fields, "content": unwrapped(content)} if isinstance(content, str) else fields
 
 

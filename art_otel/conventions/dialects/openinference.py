@@ -5,22 +5,25 @@ are exact. The flattened `llm.*` attributes repeat them with losses (choice 0's 
 read for messages only where the bodies could not be.
 """
 
+import re
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import CONTENT_LOST, Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.attributes.unflatten import unflatten
-from art_otel.conventions.bodies import messages
 from art_otel.conventions.bodies.finish import finish_reason
-from art_otel.conventions.bodies.message import is_blank
 from art_otel.conventions.bodies.messages import join_assistant_messages
 from art_otel.conventions.bodies.openai_body import read_parameters, read_request, read_response, read_tools
 from art_otel.conventions.bodies.tools import parse_tool
+from art_otel.conventions.clients import gemini
 from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recorders.openinference_frameworks import as_sent
+from art_otel.conventions.recorders.openinference_messages import object_in, read_flattened_messages
+from art_otel.conventions.recorders.openinference_results import langchain_response_id, read_result
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Value
@@ -35,11 +38,15 @@ _OUTPUT_TYPE: Final = "output.mime_type"
 _JSON: Final = "application/json"
 AGENT_NAME: Final = "agent.name"
 SPAN_KIND: Final = "openinference.span.kind"
-RESPONSES_SPAN: Final = "Response"
+RESPONSES_SPAN: Final = "response"
+"""The name of a span of the Responses API, in lower case."""
 
 _PARAMETERS: Final = "llm.invocation_parameters"
 _INPUT: Final = "llm.input_messages"
 _OUTPUT: Final = "llm.output_messages"
+_TOOL_CALL: Final = re.compile(
+    r"llm\.(input|output)_messages\.\d+\.message\.tool_calls\.\d+\.tool_call\.function\.name"
+)
 
 
 def may_have_bodies(names: AttributeNames) -> bool:
@@ -56,20 +63,42 @@ def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | Non
     """Read the request and response bodies; None when the values are none."""
     reader = recording.reader()
     request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
-    response = values.mapping(reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE)))
-    request_facts = None if request is None else read_request(reader, INPUT_VALUE, request)
-    response_facts = None if response is None else read_response(reader, OUTPUT_VALUE, response)
+    output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
+    response = values.mapping(output)
+    request_facts = None if request is None else _asked(reader, request)
+    response_facts = None if response is None else _answered(reader, response)
+    response_facts = read_result(output) if response_facts is None else response_facts
     if request_facts is None and response_facts is None and not reader.cut:
         return None
     facts = merge_facts(request_facts or CallFacts(), response_facts or CallFacts())
     return msgspec.structs.replace(facts, conventions=(RAW,), cut=reader.cut)
 
 
+def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | None:
+    read = gemini.read_request if "contents" in request else read_request
+    return read(reader, INPUT_VALUE, request)
+
+
+def _answered(reader: AttributeReader, response: dict[str, Value]) -> CallFacts | None:
+    is_gemini = "candidates" in response or "parts" in (values.mapping(response.get("content")) or {})
+    read = gemini.read_response if is_gemini else read_response
+    return read(reader, OUTPUT_VALUE, response)
+
+
 def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the `llm.*` attributes; None when there are none."""
-    reader = recording.reader()
+    reader, span = recording.reader(), recording.span
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
-    responses = recording.span.name == RESPONSES_SPAN
+    responses = span.name.lower() == RESPONSES_SPAN
+    tells_more = _tells_more(trusted_facts, recording.names.memo(_count_tool_calls))
+    if (
+        trusted_facts.choices is not None
+        and tells_more[1]
+        and not any(choice.finish_reason == "tool_calls" for choice in trusted_facts.choices)
+    ):
+        reader.doubt(CONTENT_LOST)
+    prompt = _messages(reader, _INPUT, responses=responses) if tells_more[0] else None
+    prompt = as_sent(span.scope.name, reader, prompt)
     facts = CallFacts(
         response_id=_langchain_response_id(reader) if trusted_facts.response_id is None else None,
         previous_response_id=values.text(parameters.get("previous_response_id")),
@@ -78,30 +107,43 @@ def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts 
         response_model=reader.text("llm.model_name"),
         parameters=read_parameters(reader, _PARAMETERS, parameters),
         tools=_tools(reader) or read_tools(reader, _PARAMETERS, parameters),
-        input_messages=_messages(reader, _INPUT, responses=responses) if trusted_facts.input_messages is None else None,
-        choices=_choices(reader, responses=responses) if trusted_facts.choices is None else None,
+        input_messages=prompt,
+        choices=_choices(reader, responses=responses) if tells_more[1] else None,
         usage=_usage(reader),
         stream=values.flag(parameters.get("stream")),
         cut=reader.cut,
     )
-    return None if facts == CallFacts() else msgspec.structs.replace(facts, conventions=(FLATTENED,), cut=reader.cut)
+    if facts == CallFacts():
+        return None
+    return msgspec.structs.replace(facts, conventions=(FLATTENED,), cut=reader.cut, doubts=reader.doubts)
+
+
+def _count_tool_calls(names: AttributeNames) -> tuple[int, int]:
+    """How many tool calls the flattened prompt and the flattened completions have."""
+    called = [match[1] for name in names.starting("llm.") if (match := _TOOL_CALL.match(name))]
+    return called.count("input"), called.count("output")
+
+
+def _tells_more(trusted: CallFacts, tool_calls: tuple[int, int]) -> tuple[bool, bool]:
+    """Whether the flattened prompt, and the flattened completions, tell what the bodies do not.
+
+    Some instrumentors (Strands') write bodies of their own without the tool calls.
+    """
+    prompt, choices = trusted.input_messages, trusted.choices
+    return (
+        prompt is None or (tool_calls[0] > 0 and sum(len(message.tool_calls) for message in prompt) < tool_calls[0]),
+        choices is None
+        or (tool_calls[1] > 0 and sum(len(choice.message.tool_calls) for choice in choices) < tool_calls[1]),
+    )
 
 
 def _langchain_response_id(reader: AttributeReader) -> str | None:
-    """Find the response id in `output.value` when it is an LLMResult of LangChain, not the body of an API.
-
-    The result of several prompts has no single response.
-    """
+    """Find the response id in `output.value` when it is an LLMResult of LangChain, not the body of an API."""
     body = reader.text(OUTPUT_VALUE)
     if body is None or '"generations"' not in body:
         return None
-    result = values.mapping(reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))) or {}
-    prompts = values.items(result.get("generations")) or ()
-    if len(prompts) != 1:
-        return None
-    sampled = [_object_in(_object_in(entry, "message"), "kwargs") for entry in values.items(prompts[0]) or ()]
-    holders = (_object_in(result, "llm_output"), *(_object_in(message, "response_metadata") for message in sampled))
-    return next(filter(None, (values.text(holder.get("id")) for holder in holders)), None)
+    result = values.mapping(reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE)))
+    return None if result is None else langchain_response_id(result)
 
 
 def _is_json(reader: AttributeReader, mime_type: str) -> bool:
@@ -110,17 +152,8 @@ def _is_json(reader: AttributeReader, mime_type: str) -> bool:
 
 
 def _messages(reader: AttributeReader, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
-    entries = unflatten(reader, prefix)
-    if entries is None:
-        return None
-    try:
-        parsed = messages.parse([_openai_message(_object_in(entry, "message")) for entry in entries])
-    except ParseError:
-        reader.mark_invalid(prefix)
-        return None
-    if any(map(is_blank, parsed)):
-        return None
-    return join_assistant_messages(parsed) if responses else parsed
+    parsed = read_flattened_messages(reader, prefix)
+    return join_assistant_messages(parsed) if responses and parsed is not None else parsed
 
 
 def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] | None:
@@ -134,40 +167,13 @@ def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] 
     )
 
 
-def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
-    """Write a flattened message in the shape of OpenAI's."""
-    contents = [_part(_object_in(entry, "message_content")) for entry in values.items(message.get("contents")) or ()]
-    tool_calls = [_object_in(entry, "tool_call") for entry in values.items(message.get("tool_calls")) or ()]
-    function_name = message.get("function_call_name")
-    return {
-        **{name: message[name] for name in ("role", "name", "content", "tool_call_id") if name in message},
-        **({"content": contents} if contents else {}),
-        **({"tool_calls": tool_calls} if tool_calls else {}),
-        **(
-            {"function_call": {"name": function_name, "arguments": message.get("function_call_arguments_json")}}
-            if function_name
-            else {}
-        ),
-    }
-
-
-def _part(part: dict[str, Value]) -> dict[str, Value]:
-    """Write a flattened content part so that `image.image.url` becomes `image.url`."""
-    image = _object_in(part.get("image"), "image")
-    return {**part, "image": image} if image else part
-
-
-def _object_in(entry: Value, name: str) -> dict[str, Value]:
-    return values.mapping((values.mapping(entry) or {}).get(name)) or {}
-
-
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
     """Read the tools of `llm.tools.<n>.tool.json_schema`."""
     entries = unflatten(reader, "llm.tools")
     if entries is None:
         return None
     try:
-        return tuple(parse_tool(_object_in(entry, "tool").get("json_schema")) for entry in entries)
+        return tuple(parse_tool(object_in(entry, "tool").get("json_schema")) for entry in entries)
     except ParseError:
         reader.mark_invalid("llm.tools")
         return None

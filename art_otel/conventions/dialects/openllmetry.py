@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message
+from art_otel.calls import CONTENT_LOST, LIST_HOLES, Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.attributes.unflatten import FlatList, flat_list, unflatten
+from art_otel.conventions.attributes.unflatten import FlatList, flat_list, numbered, unflatten
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import is_blank, messages_of, tool_call, unwrapped
 from art_otel.conventions.bodies.operations import operation
@@ -46,7 +46,12 @@ _PARAMETERS: Final = {
     "llm.request.reasoning_effort": "reasoning_effort",
 }
 
+_IS_STREAMING: Final = "llm.is_streaming"
 _NOT_NUMBERS: Final = ("stop", "user", "reasoning_effort")
+
+_THINKING: Final = "thinking"
+"""The role of a completion that is Anthropic's thinking before the next one."""
+_ANTHROPIC: Final = "opentelemetry.instrumentation.anthropic"
 
 _CACHE: Final = RepeatedPrompts()
 
@@ -81,6 +86,10 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     chat = None if dropped else layout.chat
     prompts = _entries(reader, _PROMPTS) if chat is None else None
     completions = _entries(reader, _COMPLETIONS)
+    if completions and recording.span.scope.name == _ANTHROPIC:
+        completions = _of_blocks(completions)
+        if completions[0]["tool_calls"] and reader.flag(_IS_STREAMING):
+            reader.doubt(CONTENT_LOST)  # each tool call of a stream overwrites the one before
     facts = CallFacts(
         parameters={word: value for word, value in parameters.items() if value is not None},
         tools=tools,
@@ -95,6 +104,7 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     return msgspec.structs.replace(
         facts,
         conventions=(CONVENTION,),
+        doubts=reader.doubts,
         operation_name=None if request_type is None else operation(request_type),
         cut=reader.cut,
     )
@@ -154,7 +164,7 @@ def _parse(
 ) -> tuple[Message, ...] | None:
     """Parse the messages of a prompt; None when one cannot be read, or when only the role of one is left."""
     try:
-        messages = tuple(chain.from_iterable(messages_of(_message(entry), role=role) for entry in entries))
+        messages = tuple(chain.from_iterable(messages_of(_message(reader, entry), role=role) for entry in entries))
     except ParseError:
         reader.mark_invalid(_PROMPTS[0])
         return None
@@ -178,13 +188,13 @@ def _choices(
         return None
     try:
         if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
-            return _tool_call_choice(entries) if len(trusted_choices) < 2 else None
+            return _tool_call_choice(entries, trusted_choices) if len(trusted_choices) < 2 else None
         choices = [
             Choice(
                 index=index,
-                message=messages_of(_message(entry), role=None if dropped and "content" not in entry else "assistant")[
-                    -1
-                ],
+                message=messages_of(
+                    _message(reader, entry), role=None if dropped and "content" not in entry else "assistant"
+                )[-1],
                 finish_reason=finish_reason(entry.get("finish_reason")),
             )
             for index, entry in enumerate(entries)
@@ -197,15 +207,37 @@ def _choices(
     return tuple(choices) if set(blank).issubset(with_tokens) else None
 
 
-def _tool_call_choice(entries: Sequence[dict[str, Value]]) -> tuple[Choice, ...]:
-    """Parse a single choice of which LiteLLM wrote each tool call as if it was a completion."""
+def _tool_call_choice(entries: Sequence[dict[str, Value]], trusted_choices: Sequence[Choice]) -> tuple[Choice, ...]:
+    """Parse a single choice of which LiteLLM wrote each tool call as if it was a completion, and the text elsewhere."""
     calls = tuple(tool_call({"function": entry["function_call"]}) for entry in entries)
-    return (Choice(index=0, message=Message(role="assistant", tool_calls=calls)),)
+    text = trusted_choices[0].message.content if trusted_choices else None
+    return (Choice(index=0, message=Message(role="assistant", content=text, tool_calls=calls)),)
 
 
-def _message(entry: dict[str, Value]) -> dict[str, Value]:
+def _of_blocks(entries: Sequence[dict[str, Value]]) -> list[dict[str, Value]]:
+    """Join the completions that the Anthropic instrumentor wrote for the blocks of one: it has no others."""
+    thoughts = [entry.get("content") for entry in entries if entry.get("role") == _THINKING]
+    others = [entry for entry in entries if entry.get("role") != _THINKING]
+    texts = [text for entry in others if isinstance(text := entry.get("content"), str)]
+    calls = [call for entry in others for _, call in numbered(entry.get("tool_calls"))]
+    reason = next((entry["finish_reason"] for entry in entries if "finish_reason" in entry), None)
+    joined: dict[str, Value] = {"role": "assistant", "finish_reason": reason, "tool_calls": calls}
+    return [
+        {
+            **joined,
+            **({"content": "".join(texts)} if texts else {}),
+            **({"reasoning": "\n".join(str(thought) for thought in thoughts if thought)} if thoughts else {}),
+        }
+    ]
+
+
+def _message(reader: AttributeReader, entry: dict[str, Value]) -> dict[str, Value]:
     """Write a flattened message in the shape of OpenAI's; the prompt of Completions is under `user`."""
     content = entry.get("content", entry.get("user"))
+    calls = entry.get("tool_calls")
+    if isinstance(calls, dict):
+        reader.doubt(LIST_HOLES)
+        entry = {**entry, "tool_calls": [call for _, call in numbered(calls)]}
     return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
 
 

@@ -8,6 +8,7 @@ dropped or cut is none of these: a call nobody may read stays a call.
 from typing import Final
 
 from art_otel.calls import InferenceCall
+from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.litellm import RAW_SPAN
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
 from art_otel.spans import Attributes, Span
@@ -18,6 +19,7 @@ _HIDDEN: Final = "__REDACTED__"
 _REQUEST: Final = '{"messages":'
 """How a request body begins, and no response."""
 
+_RECORDERS: Final = tuple(dialect.recorder for dialect in DIALECTS if dialect.recorder is not None)
 _ANSWERED: Final = ("llm.output_messages.", "llm.token_count.")
 
 
@@ -43,9 +45,12 @@ def is_request_only(span: Span, call: InferenceCall) -> bool:
     return ended_well and asks and _has_no_answer(call)
 
 
-def is_response_copy(span: Span) -> bool:
-    """Whether the span is a copy of the response in its parent, by the same instrumentor."""
-    return span.name == RAW_SPAN
+def recorder_of(span: Span) -> tuple[str, str]:
+    """Who recorded the span: the instrumentor, and which of its integrations, of which each may record one call."""
+    if span.name == RAW_SPAN:  # a copy of the response in its parent
+        return span.scope.name, RAW_SPAN
+    attributes = span.attributes
+    return span.scope.name, next((str(attributes[name]) for name in _RECORDERS if name in attributes), "")
 
 
 def _has_no_answer(call: InferenceCall) -> bool:

@@ -11,11 +11,12 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions.attributes import values
-from art_otel.conventions.bodies.tokens import choice_tokens, encode_ids, encode_logprobs, parse_ids, parse_logprobs
+from art_otel.conventions.bodies.server_tokens import choice_tokens
+from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs, parse_ids, parse_logprobs
+from art_otel.conventions.clients.joining import place_of
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.errors import ParseError
 from art_otel.spans import Value
-from art_otel.tracing.openai.joining import place_of
 
 _NUMBERS: Final = frozenset({"logprobs", "token_ids", "prompt_token_ids", "prompt_logprobs"})
 """What stands in attributes of its own, or (vLLM's `prompt_logprobs`) is not about the completion."""

@@ -9,9 +9,9 @@ Source of the format: https://html.spec.whatwg.org/multipage/server-sent-events.
 from collections.abc import Iterator
 from typing import Final
 
+from art_otel.conventions.clients.chunks import JoinedChunks
 from art_otel.spans import Value
 from art_otel.tracing.openai.answer import decode, failure
-from art_otel.tracing.openai.chunks import JoinedChunks
 from art_otel.tracing.openai.events import JoinedEvents
 
 _END: Final = b"\n\n"

@@ -9,8 +9,8 @@ Source of the format: https://platform.openai.com/docs/api-reference/responses-s
 from typing import Final
 
 from art_otel.conventions.attributes import values
+from art_otel.conventions.clients.joining import join, objects, whole
 from art_otel.spans import Value
-from art_otel.tracing.openai.joining import join, objects, whole
 
 _ITEM_BEGINS: Final = "response.output_item.added"
 _ITEM_ENDS: Final = "response.output_item.done"

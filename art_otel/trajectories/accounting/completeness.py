@@ -14,7 +14,15 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes
-from art_otel.calls import InferenceCall
+from art_otel.calls import (
+    CONTENT_LOST,
+    CONTENT_REWRITTEN,
+    CONTENT_TRUNCATED,
+    DOUBTS,
+    LIST_HOLES,
+    UNKNOWN_PARTS,
+    InferenceCall,
+)
 from art_otel.conventions import has_call_attributes, parse_call, request_key
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.accounting.span_counts import missing_spans
@@ -46,6 +54,19 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
         "completions whose text or tool calls were lost, as the finish reason or a later prompt shows (record the calls"
         " with another instrumentor, or report the attributes they are in)"
     ),
+    CONTENT_LOST: (
+        "calls of which the recorder lost texts or tool calls (record them with the instrumentor of the client)"
+    ),
+    CONTENT_REWRITTEN: (
+        "calls whose recorder shows other messages than were sent, such as thoughts as text or several messages as one"
+        " (record them with the instrumentor of the client)"
+    ),
+    CONTENT_TRUNCATED: "calls whose recorder cut texts, as it says itself (raise its limit)",
+    LIST_HOLES: (
+        "calls with flattened lists that do not begin at 0 or have gaps, where the recorder left out what it does not"
+        " know (update it, or record with the instrumentor of the client)"
+    ),
+    UNKNOWN_PARTS: "calls with message parts of types that this version does not know (report them)",
     UNKNOWN_HISTORY: "calls that continue a response nobody recorded, or too long a history",
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
     SPAN_QUARANTINED: "quarantined spans of its traces",
@@ -94,6 +115,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         CUT_JSON: sum(len(call.cut) for call in calls if not call.dropped_attributes),
         NO_CONTENT: sum(map(_lacks_content, calls)) + _overwritten_calls(spans, calls),
         NOT_UNDERSTOOD: _not_understood(evidence.lineage),
+        **{doubt: sum(doubt in call.doubts for call in calls) for doubt in DOUBTS},
         UNKNOWN_HISTORY: evidence.unresolved_histories,
         SPANS_MISSING: missing_spans(root, spans),
         SPAN_QUARANTINED: evidence.lost_spans,
@@ -109,8 +131,8 @@ def is_without_content(call: InferenceCall) -> bool:
 
 
 def _has_known_cause(call: InferenceCall) -> bool:
-    """Whether what is unknown of a call may have been dropped or cut, which are reasons of their own."""
-    return bool(call.dropped_attributes or call.cut)
+    """Whether what is unknown of a call may have been dropped, cut or lost, which are reasons of their own."""
+    return bool(call.dropped_attributes or call.cut or call.doubts)
 
 
 def _lacks_content(call: InferenceCall) -> bool:

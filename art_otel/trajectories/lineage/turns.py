@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from art_otel.calls import Choice, InferenceCall
+from art_otel.trajectories.lineage.answer_ids import with_answer_ids
 from art_otel.trajectories.lineage.doubtful import find_doubtful
 from art_otel.trajectories.lineage.message_parents import MessageParent, find_message_parents
 from art_otel.trajectories.lineage.prompt import describe_prompt
@@ -29,6 +30,7 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
 
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
+    calls = with_answer_ids(calls)
     doubtful = find_doubtful(calls)
     message_parents = find_message_parents(calls)
     order = _causal_order(message_parents)
@@ -61,7 +63,7 @@ def untrained_because(call: InferenceCall, choice: Choice, *, is_doubtful: bool)
         return "stream broke"
     if call.scrubbed:
         return "scrubbed"
-    if is_doubtful:
+    if is_doubtful or call.doubts:
         return "content doubtful"
     return "contradicting recordings" if call.contradicted else None
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Message
 from art_otel.conventions import parse_call
+from art_otel.conventions.clients.chunks import JoinedChunks
+from art_otel.conventions.clients.joining import join, whole
 from art_otel.testing import SpanBuilder
 from art_otel.tracing.openai.answer import answer_attributes, decode
-from art_otel.tracing.openai.chunks import JoinedChunks
 from art_otel.tracing.openai.event_stream import EventStream, split
 from art_otel.tracing.openai.events import JoinedEvents
-from art_otel.tracing.openai.joining import join, whole
 from art_otel.tracing.openai.request import messages, parameters
 from tests.examples import examples
 from tests.tracing import wire

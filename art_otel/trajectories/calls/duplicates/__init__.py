@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from art_otel.calls import InferenceCall
+from art_otel.conventions import recorder_of
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 from art_otel.trajectories.calls.duplicates.cluster import Clusters
@@ -34,6 +35,7 @@ from art_otel.trajectories.calls.duplicates.overlapping import (
     join_unsurrounded,
 )
 from art_otel.trajectories.calls.duplicates.recording import Recording, read_recordings
+from art_otel.trajectories.calls.duplicates.split_streams import join_split_streams
 
 Rule: TypeAlias = Callable[[Clusters], None]
 
@@ -68,6 +70,7 @@ RULES: Final[tuple[Rule, ...]] = (
     attach_wrapper_methods,
     attach_request_only_spans,
     attach_requests_in_one,
+    join_split_streams,
     join_nested,
     join_one_response,
     join_unsurrounded,
@@ -98,5 +101,5 @@ def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry
 
 def _is_each_one_call(parsed: Collection[SpanKey], tree: SpanTree, ancestry: Ancestry) -> bool:
     """Whether no two recordings can be of one call, as in most rollouts: one instrumentor, no span inside another."""
-    scopes = {tree.spans[key].scope.name for key in parsed}
-    return len(scopes) < 2 and all(ancestry.context_above(key).call is None for key in parsed)
+    recorders = {recorder_of(tree.spans[key]) for key in parsed}
+    return len(recorders) < 2 and all(ancestry.context_above(key).call is None for key in parsed)

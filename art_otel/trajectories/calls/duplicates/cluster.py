@@ -31,7 +31,7 @@ class Cluster(msgspec.Struct, kw_only=True, eq=False):
         return self.recordings[0]
 
     @property
-    def recorders(self) -> set[tuple[str, bool]]:
+    def recorders(self) -> set[tuple[str, str]]:
         """Who made the recordings."""
         return {recording.recorder for recording in self.recordings}
 

@@ -26,7 +26,7 @@ class _Running:
     """Clusters by who recorded them and, of these, by their end: most may not be joined because of their recorders."""
 
     def __init__(self) -> None:
-        self._by_recorders: dict[frozenset[tuple[str, bool]], list[_Enclosing]] = {}
+        self._by_recorders: dict[frozenset[tuple[str, str]], list[_Enclosing]] = {}
 
     def add(self, one: _Enclosing) -> None:
         """Add a cluster as its recorders are."""
@@ -38,7 +38,7 @@ class _Running:
         groups = [group for others, group in self._by_recorders.items() if recorders.isdisjoint(others)]
         yield from merge(*(_from(group, bisect_left(group, end)) for group in groups))
 
-    def remove(self, one: _Enclosing, recorders: frozenset[tuple[str, bool]]) -> None:
+    def remove(self, one: _Enclosing, recorders: frozenset[tuple[str, str]]) -> None:
         """Remove a cluster that was added with these recorders."""
         group = self._by_recorders[recorders]
         del group[bisect_left(group, one)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import is_response_copy
+from art_otel.conventions import recorder_of
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 
@@ -26,9 +26,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     boundary_depth: int = 0
 
     @property
-    def recorder(self) -> tuple[str, bool]:
-        """The instrumentor. Response-copy spans count as another recorder, so that they can be merged."""
-        return self.span.scope.name, is_response_copy(self.span)
+    def recorder(self) -> tuple[str, str]:
+        """The instrumentor, and which of its integrations it was."""
+        return recorder_of(self.span)
 
 
 def read_recordings(calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[Recording]:

@@ -9,9 +9,9 @@ are vLLM's.
 from typing import Final
 
 from art_otel.conventions.attributes import values
-from art_otel.conventions.bodies.tokens import choice_tokens
+from art_otel.conventions.bodies.server_tokens import choice_tokens
+from art_otel.conventions.clients.joining import join, place_of, whole
 from art_otel.spans import Value
-from art_otel.tracing.openai.joining import join, place_of, whole
 
 _HEAD: Final = frozenset({"id", "model", "prompt_token_ids"})
 _APART: Final = frozenset({"index", "delta", "token_ids", "logprobs"})

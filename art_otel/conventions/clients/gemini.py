@@ -1,0 +1,171 @@
+"""Gemini: contents, tools and responses of the Gemini API, in JSON's names or in Python's.
+
+Source of the format: https://ai.google.dev/api/generate-content. Invariant: a part is what its one field says (`text`,
+`functionCall`, `function_call`, …), never its position; a function's response stays the JSON object that was sent.
+"""
+
+from typing import Final
+
+from art_otel.calls import Choice, Message, Usage
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.finish import completed_reason, finish_reason
+from art_otel.conventions.bodies.message import messages_of
+from art_otel.conventions.bodies.tools import parse_tool
+from art_otel.conventions.facts import CallFacts
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+_ROLES: Final = {"model": "assistant", "function": "tool"}
+_NO_PARAMETERS: Final = frozenset({"system_instruction", "tools", "http_options", "labels"})
+_OPENAI_NAMES: Final = {
+    "max_output_tokens": "max_tokens",
+    "stop_sequences": "stop",
+    "candidate_count": "n",
+}
+
+
+def contents_of(value: Value, role: str = "user") -> tuple[Message, ...]:
+    """Parse contents: a text, a content, or a list of them. Raises ParseError when they are none."""
+    entries = values.items(value)
+    contents = [value] if entries is None else entries
+    return tuple(message for content in contents for message in _messages(content, role))
+
+
+def _messages(value: Value, role: str) -> tuple[Message, ...]:
+    if isinstance(value, str):
+        return (Message(role=role, content=value),)
+    content = values.mapping(value)
+    if content is None:
+        raise ParseError("", "is no content of Gemini")
+    named = values.text(content.get("role")) or role
+    parts = [_part(part) for part in values.items(content.get("parts", [content])) or ()]
+    return messages_of({"role": _ROLES.get(named, named), "content": parts})
+
+
+def _part(value: Value) -> Value:
+    """Write a part as GenAI does. Raises ParseError when it is neither a text nor an object."""
+    fields = values.mapping(value)
+    if fields is None:
+        return value
+    known = {_python_name(name): inner for name, inner in fields.items() if inner is not None}
+    if "text" in known:
+        return {"type": "reasoning" if values.flag(known.get("thought")) else "text", "content": known["text"]}
+    if (call := values.mapping(known.get("function_call"))) is not None:
+        return {
+            "type": "tool_call",
+            "id": call.get("id"),
+            "name": call.get("name"),
+            "arguments": call.get("args") or {},
+        }
+    if (answer := values.mapping(known.get("function_response"))) is not None:
+        return {"type": "tool_call_response", "id": answer.get("id"), "response": answer.get("response")}
+    if (inline := values.mapping(known.get("inline_data"))) is not None:
+        return {"type": "blob", **{_python_name(name): inner for name, inner in inline.items()}}
+    if (file := values.mapping(known.get("file_data"))) is not None:
+        return {"type": "uri", **{"uri" if "ri" in name[-3:] else _python_name(name): file[name] for name in file}}
+    return {"type": next(iter(known), "empty"), **known}
+
+
+def _python_name(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def tools_of(value: Value) -> tuple[Value, ...]:
+    """Parse the tools of a request: functions one by one, others as they were. Raises ParseError."""
+    tools: list[Value] = []
+    for entry in values.items(value) or ():
+        tool = {_python_name(name): inner for name, inner in (values.mapping(entry) or {}).items()}
+        functions = values.items(tool.get("function_declarations"))
+        if functions is None:
+            tools.append(values.json_safe(entry))
+            continue
+        for function in functions:
+            fields = {_python_name(name): inner for name, inner in (values.mapping(function) or {}).items()}
+            tools.append(parse_tool({"parameters": fields.get("parameters_json_schema"), **fields}))
+    return tuple(tools)
+
+
+def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
+    """Read the request that attribute `name` holds; None when it has no contents."""
+    if "contents" not in body:
+        return None
+    config = {_python_name(key): value for key, value in (values.mapping(body.get("config")) or body).items()}
+    instruction = config.get("system_instruction")
+    try:
+        system = () if not instruction else contents_of(_without_role(instruction), role="system")
+        messages: tuple[Message, ...] | None = system + contents_of(body["contents"])
+        tools = tools_of(config["tools"]) if config.get("tools") is not None else ()
+    except ParseError:
+        reader.mark_invalid(name)
+        messages, tools = None, None
+    given = {} if body.get("config") is None else config
+    parameters = {
+        _OPENAI_NAMES.get(key, key): reader.make_safe(name, value)
+        for key, value in given.items()
+        if key not in _NO_PARAMETERS and value is not None
+    }
+    return CallFacts(
+        operation_name="generate_content",
+        request_model=values.text(body.get("model")),
+        parameters=parameters,
+        tools=tools,
+        input_messages=messages,
+    )
+
+
+def _without_role(instruction: Value) -> Value:
+    """A system instruction may name the user as its role."""
+    fields = values.mapping(instruction)
+    return instruction if fields is None or "parts" not in fields else {"parts": fields["parts"]}
+
+
+def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
+    """Read the response that attribute `name` holds, also of Google's ADK, whose one candidate is the body itself."""
+    fields = {_python_name(key): value for key, value in body.items()}
+    candidates = values.items(fields.get("candidates")) or ([body] if "content" in fields else [])
+    if not candidates:
+        return None
+    try:
+        choices = tuple(_choice(index, values.mapping(entry) or {}) for index, entry in enumerate(candidates))
+    except ParseError:
+        reader.mark_invalid(name)
+        choices = None
+    return CallFacts(
+        response_id=values.text(fields.get("response_id")),
+        response_model=values.text(fields.get("model_version")),
+        choices=choices,
+        usage=_usage(values.mapping(fields.get("usage_metadata")) or {}),
+    )
+
+
+def _choice(index: int, candidate: dict[str, Value]) -> Choice:
+    fields = {_python_name(key): value for key, value in candidate.items()}
+    message = sampled(fields.get("content"))
+    reason = finish_reason(fields.get("finish_reason"))
+    return Choice(
+        index=index,
+        message=message,
+        finish_reason=completed_reason(tool_calls=bool(message.tool_calls)) if reason == "stop" else reason,
+    )
+
+
+def sampled(content: Value) -> Message:
+    """Parse what the model said. Raises ParseError when it is no content."""
+    fields = values.mapping(content)
+    if fields is None:
+        raise ParseError("", "is no content of Gemini")
+    return contents_of({"role": "model", **fields, "parts": fields.get("parts") or []})[-1]
+
+
+def _usage(counts: dict[str, Value]) -> Usage | None:
+    fields = {_python_name(name): values.integer(count) for name, count in counts.items()}
+    answered, thought = fields.get("candidates_token_count"), fields.get("thoughts_token_count")
+    usage = Usage(
+        input_tokens=fields.get("prompt_token_count"),
+        output_tokens=answered,
+        total_tokens=fields.get("total_token_count"),
+        cached_tokens=fields.get("cached_content_token_count"),
+        reasoning_tokens=thought,
+    )
+    return None if usage == Usage() else usage

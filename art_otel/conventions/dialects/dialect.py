@@ -1,0 +1,53 @@
+"""Dialect: one attribute convention, with all that the rest of the package asks of it.
+
+Invariant: what a dialect says here is the only place that knows its attribute names. A new dialect is its module and
+its line in `DIALECTS`.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.recording import Recording
+from art_otel.conventions.role import Role
+from art_otel.spans import Span
+
+Read: TypeAlias = Callable[[Recording, CallFacts], CallFacts | None]
+"""Reads a recording; the second argument is what more trusted dialects read already."""
+
+Matches: TypeAlias = Callable[[AttributeNames], bool]
+
+
+class ToolAttributes(msgspec.Struct, frozen=True, kw_only=True):
+    """The attributes of an execution of a tool; None for what the dialect does not write."""
+
+    name: str | None = None
+    call_id: str | None = None
+    arguments: str | None = None
+    result: str | None = None
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """How a convention is read, and how its spans are recognized.
+
+    `matches` tells by the attribute names of a span whether the convention may be there; a dialect without it reads
+    events and log records only. `role` gives the role of a span that matches, None where the convention does not say.
+    Where `alone`, what was read excludes what less trusted dialects would read of the span's attributes. `recorder` is
+    the attribute that tells apart the integrations of one tracer, which may record one call each.
+
+    `prefixes` are how those attributes begin that may name a role or are the convention's own, `content` names those
+    that hold content although their names do not say so, and `tools` those of an execution of a tool.
+    """
+
+    convention: str
+    read: Read
+    matches: Matches | None = None
+    role: Callable[[Span], Role | None] | None = None
+    alone: bool = False
+    recorder: str | None = None
+    prefixes: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
+    tools: ToolAttributes | None = None

@@ -1,0 +1,87 @@
+"""Google's Agent Development Kit 1.x: `gcp.vertex.agent.*`, one span `call_llm` a request.
+
+Source of the format: `google/adk/telemetry.py`. `llm_request` is Gemini's request in Python's names whatever model was
+asked, `llm_response` one response of it. Invariant: what was not serialized is cut, and a response that is only a
+piece of a stream is doubted. The ADK leaves bytes out of a prompt without a mark; a content without parts shows it.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import CONTENT_LOST
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.clients import gemini
+from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recording import Recording
+from art_otel.conventions.role import Role
+from art_otel.spans import Span, Value
+
+CONVENTION: Final = "google_adk"
+
+_REQUEST: Final = "gcp.vertex.agent.llm_request"
+_RESPONSE: Final = "gcp.vertex.agent.llm_response"
+_OPERATION: Final = "gen_ai.operation.name"
+_NOTHING: Final = "{}"
+"""What spans of tools have, and spans whose content was left out."""
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may be the ADK's."""
+    return _REQUEST in names or _RESPONSE in names
+
+
+def role(span: Span) -> Role | None:
+    """A request is one without an operation that has a request; everything else names its operation."""
+    return "inference" if _OPERATION not in span.attributes and _REQUEST in span.attributes else None
+
+
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+    """Read the request and the response; None when there are none."""
+    reader = recording.reader()
+    request, response = _body(reader, _REQUEST), _body(reader, _RESPONSE)
+    asked = None if request is None else gemini.read_request(reader, _REQUEST, request)
+    answered = None if response is None else gemini.read_response(reader, _RESPONSE, response)
+    if response is not None and values.flag(response.get("partial")):
+        reader.doubt(CONTENT_LOST)
+    if request is not None and any(_is_emptied(content) for content in values.items(request.get("contents")) or ()):
+        reader.doubt(CONTENT_LOST)
+    if asked is None and answered is None and not reader.cut:
+        return None
+    facts = merge_facts(asked or CallFacts(), answered or CallFacts())
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+
+
+def _body(reader: AttributeReader, name: str) -> dict[str, Value] | None:
+    """Decode a body; other text says that it could not be serialized."""
+    recorded = reader.text(name)
+    if recorded is None or recorded == _NOTHING:
+        return None
+    body = values.mapping(reader.structured(name))
+    if body is None:
+        reader.mark_invalid(name)
+    return body
+
+
+def _is_emptied(content: Value) -> bool:
+    fields = values.mapping(content) or {}
+    return "parts" not in fields or values.items(fields["parts"]) == []
+
+
+DIALECT: Final = Dialect(
+    convention=CONVENTION,
+    read=read,
+    matches=matches,
+    role=role,
+    prefixes=("gcp.vertex.agent.",),
+    content=(
+        _REQUEST,
+        _RESPONSE,
+        "gcp.vertex.agent.data",
+        "gcp.vertex.agent.tool_call_args",
+        "gcp.vertex.agent.tool_response",
+    ),
+)

@@ -1,0 +1,146 @@
+"""Langfuse's SDK, versions 3 to 5: `langfuse.observation.*`, of its OpenAI wrapper, its LangChain handler, or by hand.
+
+Source of the format: `langfuse/_client/attributes.py`, `langfuse/openai.py` and `langfuse/langchain`. Input and output
+are JSON text or one bare text. Invariant: the LangChain handler appends the tools to the prompt as messages, which are
+no messages; of n choices of a stream the SDK makes one, which is doubted.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import CONTENT_REWRITTEN, Choice, Usage
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.finish import finish_reason
+from art_otel.conventions.bodies.openai_body import read_parameters, read_usage
+from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.clients.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
+from art_otel.conventions.recording import Recording
+from art_otel.conventions.role import Role
+from art_otel.errors import ParseError
+from art_otel.spans import Span, Value
+
+CONVENTION: Final = "langfuse"
+
+_TYPE: Final = "langfuse.observation.type"
+_INPUT: Final = "langfuse.observation.input"
+_OUTPUT: Final = "langfuse.observation.output"
+_MODEL: Final = "langfuse.observation.model.name"
+_PARAMETERS: Final = "langfuse.observation.model.parameters"
+_USAGE: Final = "langfuse.observation.usage_details"
+_STREAM_START: Final = "langfuse.observation.completion_start_time"
+_FINISH_REASON: Final = "langfuse.observation.metadata.finish_reason"
+_CALL_ID: Final = "langfuse.observation.metadata.tool_call_id"
+_ROLES: Final[dict[str, Role]] = {
+    "generation": "inference",
+    "embedding": "embeddings",
+    "agent": "agent",
+    "tool": "tool",
+    "retriever": "retrieval",
+}
+_UNLIMITED: Final = "Infinity"
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may be Langfuse's."""
+    return _TYPE in names
+
+
+def role(span: Span) -> Role | None:
+    """The role by the type of the observation."""
+    named = values.text(span.attributes.get(_TYPE))
+    return None if named is None else _ROLES.get(named.lower(), "other")
+
+
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+    """Read a generation; None on other spans."""
+    if role(recording.span) != "inference":
+        return None
+    reader = recording.reader()
+    request, tools = _request(reader)
+    asked = read_input(reader, _INPUT, request) or CallFacts()
+    answered = read_output(reader, _OUTPUT, _value(reader, _OUTPUT)) or CallFacts()
+    parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
+    choices = answered.choices
+    if (values.integer(parameters.get("n")) or 1) > len(choices or (None,)):
+        reader.doubt(CONTENT_REWRITTEN)
+    own = CallFacts(
+        request_model=reader.text(_MODEL),
+        parameters=read_parameters(reader, _PARAMETERS, _limited(parameters)),
+        tools=tools,
+        choices=_finished(reader, choices),
+        usage=_usage(values.mapping(reader.structured(_USAGE)) or {}),
+        stream=True if _STREAM_START in reader.attributes else None,
+    )
+    facts = merge_facts(own, merge_facts(asked, answered))
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+
+
+def _value(reader: AttributeReader, name: str) -> Value:
+    """Decode an input or output: text that is no JSON is what was said."""
+    decoded = reader.structured(name, may_be_text=True)
+    return reader.attributes.get(name) if decoded is None else decoded
+
+
+def _request(reader: AttributeReader) -> tuple[Value, tuple[Value, ...] | None]:
+    """Tell what was asked from the tools that the LangChain handler put behind it."""
+    value = _value(reader, _INPUT)
+    entries = values.items(value)
+    definitions = [tool for entry in entries or () if (tool := _definition(entry)) is not None]
+    if entries is None or not definitions:
+        return value, None
+    try:
+        tools = parse_tools(definitions)
+    except ParseError:
+        reader.mark_invalid(_INPUT)
+        tools = None
+    return [entry for entry in entries if _definition(entry) is None], tools
+
+
+def _definition(entry: Value) -> Value:
+    """The tool that a message defines, which answers no tool call."""
+    fields = values.mapping(entry) or {}
+    return values.mapping(fields.get("content")) if fields.get("role") == "tool" else None
+
+
+def _limited(parameters: dict[str, Value]) -> dict[str, Value]:
+    """The parameters without what stands for none."""
+    return {name: value for name, value in parameters.items() if value != _UNLIMITED}
+
+
+def _finished(reader: AttributeReader, choices: tuple[Choice, ...] | None) -> tuple[Choice, ...] | None:
+    reason = finish_reason(values.json_value(reader.attributes.get(_FINISH_REASON)))
+    if reason is None or choices is None or len(choices) != 1:
+        return None
+    return (Choice(index=0, message=UNKNOWN_MESSAGE, finish_reason=reason),)
+
+
+def _usage(counts: dict[str, Value]) -> Usage | None:
+    """Read the counts of OpenAI, or Langfuse's own, in which cached and reasoning tokens stand beside the others."""
+    if "input" not in counts and "output" not in counts:
+        return read_usage(counts)
+    numbers = {name: number for name, count in counts.items() if (number := values.integer(count)) is not None}
+    asked = [number for name, number in numbers.items() if name == "input" or name.startswith("input_")]
+    answered = [number for name, number in numbers.items() if name == "output" or name.startswith("output_")]
+    return Usage(
+        input_tokens=sum(asked) if asked else None,
+        output_tokens=sum(answered) if answered else None,
+        total_tokens=numbers.get("total"),
+        cached_tokens=numbers.get("input_cache_read", numbers.get("input_cached_tokens")),
+        reasoning_tokens=numbers.get("output_reasoning", numbers.get("output_reasoning_tokens")),
+    )
+
+
+DIALECT: Final = Dialect(
+    convention=CONVENTION,
+    read=read,
+    matches=matches,
+    role=role,
+    recorder="langfuse.observation.metadata.ls_provider",
+    prefixes=("langfuse.",),
+    tools=ToolAttributes(call_id=_CALL_ID, arguments=_INPUT, result=_OUTPUT),
+)

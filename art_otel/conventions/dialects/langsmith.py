@@ -1,0 +1,51 @@
+"""LangSmith's OpenTelemetry export: the inputs and outputs of a run, each one JSON, beside GenAI's attributes.
+
+Source of the format: `langsmith/_internal/otel/_otel_exporter.py`. `gen_ai.prompt` and `gen_ai.completion` are what the
+run got and gave: LangChain's messages and results, bodies of wrapped clients, or what a function was called with.
+Invariant: these names are also the prefixes of OpenLLMetry's, which are others.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.clients.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recording import Recording
+from art_otel.spans import Value
+
+CONVENTION: Final = "langsmith"
+
+_KIND: Final = "langsmith.span.kind"
+_PROMPT: Final = "gen_ai.prompt"
+_COMPLETION: Final = "gen_ai.completion"
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may be LangSmith's."""
+    return _KIND in names and (_PROMPT in names or _COMPLETION in names)
+
+
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+    """Read what the run got and gave; None when it is no request or response."""
+    if not matches(recording.names):
+        return None
+    reader = recording.reader()
+    asked = read_input(reader, _PROMPT, _value(reader, _PROMPT)) or CallFacts()
+    answered = read_output(reader, _COMPLETION, _value(reader, _COMPLETION)) or CallFacts()
+    facts = merge_facts(asked, answered)
+    if facts == CallFacts() and not reader.cut:
+        return None
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+
+
+def _value(reader: AttributeReader, name: str) -> Value:
+    """Decode an object; the tools of LangChain's prompts are where GenAI has them."""
+    return values.mapping(reader.structured(name))
+
+
+DIALECT: Final = Dialect(convention=CONVENTION, read=read, matches=matches, prefixes=("langsmith.",))

@@ -1,0 +1,102 @@
+"""Mastra: what its exporter writes on the spans of steps (`mastra.*`), which wrap the request to the model.
+
+Source of the format: `@mastra/otel-exporter` (`gen-ai-semantics.ts`). A step has the prompt for display and the body of
+the response; the request's own span, below it, has the text of the answer only. Invariant: a prompt for display names
+tool calls and results as `[tool: …]` and `[tool-result: …]` and loses what they said; then the prompt is unknown. Of
+older versions the call is a whole run, whose text is that of all its steps: it is doubted.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.clients.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recording import Recording
+from art_otel.conventions.role import Role
+from art_otel.spans import Span, Value
+
+CONVENTION: Final = "mastra"
+
+SPAN_TYPE: Final = "mastra.span.type"
+_STEP: Final = "model_step"
+_RUN: Final = "model_generation"
+_STEP_INPUT: Final = "mastra.model_step.input"
+_STEP_OUTPUT: Final = "mastra.model_step.output"
+_BODY: Final = "mastra.metadata.body"
+_MODEL: Final = "mastra.metadata.modelMetadata"
+_OPERATION: Final = "gen_ai.operation.name"
+_CHAT: Final = "chat"
+_LOST: Final = ("[tool: ", "[tool-result: ")
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may be Mastra's."""
+    return SPAN_TYPE in names
+
+
+def role(span: Span) -> Role | None:
+    """A step that has a prompt is the call; the role of other spans is the operation's."""
+    is_step = span.attributes.get(SPAN_TYPE) == _STEP
+    return "inference" if is_step and _STEP_INPUT in span.attributes else None
+
+
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+    """Read a step, or say that a run of several steps is none; None on other spans."""
+    reader = recording.reader()
+    kind = reader.text(SPAN_TYPE)
+    if kind == _RUN and reader.text(_OPERATION) == _CHAT:
+        return CallFacts(conventions=(CONVENTION,), doubts=(CONTENT_REWRITTEN,))
+    if kind != _STEP:
+        return None
+    asked = _prompt(reader) or CallFacts()
+    response = values.mapping(reader.structured(_BODY))
+    answered = None if response is None else read_output(reader, _BODY, response)
+    if answered is None or answered.choices is None:
+        answered = _shown(reader)
+    model = values.mapping(reader.structured(_MODEL)) or {}
+    own = CallFacts(
+        operation_name="chat",
+        provider=values.text(model.get("modelProvider")),
+        request_model=values.text(model.get("modelId")),
+    )
+    facts = merge_facts(own, merge_facts(msgspec.structs.replace(asked, tools=None), answered or CallFacts()))
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+
+
+def _prompt(reader: AttributeReader) -> CallFacts | None:
+    recorded = reader.structured(_STEP_INPUT)
+    if any(_is_lossy(values.mapping(entry) or {}) for entry in values.items(recorded) or ()):
+        reader.doubt(CONTENT_LOST)
+        return None
+    return read_input(reader, _STEP_INPUT, recorded)
+
+
+def _is_lossy(message: dict[str, Value]) -> bool:
+    content = values.text(message.get("content")) or ""
+    return message.get("role") in ("assistant", "tool") and any(mark in content for mark in _LOST)
+
+
+def _shown(reader: AttributeReader) -> CallFacts | None:
+    """Read the answer as it is displayed, where the response has another body than those known."""
+    shown = values.mapping(reader.structured(_STEP_OUTPUT))
+    if shown is None:
+        return None
+    message = {"role": "assistant", "content": shown.get("text"), "tool_calls": shown.get("toolCalls")}
+    return read_output(reader, _STEP_OUTPUT, message)
+
+
+DIALECT: Final = Dialect(
+    convention=CONVENTION,
+    read=read,
+    matches=matches,
+    role=role,
+    recorder=SPAN_TYPE,
+    prefixes=("mastra.",),
+    content=(_BODY,),
+)

@@ -1,0 +1,128 @@
+"""MLflow's tracing and autologging: `mlflow.*`, each value JSON text; MLflow's own dumps are read to the same.
+
+Source of the format: `mlflow/tracing/constant.py` and the autologging of each client. `mlflow.spanInputs` and
+`mlflow.spanOutputs` are the arguments and the result of the client's method. Invariant: of a stream of Chat Completions
+MLflow keeps the text only, as a finished answer; the answer is then what its chunks say, which are events of the span.
+"""
+
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Usage
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.openai_body import read_response, read_usage
+from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.clients.chunks import JoinedChunks
+from art_otel.conventions.clients.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.recording import Recording
+from art_otel.conventions.role import Role
+from art_otel.errors import ParseError
+from art_otel.spans import Span, Value
+
+CONVENTION: Final = "mlflow"
+
+_TYPE: Final = "mlflow.spanType"
+_INPUTS: Final = "mlflow.spanInputs"
+_OUTPUTS: Final = "mlflow.spanOutputs"
+_TOOLS: Final = "mlflow.chat.tools"
+_USAGE: Final = "mlflow.chat.tokenUsage"
+_CHUNK_EVENT: Final = "mlflow.chunk.item."
+_CHUNK: Final = "mlflow.chunk.value"
+_CHAT_CHUNK: Final = "chat.completion.chunk"
+_ROLES: Final[dict[Value, Role]] = {
+    "CHAT_MODEL": "inference",
+    "LLM": "inference",
+    "EMBEDDING": "embeddings",
+    "AGENT": "agent",
+    "TOOL": "tool",
+}
+_UNKNOWN: Final = (None, "UNKNOWN")
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may be MLflow's."""
+    return _TYPE in names
+
+
+def role(span: Span) -> Role | None:
+    """The role by the type; None where it is unknown, as on other tracers' spans that went through MLflow."""
+    kind = values.json_value(span.attributes.get(_TYPE))
+    return None if kind in _UNKNOWN else _ROLES.get(kind if isinstance(kind, str) else None, "other")
+
+
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+    """Read inputs, outputs and the chunks of a stream; None on spans without a type."""
+    reader = recording.reader()
+    if role(recording.span) is None:
+        return None
+    asked = read_input(reader, _INPUTS, _value(reader, _INPUTS)) or CallFacts()
+    answered = _streamed(reader, recording.span) or read_output(reader, _OUTPUTS, _value(reader, _OUTPUTS))
+    own = CallFacts(
+        provider=_text(reader, "mlflow.llm.provider"),
+        request_model=_text(reader, "mlflow.llm.model"),
+        tools=_tools(reader),
+        usage=_usage(reader),
+    )
+    facts = merge_facts(own, merge_facts(asked, answered or CallFacts()))
+    if facts == CallFacts() and not reader.cut:
+        return None
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+
+
+def _value(reader: AttributeReader, name: str) -> Value:
+    """Decode a value, which in MLflow's own dumps is decoded but for objects and lists of them."""
+    value = reader.attributes.get(name)
+    if not isinstance(value, str):
+        return value
+    return values.json_value(value) if value.startswith('"') else reader.json_safe(name)
+
+
+def _text(reader: AttributeReader, name: str) -> str | None:
+    return values.text(_value(reader, name))
+
+
+def _streamed(reader: AttributeReader, span: Span) -> CallFacts | None:
+    """Read the answer that the chunks of a chat make up; None without such chunks, or when some were dropped."""
+    if span.dropped_events_count:
+        reader.mark_invalid(_CHUNK)
+        return None
+    recorded = [event.attributes.get(_CHUNK) for event in span.events if event.name.startswith(_CHUNK_EVENT)]
+    chunks = [values.mapping(reader.make_safe(_CHUNK, values.json_value(chunk))) for chunk in recorded]
+    if not chunks or any(chunk is None or chunk.get("object") != _CHAT_CHUNK for chunk in chunks):
+        return None
+    joined = JoinedChunks()
+    for chunk in chunks:
+        joined.add(chunk or {})
+    return read_response(reader, _CHUNK, joined.body())
+
+
+def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
+    recorded = _value(reader, _TOOLS)
+    if recorded is None:
+        return None
+    try:
+        return parse_tools(recorded)
+    except ParseError:
+        reader.mark_invalid(_TOOLS)
+        return None
+
+
+def _usage(reader: AttributeReader) -> Usage | None:
+    return read_usage(values.mapping(_value(reader, _USAGE)) or {})
+
+
+DIALECT: Final = Dialect(
+    convention=CONVENTION,
+    read=read,
+    matches=matches,
+    role=role,
+    recorder="mlflow.message.format",
+    prefixes=("mlflow.",),
+    content=("mlflow.chunk.value", "mlflow.chat.tools"),
+    tools=ToolAttributes(arguments=_INPUTS, result=_OUTPUTS),
+)

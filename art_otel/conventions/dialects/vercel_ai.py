@@ -1,0 +1,227 @@
+"""Vercel AI SDK: `ai.*`, of versions 3 to 6 and the legacy mode of 7; opencode writes them, too.
+
+https://ai-sdk.dev/docs/ai-sdk-core/telemetry: one span a request (`ai.generateText.doGenerate`,
+`ai.streamText.doStream`, …), below one of the whole run (`ai.generateText`), which repeats its first prompt and its
+last answer and is no call. Invariant: `ai.prompt.messages` is what was sent; arguments of tool calls are exact where
+`input` or `args` is a text.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import Choice, Message, Usage
+from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.bodies.finish import finish_reason
+from art_otel.conventions.bodies.message import messages_of
+from art_otel.conventions.bodies.messages import parse
+from art_otel.conventions.bodies.tools import parse_tool
+from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.recording import Recording
+from art_otel.conventions.role import Role
+from art_otel.errors import ParseError
+from art_otel.spans import Span, Value
+
+CONVENTION: Final = "vercel_ai"
+
+_OPERATION: Final = "ai.operationId"
+_MESSAGES: Final = "ai.prompt.messages"
+_TOOLS: Final = "ai.prompt.tools"
+_TEXTS: Final = ("ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object")
+_TOOL_CALLS: Final = ("ai.response.toolCalls", "ai.result.toolCalls")
+_ROLES: Final[dict[str, Role]] = {"doGenerate": "inference", "doStream": "inference", "doEmbed": "embeddings"}
+_APPROVAL: Final = "tool-approval-"
+_TOOL_SPAN: Final = "ai.toolCall"
+_PREFIX: Final = "ai."
+
+
+def matches(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may be one of the SDK."""
+    return _OPERATION in names
+
+
+def role(span: Span) -> Role | None:
+    """The role by the operation: of the spans around the requests none."""
+    named = values.text(span.attributes.get(_OPERATION))
+    if named is None:
+        return None
+    return "tool" if named == _TOOL_SPAN else _ROLES.get(named.rpartition(".")[2], "other")
+
+
+def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+    """Read the attributes; None on other spans."""
+    if not matches(recording.names):
+        return None
+    reader = recording.reader()
+    choice = _schema(reader)
+    return msgspec.structs.replace(
+        CallFacts(
+            conventions=(CONVENTION,),
+            operation_name="chat",
+            response_id=reader.text("ai.response.id"),
+            provider=reader.text("ai.model.provider"),
+            request_model=reader.text("ai.model.id"),
+            response_model=reader.text("ai.response.model"),
+            parameters={**choice, **_parameters(reader)},
+            tools=_tools(reader),
+            choices=_choices(reader),
+            usage=_usage(reader),
+            stream=(reader.text(_OPERATION) or "").endswith(".doStream"),
+        ),
+        input_messages=_input_messages(reader),
+        cut=reader.cut,
+        doubts=reader.doubts,
+    )
+
+
+def _input_messages(reader: AttributeReader) -> tuple[Message, ...] | None:
+    value = reader.structured(_MESSAGES)
+    entries = values.items(value)
+    if entries is None:
+        return None
+    try:
+        return parse([_openai_message(values.mapping(entry) or {}) for entry in entries])
+    except ParseError:
+        reader.mark_invalid(_MESSAGES)
+        return None
+
+
+def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
+    """Write a message of the SDK with parts that OpenAI and GenAI have, too; what is for the app alone is not sent."""
+    parts = values.items(message.get("content"))
+    known = [values.mapping(part) or {} for part in parts or ()]
+    sent = [_part(part) for part in known if not str(part.get("type")).startswith(_APPROVAL)]
+    content = message.get("content") if parts is None else sent
+    return {"role": message.get("role"), "content": content}
+
+
+def _part(part: dict[str, Value]) -> Value:
+    kind = part.get("type")
+    if kind == "tool-result":
+        output = part.get("output", part.get("result"))
+        return {**part, "output": _result(values.mapping(output), output)}
+    return _content_part(part)
+
+
+def _content_part(part: dict[str, Value]) -> Value:
+    kind = part.get("type")
+    if kind in ("file", "image"):
+        data = part.get("data", part.get("image"))
+        is_url = isinstance(data, str) and "://" in data[:16]
+        mime_type = part.get("mediaType", part.get("mimeType"))
+        modality = "image" if kind == "image" or str(mime_type).startswith("image/") else "file"
+        fields = {"url" if is_url else "data": data, "mime_type": mime_type, "filename": part.get("filename")}
+        return {"type": modality, **{name: field for name, field in fields.items() if field is not None}}
+    if kind in ("text", "reasoning", "tool-call"):
+        return {name: field for name, field in part.items() if name != "providerOptions"}
+    return part
+
+
+def _result(output: dict[str, Value] | None, value: Value) -> Value:
+    """What a tool gave: a text as it was, parts as parts, anything else as the JSON text that is sent."""
+    given = output["value"] if output is not None and "value" in output else value
+    parts = values.items(given) if output is not None and output.get("type") == "content" else None
+    if parts is not None:
+        return [_content_part(values.mapping(part) or {}) for part in parts]
+    return given if isinstance(given, str) else msgspec.json.encode(values.json_safe(given)).decode()
+
+
+def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
+    recorded = reader.structured(_TOOLS)
+    if recorded is None:
+        return () if _MESSAGES in reader.attributes else None
+    try:
+        return tuple(_tool(tool) for tool in values.items(recorded) or ())
+    except ParseError:
+        reader.mark_invalid(_TOOLS)
+        return None
+
+
+def _tool(recorded: Value) -> Value:
+    decoded = values.decode(recorded)[0] if isinstance(recorded, str) else recorded
+    fields = values.mapping(decoded) or {}
+    if fields.get("type") != "function":
+        return values.json_safe(decoded)
+    return parse_tool({"parameters": fields.get("inputSchema"), **fields})
+
+
+def _choices(reader: AttributeReader) -> tuple[Choice, ...] | None:
+    """Read the one answer: its text, or the JSON text of an object, its reasoning and its tool calls."""
+    text, calls = reader.text(*_TEXTS), _tool_calls(reader)
+    reason = finish_reason(reader.text("ai.response.finishReason", "ai.finishReason"))
+    if calls is None or (text is None and not calls and not _answered_nothing(reader)):
+        return None
+    try:
+        (message,) = messages_of(
+            {
+                "role": "assistant",
+                "content": text,
+                "reasoning": reader.text("ai.response.reasoning", "ai.result.reasoning"),
+                "tool_calls": calls,
+            }
+        )
+    except ParseError:
+        reader.mark_invalid(_TOOL_CALLS[0])
+        return None
+    return (Choice(index=0, message=message, finish_reason=reason),)
+
+
+def _answered_nothing(reader: AttributeReader) -> bool:
+    """Whether the answer is there and says nothing, as none does where content was not recorded."""
+    return any(reader.attributes.get(name) == "" for name in _TEXTS)
+
+
+def _tool_calls(reader: AttributeReader) -> list[Value] | None:
+    """The tool calls; none where the attribute is absent, None where it cannot be read."""
+    name = next(iter(_present(reader, _TOOL_CALLS)), None)
+    if name is None:
+        return []
+    calls = values.items(reader.structured(name))
+    if calls is None:
+        reader.mark_invalid(name)
+    return calls
+
+
+def _present(reader: AttributeReader, names: Iterable[str]) -> list[str]:
+    return [name for name in names if reader.attributes.get(name) is not None]
+
+
+def _usage(reader: AttributeReader) -> Usage | None:
+    usage = Usage(
+        input_tokens=reader.integer("ai.usage.inputTokens", "ai.usage.promptTokens"),
+        output_tokens=reader.integer("ai.usage.outputTokens", "ai.usage.completionTokens"),
+        total_tokens=reader.integer("ai.usage.totalTokens"),
+        cached_tokens=reader.integer("ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens"),
+        reasoning_tokens=reader.integer("ai.usage.reasoningTokens", "ai.usage.outputTokenDetails.reasoningTokens"),
+    )
+    return None if usage == Usage() else usage
+
+
+def _parameters(reader: AttributeReader) -> dict[str, Value]:
+    tool_choice = reader.json_safe("ai.prompt.toolChoice")
+    return {} if tool_choice is None else {"tool_choice": tool_choice}
+
+
+def _schema(reader: AttributeReader) -> dict[str, Value]:
+    """The schema of a structured answer, as OpenAI has it."""
+    schema = reader.json_safe("ai.schema")
+    return {} if schema is None else {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+
+
+DIALECT: Final = Dialect(
+    convention=CONVENTION,
+    read=read,
+    matches=matches,
+    role=role,
+    prefixes=(_PREFIX,),
+    tools=ToolAttributes(
+        name="ai.toolCall.name",
+        call_id="ai.toolCall.id",
+        arguments="ai.toolCall.args",
+        result="ai.toolCall.result",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Recorders: what instrumentors and frameworks lose, rewrite or write in shapes of their own."""

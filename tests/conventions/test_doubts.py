@@ -1,0 +1,168 @@
+"""What shows that content is not what was sent and sampled is a doubt, by its name."""
+
+import json
+
+import pytest
+
+from art_otel.calls import (
+    CONTENT_LOST,
+    CONTENT_REWRITTEN,
+    CONTENT_TRUNCATED,
+    LIST_HOLES,
+    UNKNOWN_PARTS,
+    InferenceCall,
+)
+from tests.conventions.builders import call, genai
+
+
+def text(content: str) -> dict:
+    return {"type": "text", "content": content}
+
+
+def message(role: str, *parts: dict) -> dict:
+    return {"role": role, "parts": list(parts)}
+
+
+def calls(**arguments: object) -> dict:
+    return {"type": "tool_call", "id": "c", "name": "look", "arguments": arguments}
+
+
+def chat(prompt: list[dict], *answer: dict, scope: str = "app", **attributes: object) -> InferenceCall:
+    answered = [{**message("assistant", *answer), "finish_reason": "stop"}]
+    return genai(prompt, answered, attributes, scope=scope)
+
+
+ASKED = [message("user", text("q"))]
+
+
+def doubts(call: InferenceCall) -> tuple[str, ...]:
+    return call.doubts
+
+
+def test_what_is_whole_is_not_doubted():
+    assert doubts(chat(ASKED, text("a"), calls(x=1))) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("anthropic.content.truncated", True),
+        ("gen_ai.prompt.truncated", "true"),
+        ("gen_ai.prompt.truncated_messages", 2),
+        ("app.output_truncated", True),
+    ],
+)
+def test_a_recorder_may_say_that_it_cut(name, value):
+    assert doubts(chat(ASKED, text("a"), **{name: value})) == (CONTENT_TRUNCATED,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("anthropic.content.truncated", False), ("x.truncated_messages", 0), ("truncation", "auto")]
+)
+def test_a_recorder_may_say_that_it_did_not_cut(name, value):
+    assert doubts(chat(ASKED, text("a"), **{name: value})) == ()
+
+
+@pytest.mark.parametrize("mark", ["…[truncated]", "... [truncated]", "[TRUNCATED]", "<truncated>"])
+def test_a_mark_at_the_end_of_an_answer_shows_that_it_was_cut(mark):
+    assert doubts(chat(ASKED, text(f"a{mark}"))) == (CONTENT_TRUNCATED,)
+
+
+def test_tools_and_users_may_write_such_marks():
+    prompt = [message("user", text("log: … [truncated]")), message("assistant", calls())]
+    answered = message("tool", {"type": "tool_call_response", "id": "c", "response": "line [truncated]"})
+    assert doubts(chat([*prompt, answered], text("a"))) == ()
+
+
+def test_content_that_langfuse_replaced():
+    assert doubts(chat([message("user", text("<truncated due to size exceeding limit>"))], text("a"))) == (
+        CONTENT_TRUNCATED,
+    )
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_a_part_of_an_unknown_type(prompt):
+    part = {"type": "hologram", "content": "x"}
+    found = chat([message("user", text("q"), part)], text("a")) if prompt else chat(ASKED, text("a"), part)
+    assert doubts(found) == (UNKNOWN_PARTS,)
+
+
+@pytest.mark.parametrize("kind", ["image", "web_search_call", "server_tool_use", "redacted_thinking", "video"])
+def test_a_part_that_some_api_documents_is_known(kind):
+    assert doubts(chat(ASKED, text("a"), {"type": kind, "url": "x"})) == ()
+
+
+def flattened(prefix: str, fields: dict[str, object], **more: object) -> InferenceCall:
+    attributes = {f"llm.{prefix}_messages.0.message.{name}": value for name, value in fields.items()}
+    return call({"openinference.span.kind": "LLM", **attributes, **more}, kind="internal")
+
+
+TOOL = {"tool_call.function.name": "look", "tool_call.function.arguments": "{}"}
+
+
+def contents(*positions: int) -> dict[str, object]:
+    return {f"contents.{at}.message_content.{name}": name for at in positions for name in ("type", "text")}
+
+
+def tool_calls(*positions: int) -> dict[str, object]:
+    return {f"tool_calls.{at}.{name}": value for at in positions for name, value in TOOL.items()}
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({**contents(0, 1)}, ()),
+        ({**contents(1)}, (LIST_HOLES,)),
+        ({**contents(0, 2)}, (LIST_HOLES,)),
+        ({**contents(0, 1), **tool_calls(0)}, ()),
+        ({**contents(1), **tool_calls(0)}, (LIST_HOLES,)),
+        ({**contents(0), **tool_calls(1, 2)}, ()),
+        ({**contents(0), **tool_calls(2)}, (LIST_HOLES,)),
+        ({"content": "a", **tool_calls(1)}, (LIST_HOLES,)),
+    ],
+    ids=["whole", "no first", "a gap", "two lists", "a hole in one", "one numbering", "a gap in it", "a call lost"],
+)
+def test_a_list_with_a_hole_is_read_and_doubted(parts, expected):
+    parts = {name: "text" if value == "type" else value for name, value in parts.items()}
+    found = flattened("output", {"role": "assistant", **parts})
+    assert found.doubts == expected
+    (choice,) = found.choices or ()
+    assert choice.message.content
+    assert len(choice.message.tool_calls) == sum(name.endswith("function.name") for name in parts)
+
+
+BODY = {"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": "a"}}]}
+
+
+@pytest.mark.parametrize(("reason", "expected"), [("tool_calls", ()), ("stop", (CONTENT_LOST,))])
+def test_a_body_without_the_tool_calls_of_its_attributes(reason, expected):
+    (choice,) = BODY["choices"]
+    body = json.dumps({"choices": [{**choice, "finish_reason": reason}]})
+    fields = {"role": "assistant", "content": "a", **tool_calls(0)}
+    found = flattened("output", fields, **{"output.value": body, "output.mime_type": "application/json"})
+    assert [called.name for called in (found.choices or ())[0].message.tool_calls] == ["look"]
+    assert found.doubts == expected
+
+
+@pytest.mark.parametrize(
+    ("scope", "answer", "expected"),
+    [
+        ("opentelemetry.instrumentation.botocore.bedrock-runtime", [calls()], (CONTENT_LOST,)),
+        ("opentelemetry.instrumentation.botocore.bedrock-runtime", [text("a")], ()),
+        ("semantic_kernel.utils.telemetry.model_diagnostics.decorators", [calls()], (CONTENT_LOST,)),
+        ("gcp.vertex.agent", [text("thought"), text("a")], (CONTENT_REWRITTEN,)),
+        ("gcp.vertex.agent", [text("a"), calls()], ()),
+        ("app", [text("one"), text("two"), calls()], ()),
+    ],
+)
+def test_a_recorder_that_is_known_to_lose_or_rewrite(scope, answer, expected):
+    assert doubts(chat(ASKED, *answer, scope=scope)) == expected
+
+
+def test_a_framework_that_lost_the_tool_calls_of_a_prompt():
+    answered = message("tool", {"type": "tool_call_response", "id": "c", "response": "sun"})
+    lost = [*ASKED, message("assistant", text("Let me look.")), answered]
+    kept = [*ASKED, message("assistant", text("Let me look."), calls()), answered]
+    scope = "opentelemetry.instrumentation.llamaindex"
+    assert doubts(chat(lost, text("a"), scope=scope)) == (CONTENT_LOST,)
+    assert doubts(chat(kept, text("a"), scope=scope)) == ()

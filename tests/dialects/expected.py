@@ -1,0 +1,40 @@
+"""What is expected of recordings that cannot be right; every other recording is right and complete."""
+
+FLAGGED = {
+    "adk_native": "`gen_ai.output.messages` and `gen_ai.input.messages` have thoughts as text parts",
+    "adk_oi": "both calls are on one span, where `gen_ai.input.messages` and `gen_ai.output.messages` of the first are"
+    " overwritten; `llm.output_messages.0.message.tool_calls` are left of it",
+    "anthropic_native_stream": "raw streams have no `gen_ai.output.messages`",
+    "anthropic_old_traceloop_stream": "`gen_ai.completion.1` and `.2` have the role of tool calls and nothing else",
+    "bedrock_botocore_invoke": "`gen_ai.choice` has `tool_calls` without the text beside them",
+    "bedrock_botocore_stream": "`gen_ai.choice` has `tool_calls` without the text beside them",
+    "gemini_otel_sync_legacy": "no `gen_ai.input.messages` or `gen_ai.output.messages`: content capture was off",
+    "langgraph_langsmith_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",
+    "langgraph_oi_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",
+    "llama_traceloop": "`gen_ai.output.messages` and `gen_ai.input.messages` have no parts of tool calls",
+    "logfire_anthropic_stream_v1": "`response_data.combined_chunk_content` is the text without the tool calls",
+    "mastra": "`mastra.model_step.input` names tool calls and results without what they said",
+    "openai_agents_traceloop_chat": "no `gen_ai.output.messages` of Chat Completions",
+    "openai_agents_traceloop_stream": "no `gen_ai.output.messages` of Chat Completions",
+    "openlit_anthropic": "`gen_ai.prompt` is one text without tool calls; `gen_ai.tool.name` has the first call only",
+    "openlit_stream": "`gen_ai.prompt` is one text without tool calls",
+    "sk_native": "`gen_ai.choice` and `gen_ai.assistant.message` have `tool_calls` without the text beside them",
+}
+"""Recordings that are incomplete, and what the recorder lost, with its attribute."""
+
+DOUBTED = {
+    "llama_oi": "`message.contents` begin at 1: a thinking block at 0 is left out",
+    "smolagents_oi": "the framework joins messages after `llm.input_messages` were recorded",
+}
+"""Recordings that come out right and are incomplete, because the same signs can hide a loss."""
+
+WITHOUT_CALLS = {
+    "autogen_native": "openinference-instrumentation-openai",
+    "crewai_oi": "openinference-instrumentation-litellm",
+    "crewai_traceloop": "openinference-instrumentation-litellm",
+    "openai_agents_genai_chat": "openinference-instrumentation-openai",
+    "openai_agents_genai_responses": "openinference-instrumentation-openai",
+    "openai_agents_genai_rstream": "openinference-instrumentation-openai",
+    "smolagents_genai": "openinference-instrumentation-openai",
+}
+"""Recorders that write no LLM span, and the instrumentor that the hint names."""
