@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from art_otel.errors import UsageError
+from art_otel.sources.agents import claude_code
 from art_otel.sources.backends import (
     clickhouse,
     console,
@@ -28,6 +29,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     mlflow.FORMAT,
     clickhouse.FORMAT,
     phoenix_dataframe.FORMAT,
+    claude_code.FORMAT,
     console.FORMAT,
 )
 
