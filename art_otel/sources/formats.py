@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.sources.agents import claude_code
+from art_otel.sources.agents import claude_code, codex
 from art_otel.sources.backends import (
     clickhouse,
     console,
@@ -30,6 +30,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     clickhouse.FORMAT,
     phoenix_dataframe.FORMAT,
     claude_code.FORMAT,
+    codex.FORMAT,
     console.FORMAT,
 )
 
