@@ -15,6 +15,7 @@ from art_otel.sources.backends import (
     mlflow,
     phoenix_dataframe,
     phoenix_rest,
+    reward_rows,
     zipkin,
 )
 from art_otel.sources.format import Format
@@ -31,6 +32,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     phoenix_dataframe.FORMAT,
     claude_code.FORMAT,
     codex.FORMAT,
+    reward_rows.FORMAT,
     console.FORMAT,
 )
 
