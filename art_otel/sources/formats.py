@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.sources.agents import claude_code, codex
+from art_otel.sources.agents import claude_code, codex, inspect_eval
 from art_otel.sources.backends import (
     clickhouse,
     console,
@@ -32,6 +32,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     phoenix_dataframe.FORMAT,
     claude_code.FORMAT,
     codex.FORMAT,
+    inspect_eval.FORMAT,
     reward_rows.FORMAT,
     console.FORMAT,
 )
