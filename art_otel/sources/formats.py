@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.sources.agents import claude_code, codex, inspect_eval
+from art_otel.sources.agents import atif, claude_code, codex, inspect_eval, verifiers
 from art_otel.sources.backends import (
     clickhouse,
     console,
@@ -33,6 +33,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     claude_code.FORMAT,
     codex.FORMAT,
     inspect_eval.FORMAT,
+    verifiers.FORMAT,
+    atif.FORMAT,
     reward_rows.FORMAT,
     console.FORMAT,
 )

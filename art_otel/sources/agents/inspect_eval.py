@@ -82,9 +82,7 @@ class _Sample:
         self._session = Session(_NAME, str(sample.get("uuid") or fallback), agent=str(eval_.get("task") or "inspect"))
         events = sample.get("events")
         self._events = [event for event in events if is_object(event)] if is_list(events) else []
-        self._agents = {
-            str(event.get("id")): event for event in self._events if event.get("event") == "span_begin"
-        }
+        self._agents = {str(event.get("id")): event for event in self._events if event.get("event") == "span_begin"}
 
     def spans(self) -> Iterator[Span]:
         times: list[int] = []

@@ -35,7 +35,9 @@ def _scrubbed(span: Span, scrubber: Scrubber) -> Span:
     attributes = _attributes(content, scrubber, hits)
     holds_content = hits.count > 0
     attributes = {**span.attributes, **attributes}
-    attributes |= _attributes({name: span.attributes[name] for name in span.attributes.keys() - content}, scrubber, hits)
+    attributes |= _attributes(
+        {name: span.attributes[name] for name in span.attributes.keys() - content}, scrubber, hits
+    )
     events = tuple(_event(event, scrubber, hits) for event in span.events)
     message = scrubber.text(span.status_message, hits)
     if not hits.count:
@@ -50,9 +52,7 @@ def _scrubbed(span: Span, scrubber: Scrubber) -> Span:
 
 def _attributes(attributes: Attributes, scrubber: Scrubber, hits: Hits) -> dict[str, Value]:
     return {
-        name: value
-        if name.startswith(_LEFT_ALONE)
-        else scrubber.value(name, value, hits, by_name=False)
+        name: value if name.startswith(_LEFT_ALONE) else scrubber.value(name, value, hits, by_name=False)
         for name, value in attributes.items()
     }
 

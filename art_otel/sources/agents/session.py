@@ -4,6 +4,7 @@ Invariant: ids are made of the log's own ids, so that reading a log twice gives 
 bodies of its request and response, and the names of what of the request the log does not tell.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, Literal
@@ -11,6 +12,8 @@ from typing import Final, Literal
 import msgspec
 
 from art_otel import attributes as names
+from art_otel.calls import Logprobs, TokenIds
+from art_otel.sources.refusals import Refused
 from art_otel.spans import Event, Scope, Span, Value
 
 ROOT: Final = "rollout"
@@ -119,9 +122,7 @@ class Session:
             "gen_ai.tool.call.result": tool.result,
         }
         error = ("tool_error", "") if tool.failed else None
-        return self._span(
-            f"execute_tool {tool.name}", tool.key, parent, tool.start_ns, tool.end_ns, attributes, error
-        )
+        return self._span(f"execute_tool {tool.name}", tool.key, parent, tool.start_ns, tool.end_ns, attributes, error)
 
     def _span(
         self,
@@ -172,9 +173,7 @@ def _digest(size: int, *parts: str) -> str:
 def _metadata(metadata: Mapping[str, Value]) -> dict[str, Value]:
     scalars = (str, bool, int, float)
     return {
-        f"{names.METADATA_PREFIX}{name}"
-        if isinstance(value, scalars)
-        else f"{names.METADATA_JSON_PREFIX}{name}": value
+        f"{names.METADATA_PREFIX}{name}" if isinstance(value, scalars) else f"{names.METADATA_JSON_PREFIX}{name}": value
         if isinstance(value, scalars)
         else encode(value)
         for name, value in metadata.items()
@@ -191,3 +190,25 @@ def _evaluation(score: Score, time_ns: int) -> Event:
     }
     kept = {name: value for name, value in fields.items() if value is not None}
     return Event(name=_EVALUATION, time_ns=time_ns, attributes=kept)
+
+
+def token_attributes(
+    *, prompt: Sequence[int] | None, completion: Sequence[int] | None, logprobs: Sequence[float] | None
+) -> dict[str, Value]:
+    """The ids of a call's prompt and of its only choice, with their logprobs where there is one an id.
+
+    Raises Refused for a number that is none.
+    """
+    try:
+        found: dict[str, Value] = {} if prompt is None else {names.PROMPT_TOKENS: _packed("i4", TokenIds.of(prompt))}
+        if completion is not None:
+            found[f"{names.COMPLETION_TOKENS_PREFIX}0"] = _packed("i4", TokenIds.of(completion))
+            if logprobs is not None and len(logprobs) == len(completion):
+                found[f"{names.COMPLETION_LOGPROBS_PREFIX}0"] = _packed("f4", Logprobs.of(logprobs))
+    except (OverflowError, TypeError) as error:
+        raise Refused("bad field", "token_ids", str(error)) from None
+    return found
+
+
+def _packed(kind: str, numbers: TokenIds | Logprobs) -> str:
+    return f"{kind}:{len(numbers)}:{b64encode(numbers.data).decode()}"
