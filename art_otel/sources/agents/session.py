@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.calls import Logprobs, TokenIds
+from art_otel.calls import Logprobs, Packed, TokenIds
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Event, Scope, Span, Value
 
@@ -210,5 +210,5 @@ def token_attributes(
     return found
 
 
-def _packed(kind: str, numbers: TokenIds | Logprobs) -> str:
+def _packed(kind: str, numbers: Packed[int] | Packed[float]) -> str:
     return f"{kind}:{len(numbers)}:{b64encode(numbers.data).decode()}"

@@ -177,23 +177,22 @@ class _TraceSpans:
         seconds += [time for call in trace.calls for time in (call.time.start, call.time.end) if time]
         started = trace.timing.get("start")
         start = started if isinstance(started, float) and started else min(seconds, default=0.0)
-        run = episode.get("run") if is_object(episode.get("run")) else {}
-        work = run.get("work") if is_object(run) and is_object(run.get("work")) else {}
-        group, env = episode.get("group"), episode.get("env")
-        policy = work.get("policy")
+        run, group, env = (_object(episode.get(name)) for name in ("run", "group", "env"))
+        work = _object(run.get("work"))
+        policy = _object(work.get("policy"))
         rewards = {name: reward for name, reward in trace.rewards.items() if reward is not None}
         scores = [Score(name=name, value=reward.score) for name, reward in rewards.items() if name != "reward"]
         if rewards:
             scores.append(Score(name="reward", value=sum(one.score * one.weight for one in rewards.values())))
         attributes = {
-            names.GROUP_ID: group.get("id") if is_object(group) else None,
+            names.GROUP_ID: group.get("id"),
             names.TRAINING_STEP: work.get("step"),
             names.SPLIT: {"train": "train", "eval": "val"}.get(str(work.get("type") or run.get("type"))),
-            names.POLICY_VERSION: str(policy["start"]) if is_object(policy) and "start" in policy else None,
+            names.POLICY_VERSION: str(policy["start"]) if "start" in policy else None,
             **{f"{names.METRIC_PREFIX}{name}": value for name, value in trace.metrics.items()},
         }
         metadata = {
-            "env": env.get("id") if is_object(env) else None,
+            "env": env.get("id"),
             "episode": episode.get("id") if "traces" in episode else None,
             "task": trace.task.get("key") or trace.task.get("type"),
             "run": run.get("id"),
@@ -219,6 +218,10 @@ def _usage(usage: dict[str, Value]) -> dict[str, Value]:
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": usage.get("reasoning_tokens")},
     }
+
+
+def _object(value: Value) -> dict[str, Value]:
+    return value if is_object(value) else {}
 
 
 def _ns(seconds: float) -> int:
