@@ -58,8 +58,9 @@ def convert(
     the dumps' format, `auto` detects it by content. `workers` is the number of processes, None one a processor, fewer
     for little input. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
     rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds its trajectories.
-    `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says what
-    is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. Raises UsageError, SourceError and StoreError.
+    `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says
+    what is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. Raises UsageError, SourceError and
+    StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources
     return run_conversion(

@@ -20,7 +20,7 @@ Record: TypeAlias = Span | LogRecord | Quarantined
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One input being read: `path` names it in every Quarantined, `scrub` says what is done to secrets in logs of agents."""
+    """One input being read: `path` names it in every Quarantined, `scrub` is for secrets in logs of agents."""
 
     path: str
     limits: Limits

@@ -118,7 +118,7 @@ def _spans(document: _Document) -> Iterator[Span]:
     for span in _steps(document, session, ROOT):
         end_ns = max(end_ns, span.end_ns or 0)
         yield span
-    start_ns = min((_times(document)), default=0)
+    start_ns = min(_times(document), default=0)
     scores = [] if reward is None else [Score(name="reward", value=reward)]
     metadata = {name: value for name, value in extra.items() if name != "reward"}
     yield session.rollout(start_ns, max(start_ns, end_ns), metadata=metadata, scores=scores)
@@ -128,11 +128,9 @@ def _steps(document: _Document, session: Session, above: str) -> Iterator[Span]:
     """The calls of a document and of those inside it, below the span with the key `above`."""
     messages: list[str] = []
     has_system = any(step.source == "system" for step in document.steps)
-    tools = document.agent.tool_definitions
-    missing: list[Missing] = [
-        *([] if has_system else ["system instructions"]),
-        *([] if tools is not None else ["tools"]),
-    ]
+    missing: list[Missing] = [] if has_system else ["system instructions"]
+    if document.agent.tool_definitions is None:
+        missing.append("tools")
     for number, (step, start_ns) in enumerate(zip(document.steps, _times(document), strict=True)):
         if step.source == "agent" and not step.is_copied_context:
             yield session.call(_call(document, step, number, start_ns, messages, tuple(missing)), above)

@@ -1,4 +1,4 @@
-"""LogLines: the JSON objects of a log, one a line, read whole: what a session says first is needed by what it says last.
+"""LogLines: the JSON objects of a log, one a line, read whole, because requests lead back to lines before.
 
 Invariant: a line that is no object costs itself and is quarantined in the session's trace, so that its trajectory says
 what it lost. No more than `max_rollout_bytes` are held; what is beyond them is quarantined.

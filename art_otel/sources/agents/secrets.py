@@ -32,12 +32,10 @@ def scrubbed(
 def _scrubbed(span: Span, scrubber: Scrubber) -> Span:
     hits = Hits()
     content = {name: span.attributes[name] for name in _CONTENT if name in span.attributes}
-    attributes = _attributes(content, scrubber, hits)
+    said = _attributes(content, scrubber, hits)
     holds_content = hits.count > 0
-    attributes = {**span.attributes, **attributes}
-    attributes |= _attributes(
-        {name: span.attributes[name] for name in span.attributes.keys() - content}, scrubber, hits
-    )
+    others = {name: value for name, value in span.attributes.items() if name not in content}
+    attributes = _attributes(others, scrubber, hits) | said
     events = tuple(_event(event, scrubber, hits) for event in span.events)
     message = scrubber.text(span.status_message, hits)
     if not hits.count:

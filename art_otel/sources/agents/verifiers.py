@@ -144,7 +144,7 @@ class _TraceSpans:
             start_ns=min(_ns(call.time.start or node.timestamp), end_ns),
             end_ns=end_ns,
             request=body_text(
-                {"model": call.model, "tools": tools, **call.sampling}, map(self._texts.__getitem__, above)
+                {"model": call.model, "tools": tools, **call.sampling}, [self._texts[other] for other in above]
             ),
             response=encode({"model": call.model, "choices": [choice], "usage": _usage(call.usage)}),
             extra=tokens,
@@ -232,5 +232,5 @@ FORMAT: Final = Format(
     name=_NAME,
     detects=head_detector(_detects),
     reads=partial(scrubbed, reads=_reads),
-    lacks=("tool spans", "raw bodies"),
+    lacks=("tool spans",),
 )

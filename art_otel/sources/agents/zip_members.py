@@ -1,4 +1,4 @@
-"""ZipMembers: the files in a zip archive, stored, deflated or zstd (method 93, which zipfile reads from Python 3.14 on).
+"""ZipMembers: the files in a zip archive, stored, deflated or zstd (method 93: zipfile reads it from 3.14 on).
 
 Invariant: one that is broken, or larger than the limit, costs itself; no more than one is held.
 """
