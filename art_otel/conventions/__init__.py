@@ -25,6 +25,7 @@ from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cance
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import span_env_state, span_extra
+from art_otel.conventions.dialects.claude_code import exchange_of
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
 from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
@@ -65,6 +66,7 @@ __all__ = [
     "agent_name",
     "capture_switch",
     "evaluation_attributes",
+    "exchange_of",
     "execution_attributes",
     "execution_name",
     "failure_of",

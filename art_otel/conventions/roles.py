@@ -14,7 +14,7 @@ from art_otel.attributes import ROLLOUT_NAME, STEP_INDEX
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.operations import operation, operation_of_name
-from art_otel.conventions.dialects import genai, litellm, openinference, openllmetry
+from art_otel.conventions.dialects import claude_code, genai, litellm, openinference, openllmetry
 from art_otel.conventions.dialects.art import SCOPE
 from art_otel.conventions.dialects.wrapper_spans import prepares
 from art_otel.conventions.tool_spans import TOOL_NAME
@@ -152,6 +152,8 @@ def _named_role(span: Span) -> Role:
         return _TRACELOOP_KINDS.get(kind.lower(), "other")
     if span.name.startswith(_AGENT_SPAN_PREFIX):
         return "agent"
+    if span.name == claude_code.SPAN:
+        return "inference"
     return _inferred_role(span, reader)
 
 

@@ -30,7 +30,8 @@ def truth_of(name: str) -> list[dict]:
 
 def said(message) -> tuple:
     calls = tuple((call.id, call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
-    return (message.role, message.content or None, message.tool_call_id, calls)
+    content = BILLING.sub("", message.content or "") if message.role == "system" else message.content
+    return (message.role, content or None, message.tool_call_id, calls)
 
 
 def true_message(message: dict) -> tuple:
@@ -81,6 +82,15 @@ def test_claude_code_is_what_its_server_saw(tmp_path):
     assert tools == [(0, "Bash"), (0, "Bash"), (1, "Write"), (2, "Agent"), (2, "Read"), (3, "Bash"), (6, "Bash")]
     assert [tool.error is not None for tool in trajectory.tool_calls] == [False] * 6 + [True]
     assert len(histories(trajectory)) == 2
+
+
+def test_the_telemetry_of_claude_code_has_the_bodies(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "claude_code_otel.jsonl")
+    truth = truth_of("claude_code_otel")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    assert trajectory.complete
+    assert len(trajectory.tool_calls) == 6
 
 
 def test_older_sessions_of_claude_code_say_what_they_lack(tmp_path):

@@ -10,7 +10,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.dialects import agentlightning, art, genai, genai_events, litellm, openinference, openllmetry
+from art_otel.conventions.dialects import (
+    agentlightning,
+    art,
+    claude_code,
+    genai,
+    genai_events,
+    litellm,
+    openinference,
+    openllmetry,
+)
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.recording import Recording
 
@@ -33,6 +42,7 @@ class Dialect(msgspec.Struct, frozen=True):
 DIALECTS: Final[dict[str, Dialect]] = {
     art.CONVENTION: Dialect(art.read, art.matches),
     agentlightning.CONVENTION: Dialect(agentlightning.read, agentlightning.matches),
+    claude_code.CONVENTION: Dialect(claude_code.read),
     openinference.RAW: Dialect(openinference.read_raw, openinference.may_have_bodies),
     litellm.CONVENTION: Dialect(litellm.read, litellm.matches),
     genai.CONVENTION: Dialect(genai.read, genai.matches),
