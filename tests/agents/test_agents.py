@@ -94,14 +94,12 @@ def test_the_telemetry_of_claude_code_has_the_bodies(tmp_path):
 
 
 def test_older_sessions_of_claude_code_say_what_they_lack(tmp_path):
-    def older(line: dict) -> dict | None:
-        return None if line["type"].startswith("api-") else {k: v for k, v in line.items() if k != "requestRef"}
-
-    sources = [rewritten(tmp_path / path.name, path, older) for path in CLAUDE]
-    (trajectory,), _ = convert_files(tmp_path / "out", *sources)
-    truth = truth_of("claude_code")
+    sources = [HERE / "claude_code_older.jsonl", HERE / "claude_code_older_subagent.jsonl"]
+    (trajectory,), _ = convert_files(tmp_path, *sources)
+    truth = truth_of("claude_code_older")
     check_answers(trajectory.calls, truth)
-    assert trajectory.incomplete_reasons == {"request not logged whole": 8}
+    assert trajectory.incomplete_reasons == {"request not logged whole": 6}
+    assert [call.agent for call in trajectory.calls] == [None] * 3 + ["general-purpose"] * 2 + [None]
     for call, entry in zip(trajectory.calls, truth, strict=True):
         assert call.extra["art.missing"] == ["system instructions", "tools", "messages"]
         conversation = [true_message(message) for message in entry["messages"] if message["role"] != "system"]
