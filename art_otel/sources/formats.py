@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.sources.agents import atif, claude_code, codex, inspect_eval, verifiers
+from art_otel.sources.agents import atif, claude_code, codex, inspect_eval, mini_swe_agent, verifiers
 from art_otel.sources.backends import (
     clickhouse,
     console,
@@ -35,6 +35,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     inspect_eval.FORMAT,
     verifiers.FORMAT,
     atif.FORMAT,
+    mini_swe_agent.FORMAT,
     reward_rows.FORMAT,
     console.FORMAT,
 )

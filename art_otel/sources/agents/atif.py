@@ -6,15 +6,12 @@ documents inside. Invariant: what a document does not tell (tools, system prompt
 Source of the format: RFC 0001 of https://github.com/laude-institute/harbor, `harbor.models.trajectories`, v1.8.
 """
 
-import io
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import msgspec
-from msgspec import UNSET
 
-from art_otel.sources.agents.secrets import scrubbed
+from art_otel.sources.agents.log_documents import document_reader
 from art_otel.sources.agents.session import (
     ROOT,
     Call,
@@ -26,10 +23,9 @@ from art_otel.sources.agents.session import (
     token_attributes,
 )
 from art_otel.sources.backends.times import text_to_ns
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.documents import read_documents
-from art_otel.sources.json_text.values import head_detector, is_object
-from art_otel.sources.refusals import Refused, converted, too_long
+from art_otel.sources.format import Format
+from art_otel.sources.json_text.values import head_detector
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "atif"
@@ -93,21 +89,8 @@ def _detects(value: dict[str, Value]) -> bool:
     return str(value.get("schema_version")).startswith("ATIF-v")
 
 
-def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
-        place = f"{reading.path}:{document.line}"
-        if document.data is None:
-            yield too_long(place)
-        elif document.value is UNSET or not is_object(document.value):
-            yield Refused("not JSON", detail="is no JSON object").quarantine(place)
-        else:
-            try:
-                yield from _spans(converted(document.value, _Document))
-            except Refused as problem:
-                yield problem.quarantine(place)
-
-
-def _spans(document: _Document) -> Iterator[Span]:
+def _spans(value: dict[str, Value]) -> Iterator[Span]:
+    document = converted(value, _Document)
     rollout_id = document.session_id or document.trajectory_id
     if rollout_id is None:
         raise Refused("bad field", "session_id", "has neither a session_id nor a trajectory_id")
@@ -207,6 +190,6 @@ def _times(document: _Document) -> list[int]:
 FORMAT: Final = Format(
     name=_NAME,
     detects=head_detector(_detects),
-    reads=partial(scrubbed, reads=_reads),
+    reads=document_reader(_spans),
     lacks=("when calls ended", "tool spans", "failed calls"),
 )

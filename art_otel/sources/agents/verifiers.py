@@ -7,21 +7,17 @@ Invariant: ids are given only where the sampled tokens are the last of their nod
 Source of the format: `verifiers.v1.trace` and `.graph` (https://github.com/PrimeIntellect-ai/verifiers), 0.4.
 """
 
-import io
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import msgspec
-from msgspec import UNSET
 
 from art_otel import attributes as names
-from art_otel.sources.agents.secrets import scrubbed
+from art_otel.sources.agents.log_documents import document_reader
 from art_otel.sources.agents.session import Call, Score, Session, body_text, encode, token_attributes
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.documents import read_documents
+from art_otel.sources.format import Format
 from art_otel.sources.json_text.values import head_detector, is_list, is_object
-from art_otel.sources.refusals import Refused, converted, too_long
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "verifiers"
@@ -88,20 +84,9 @@ def _detects(line: dict[str, Value]) -> bool:
     return is_object(first) and first.keys() >= {"id", "nodes", "verifiers"}
 
 
-def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
-        place = f"{reading.path}:{document.line}"
-        if document.data is None:
-            yield too_long(place)
-        elif document.value is UNSET or not is_object(document.value):
-            yield Refused("not JSON", detail="is no JSON object").quarantine(place)
-        else:
-            episode = document.value
-            for trace in episode.get("traces") or [episode]:
-                try:
-                    yield from _TraceSpans(converted(trace, _Trace), episode).spans()
-                except Refused as problem:
-                    yield problem.quarantine(place)
+def _spans(episode: dict[str, Value]) -> Iterator[Span]:
+    for trace in episode.get("traces") or [episode]:
+        yield from _TraceSpans(converted(trace, _Trace), episode).spans()
 
 
 class _TraceSpans:
@@ -231,6 +216,6 @@ def _ns(seconds: float) -> int:
 FORMAT: Final = Format(
     name=_NAME,
     detects=head_detector(_detects),
-    reads=partial(scrubbed, reads=_reads),
+    reads=document_reader(_spans),
     lacks=("tool spans",),
 )
