@@ -224,6 +224,15 @@ def test_verifiers_traces_keep_their_tokens_and_rewards(tmp_path):
     assert trajectory.incomplete_reasons == {"no content": 1}  # what the failed call asked
 
 
+def test_mini_swe_agent_is_what_its_server_saw(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "mini_swe_agent.json")
+    truth = truth_of("mini_swe_agent")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    assert {tuple(call.extra["art.missing"]) for call in trajectory.calls} == {("tools",)}
+    assert trajectory.metadata["exit_status"] == "Submitted"
+
+
 def test_atif_that_was_exported_reads_back(tmp_path):
     trajectories, _ = convert_files(tmp_path, ATIF / "r-good.json", ATIF / "r-branching.json")
     branching, good = trajectories

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from art_otel.sources.agents.claude_requests import ClaudeRequests
+from art_otel.sources.agents.claude_requests import REQUEST, ClaudeRequests
 from art_otel.sources.agents.claude_transcript import Answer, ClaudeTranscript, Failure
 from art_otel.sources.agents.log_lines import LogLines
 from art_otel.sources.agents.secrets import scrubbed
-from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text, encode
+from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text, encode, text_or_none
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.values import head_detector, is_object
@@ -40,12 +40,16 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         return
     session = Session(_NAME, str(first["sessionId"]), agent=_NAME, version=str(first.get("version") or ""))
     transcript = ClaudeTranscript()
+    read: list[dict[str, Value]] = []
     for line in log.lines:
         try:
+            if line.value.get("type") == REQUEST:
+                text_to_ns(str(line.value.get("timestamp")), "timestamp")
             transcript.add(line)
+            read.append(line.value)
         except Refused as problem:
             log.refuse(line.number, problem)
-    requests = ClaudeRequests((line.value for line in log.lines), transcript.messages())
+    requests = ClaudeRequests(read, transcript.messages())
     yield from log.quarantined(session.trace_id)
     yield from _ClaudeSession(session, transcript, requests).spans(first)
 
@@ -90,7 +94,7 @@ class _ClaudeSession:
 
     def _call(self, answer: Answer) -> Call:
         request = self._request(answer.request_id, self._transcript.prompt(answer), answer.start_ns)
-        model = answer.body.get("model")
+        model = text_or_none(answer.body.get("model"))
         return Call(
             key=f"call {answer.key}",
             model=model,
@@ -116,7 +120,7 @@ class _ClaudeSession:
             error=None if failure is None else failure.error,
             extra=_PROVIDER,
         )
-        return self._session.call(call, _key_of(self._requests.by_id[request_id].get("agentId")))
+        return self._session.call(call, _key_of(text_or_none(self._requests.by_id[request_id].get("agentId"))))
 
     def _request(self, request_id: str | None, conversation: tuple[str, ...] | None, start_ns: int) -> "_Request":
         """What was sent: as the log verifies it, else as the conversation tells it."""

@@ -32,8 +32,12 @@ class Prompt(NamedTuple):
 
 
 def digest(value: Value) -> str:
-    """The hash of a message or a shape, as Claude Code makes it."""
-    return sha256(msgspec.json.encode(_without_cache_control(value), order="sorted")).hexdigest()
+    """The hash of a message or a shape, as Claude Code makes it; empty where it can have none."""
+    try:
+        data = msgspec.json.encode(_without_cache_control(value), order="sorted")
+    except OverflowError:  # a whole number of more than 64 bits, which JavaScript does not have
+        return ""
+    return sha256(data).hexdigest()
 
 
 def message_digest(message: Message) -> str:

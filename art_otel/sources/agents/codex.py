@@ -17,11 +17,11 @@ import msgspec
 
 from art_otel.sources.agents.log_lines import LogLine, LogLines
 from art_otel.sources.agents.secrets import scrubbed
-from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text, encode
+from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text, encode, text_or_none
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.values import head_detector, is_list, is_object
-from art_otel.sources.refusals import Refused
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "codex"
@@ -31,6 +31,18 @@ _SAMPLED: Final = frozenset(
 _RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 _INTERNAL: Final = "internal_chat_message_metadata_passthrough"
 _UNLOGGED: Final[tuple[Missing, ...]] = ("system instructions", "tools")
+
+
+class _Item(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of an item of the Responses API."""
+
+    type: str
+    role: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: Value = None
+    input: Value = None
+    output: Value = None
 
 
 class _Answer(msgspec.Struct, kw_only=True):
@@ -69,6 +81,8 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     above = ROOT if thread == rollout_id else f"thread {thread}"
     yield from rollout.spans(session, thread, above)
     times = rollout.times
+    if not times:
+        return
     if above == ROOT:
         metadata = {"cwd": meta.get("cwd"), "git": meta.get("git"), "version": meta.get("cli_version")}
         yield session.rollout(min(times), max(times), metadata=metadata)
@@ -86,7 +100,7 @@ class _Rollout:
         self._history: list[str] = []
         self._model: str | None = None
         self._missing = _UNLOGGED
-        self._calls: dict[str, tuple[dict[str, Value], int]] = {}
+        self._calls: dict[str | None, tuple[_Item, int]] = {}
         self._tools: list[Tool] = []
 
     def add(self, line: LogLine) -> None:
@@ -99,7 +113,7 @@ class _Rollout:
         if kind == "response_item":
             self._add_item({name: value for name, value in payload.items() if name != _INTERNAL}, time_ns)
         elif kind == "turn_context":
-            self._model = payload.get("model") or self._model
+            self._model = text_or_none(payload.get("model")) or self._model
         elif kind == "token_usage_record":
             self._add_usage(payload.get("usage"), payload.get("response_id"))
         elif kind == "compacted":
@@ -133,8 +147,8 @@ class _Rollout:
             yield session.tool(tool, above)
 
     def _add_item(self, item: dict[str, Value], time_ns: int) -> None:
-        kind = item.get("type")
-        if kind in _SAMPLED or (kind == "message" and item.get("role") == "assistant"):
+        known = converted(item, _Item, strict=True)
+        if known.type in _SAMPLED or (known.type == "message" and known.role == "assistant"):
             if self._open is None:
                 start_ns = self.times[-2] if len(self.times) > 1 else time_ns
                 self._open = _Answer(
@@ -147,24 +161,24 @@ class _Rollout:
                 )
             self._open.items.append(item)
             self._open.end_ns = time_ns
-            self._calls[str(item.get("call_id"))] = (item, time_ns)
+            self._calls[known.call_id] = (known, time_ns)
         else:
             self._close()
-            if kind in _RESULTS:
-                self._add_result(item, time_ns)
+            if known.type in _RESULTS:
+                self._add_result(known, time_ns)
         self._history.append(encode(item))
 
-    def _add_result(self, item: dict[str, Value], time_ns: int) -> None:
-        call, start_ns = self._calls.get(str(item.get("call_id")), ({}, time_ns))
-        arguments, output = call.get("arguments", call.get("input")), item.get("output")
+    def _add_result(self, item: _Item, time_ns: int) -> None:
+        call, start_ns = self._calls.get(item.call_id, (_Item(type="unknown"), time_ns))
+        arguments = call.input if call.arguments is None else call.arguments
         tool = Tool(
-            key=f"tool {item.get('call_id')}",
-            name=str(call.get("name") or "unknown"),
-            call_id=item.get("call_id"),
+            key=f"tool {item.call_id}",
+            name=call.name or call.type,
+            call_id=item.call_id,
             start_ns=min(start_ns, time_ns),
             end_ns=time_ns,
             arguments=arguments if isinstance(arguments, str) or arguments is None else encode(arguments),
-            result=output if isinstance(output, str) else encode(output),
+            result=item.output if isinstance(item.output, str) else encode(item.output),
         )
         self._tools.append(tool)
 

@@ -18,12 +18,12 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.sources.agents.secrets import scrubbed
-from art_otel.sources.agents.session import ROOT, Call, Score, Session, Tool, body_text, encode
+from art_otel.sources.agents.session import ROOT, Call, Score, Session, Tool, body_text, encode, text_or_none
 from art_otel.sources.agents.zip_members import MAGIC, read_members
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.values import is_list, is_object
-from art_otel.sources.refusals import Refused
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "inspect-eval"
@@ -68,75 +68,119 @@ def _decoded(data: bytes) -> dict[str, Value]:
         raise Refused("not JSON", detail=str(error)) from None
 
 
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a sample: a model call, a tool call, or the beginning of a span."""
+
+    event: str
+    timestamp: str | None = None
+    completed: str | None = None
+    uuid: str | None = None
+    id: str | None = None
+    span_id: str | None = None
+    parent_id: str | None = None
+    type: str | None = None
+    name: str | None = None
+    model: str | None = None
+    input: list[Value] | None = None
+    input_refs: list[tuple[int, int]] | None = None
+    tools: Value = None
+    config: dict[str, Value] = {}
+    output: dict[str, Value] = {}
+    call: dict[str, Value] | None = None
+    error: Value = None
+    pending: bool | None = None
+    function: str | None = None
+    arguments: Value = None
+    result: Value = None
+
+    @property
+    def start_ns(self) -> int:
+        """When it began. Raises Refused."""
+        return text_to_ns(str(self.timestamp), "timestamp")
+
+    @property
+    def end_ns(self) -> int:
+        """When it ended, if it says so. Raises Refused."""
+        return self.start_ns if self.completed is None else text_to_ns(self.completed, "completed")
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample as the log has it."""
+
+    id: Value = None
+    epoch: int | None = None
+    uuid: str | None = None
+    attachments: dict[str, str] = {}
+    events_data: dict[str, list[Value]] | None = None
+    events: list[dict[str, Value]] = []
+    scores: dict[str, dict[str, Value]] | None = None
+    metadata: dict[str, Value] | None = None
+    started_at: str | None = None
+    completed_at: str | None = None
+    error: dict[str, Value] | None = None
+
+
 class _Sample:
     """One sample of an evaluation. Raises Refused where it cannot be read."""
 
     def __init__(self, sample: dict[str, Value], eval_: dict[str, Value]) -> None:
-        self._sample = sample
+        self._sample = record = converted(sample, _Record, strict=True)
         self._eval = eval_
-        self._attachments = _object(sample.get("attachments"))
-        shared = _object(sample.get("events_data"))
+        shared = record.events_data or {}
         self._messages = _texts(self._resolved(shared.get("messages")))
         self._bodies = _texts(self._resolved(shared.get("calls")))
-        fallback = f"{eval_.get('eval_id')}-{sample.get('id')}-{sample.get('epoch')}"
-        self._session = Session(_NAME, str(sample.get("uuid") or fallback), agent=str(eval_.get("task") or "inspect"))
-        events = sample.get("events")
-        self._events = [event for event in events if is_object(event)] if is_list(events) else []
-        self._agents = {str(event.get("id")): event for event in self._events if event.get("event") == "span_begin"}
+        rollout_id = record.uuid or f"{eval_.get('eval_id')}-{record.id}-{record.epoch}"
+        self._session = Session(_NAME, rollout_id, agent=text_or_none(eval_.get("task")) or "inspect")
+        kinds = ("model", "tool", "span_begin")
+        events = [event for event in record.events if event.get("event") in kinds]
+        self._events = [converted(self._resolved(event), _Event, strict=True) for event in events]
+        self._agents = {event.id: event for event in self._events if event.event == "span_begin"}
 
     def spans(self) -> Iterator[Span]:
         times: list[int] = []
         for number, event in enumerate(self._events):
-            kind = event.get("event")
-            if kind in ("model", "tool"):
-                start_ns = text_to_ns(str(event.get("timestamp")), "timestamp")
-                completed = event.get("completed")
-                end_ns = text_to_ns(completed, "completed") if isinstance(completed, str) else None
-                times += (start_ns, end_ns or start_ns)
-                key = f"{kind} {event.get('uuid') or number}"
-                make = self._call if kind == "model" else self._tool
-                yield make(self._resolved(event), key, start_ns, end_ns)
+            if event.event != "span_begin":
+                times += (event.start_ns, event.end_ns)
+                make = self._call if event.event == "model" else self._tool
+                yield make(event, f"{event.event} {event.uuid or number}")
         yield from self._agent_spans(times)
         yield self._rollout(times)
 
     def _rollout(self, times: list[int]) -> Span:
         sample, eval_ = self._sample, self._eval
-        bounds = [sample.get(name) for name in ("started_at", "completed_at")]
-        times = [*times, *(text_to_ns(time, "started_at") for time in bounds if isinstance(time, str))]
+        bounds = (sample.started_at, sample.completed_at)
+        times = [*times, *(text_to_ns(time, "started_at") for time in bounds if time is not None)]
         if not times:
             raise Refused("bad field", "started_at", "a sample without a time")
         metadata = {name: eval_.get(name) for name in ("eval_id", "task", "model")}
-        metadata |= {"sample_id": sample.get("id"), "epoch": sample.get("epoch"), **_object(sample.get("metadata"))}
-        group = f"{eval_['eval_id']}/{sample.get('id')}" if "eval_id" in eval_ else None
-        error = _object(sample.get("error")).get("message")
+        metadata |= {"sample_id": sample.id, "epoch": sample.epoch, **(sample.metadata or {})}
+        error = (sample.error or {}).get("message")
         return self._session.rollout(
             min(times),
             max(times),
-            attributes={names.GROUP_ID: group},
+            attributes={names.GROUP_ID: f"{eval_['eval_id']}/{sample.id}" if "eval_id" in eval_ else None},
             metadata=metadata,
-            scores=list(_scores(self._resolved(_object(sample.get("scores"))))),
+            scores=list(_scores(self._resolved(sample.scores or {}))),
             error=None if error is None else ("sample_error", str(error)),
         )
 
-    def _call(self, event: dict[str, Value], key: str, start_ns: int, end_ns: int | None) -> Span:
-        output, error = _object(event.get("output")), event.get("error")
-        request, response = self._bodies_of(_object(event.get("call")))
+    def _call(self, event: _Event, key: str) -> Span:
+        request, response = self._bodies_of(event.call or {})
         if request is None:
-            tools = {"tools": event.get("tools"), **_object(event.get("config"))}
-            messages = event.get("input") or self._range(self._messages, event.get("input_refs"))
+            messages = event.input or self._range(self._messages, event.input_refs)
             texts = [encode(_openai_message(_decoded(text.encode()))) for text in _texts(messages)]
-            request = body_text({"model": event.get("model"), **tools}, texts)
+            request = body_text({"model": event.model, "tools": event.tools, **event.config}, texts)
         call = Call(
             key=key,
-            model=event.get("model"),
-            start_ns=start_ns,
-            end_ns=None if event.get("pending") else end_ns or start_ns,
+            model=event.model,
+            start_ns=event.start_ns,
+            end_ns=None if event.pending else event.end_ns,
             request=request,
-            response=response or _openai_response(output),
-            error=None if error is None else ("model_error", str(error)),
-            extra={"gen_ai.response.id": output.get("response_id")},
+            response=response or _openai_response(event.output),
+            error=None if event.error is None else ("model_error", str(event.error)),
+            extra={"gen_ai.response.id": event.output.get("response_id")},
         )
-        return self._session.call(call, self._agent_of(event))
+        return self._session.call(call, self._agent_of(event.span_id))
 
     def _bodies_of(self, call: dict[str, Value]) -> tuple[str | None, str | None]:
         """The bodies of the API, where they are of one whose bodies are read."""
@@ -149,47 +193,44 @@ class _Sample:
         messages = request.get(key) or self._range(self._bodies, call.get("call_refs"))
         return body_text(request, _texts(messages), key), encode(response)
 
-    def _tool(self, event: dict[str, Value], key: str, start_ns: int, end_ns: int | None) -> Span:
-        result, error = event.get("result"), event.get("error")
+    def _tool(self, event: _Event, key: str) -> Span:
         tool = Tool(
             key=key,
-            name=str(event.get("function")),
-            call_id=event.get("id"),
-            start_ns=start_ns,
-            end_ns=end_ns or start_ns,
-            arguments=encode(event.get("arguments")),
-            result=result if isinstance(result, str) else encode(result),
-            failed=error is not None,
+            name=event.function or "unknown",
+            call_id=event.id,
+            start_ns=event.start_ns,
+            end_ns=event.end_ns,
+            arguments=encode(event.arguments),
+            result=event.result if isinstance(event.result, str) else encode(event.result),
+            failed=event.error is not None,
         )
-        return self._session.tool(tool, self._agent_of(event))
+        return self._session.tool(tool, self._agent_of(event.span_id))
 
     def _agent_spans(self, times: list[int]) -> Iterator[Span]:
-        for span_id, begin in self._agents.items():
-            if begin.get("type") == "agent":
-                start_ns = text_to_ns(str(begin.get("timestamp")), "timestamp")
-                parent = self._agent_of({"span_id": begin.get("parent_id")})
-                name = str(begin.get("name"))
-                yield self._session.sub_agent(name, f"agent {span_id}", parent, start_ns, max([start_ns, *times]))
+        for begin in self._agents.values():
+            if begin.type == "agent":
+                parent, end_ns = self._agent_of(begin.parent_id), max([begin.start_ns, *times])
+                yield self._session.sub_agent(str(begin.name), f"agent {begin.id}", parent, begin.start_ns, end_ns)
 
-    def _agent_of(self, event: dict[str, Value]) -> str:
+    def _agent_of(self, span_id: str | None) -> str:
         """The key of the agent that an event is of: the nearest span around it that is one."""
-        at, seen = str(event.get("span_id")), set[str]()
+        at, seen = span_id, set[str | None]()
         while at in self._agents and at not in seen:
-            if self._agents[at].get("type") == "agent":
+            if self._agents[at].type == "agent":
                 return f"agent {at}"
             seen.add(at)
-            at = str(self._agents[at].get("parent_id"))
+            at = self._agents[at].parent_id
         return ROOT
 
     def _range(self, shared: list[str], ranges: Value) -> list[str]:
         """The shared texts that ranges `[start, end]` lead to."""
-        pairs = [pair for pair in ranges if is_list(pair) and len(pair) == 2] if is_list(ranges) else []
-        return [text for start, end in pairs for text in shared[int(start) : int(end)]]
+        pairs = converted(ranges or [], list[tuple[int, int]], strict=True)
+        return [text for start, end in pairs for text in shared[start:end]]
 
     def _resolved(self, value: Value) -> Value:
         """A value with its attachments."""
         if isinstance(value, str) and value.startswith(_ATTACHMENT):
-            return self._attachments.get(value.removeprefix(_ATTACHMENT), value)
+            return self._sample.attachments.get(value.removeprefix(_ATTACHMENT), value)
         if is_object(value):
             return {name: self._resolved(item) for name, item in value.items()}
         return [self._resolved(item) for item in value] if is_list(value) else value

@@ -16,6 +16,7 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.sources.agents.log_documents import document_reader
 from art_otel.sources.agents.session import Call, Missing, Session, body_text, encode
+from art_otel.sources.backends.times import seconds_to_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_text.values import head_detector, is_list, is_object
 from art_otel.sources.refusals import converted
@@ -107,13 +108,13 @@ def _calls_tools(response: dict[str, Value]) -> bool:
 
 def _times(messages: list[dict[str, Value]]) -> list[int]:
     """When each message was there; one that does not say, with the one before."""
-    times: list[int] = []
     stamps = [_extra(message).get("timestamp") for message in messages]
-    first = next((stamp for stamp in stamps if isinstance(stamp, (int, float))), 0)
-    for stamp in stamps:
-        seconds = stamp if isinstance(stamp, (int, float)) else None
-        earliest = times[-1] if times else round(first * 1e6) * 1000
-        times.append(earliest if seconds is None else max(earliest, round(seconds * 1e6) * 1000))
+    seconds = [stamp if isinstance(stamp, (int, float)) else None for stamp in stamps]
+    latest = next((stamp for stamp in seconds if stamp is not None), 0.0)
+    times: list[int] = []
+    for stamp in seconds:
+        latest = max(latest, stamp or 0.0)
+        times.append(seconds_to_ns(latest, "extra.timestamp"))
     return times
 
 

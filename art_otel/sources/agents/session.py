@@ -4,6 +4,7 @@ Invariant: ids are made of the log's own ids, so that reading a log twice gives 
 bodies of its request and response, and the names of what of the request the log does not tell.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
@@ -13,6 +14,7 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
+from art_otel.sources.json_text.values import is_list
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Event, Scope, Span, Value
 
@@ -135,7 +137,7 @@ class Session:
         error: tuple[str, str] | None = None,
         kind: Literal["internal", "client"] = "internal",
     ) -> Span:
-        kept = {name: value for name, value in attributes.items() if value is not None}
+        kept = {name: _attribute(value) for name, value in attributes.items() if value is not None}
         if error is not None:
             kept[_ERROR_TYPE] = error[0]
         return Span(
@@ -154,8 +156,16 @@ class Session:
 
 
 def encode(value: Value) -> str:
-    """JSON text of a value."""
-    return msgspec.json.encode(value).decode()
+    """JSON text of a JSON value."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except OverflowError:  # a whole number of more than 64 bits
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def text_or_none(value: Value) -> str | None:
+    """A text; None for any other value."""
+    return value if isinstance(value, str) else None
 
 
 def body_text(fields: Mapping[str, Value], messages: Iterable[str] | None, name: str = "messages") -> str:
@@ -164,6 +174,17 @@ def body_text(fields: Mapping[str, Value], messages: Iterable[str] | None, name:
     if messages is None:
         return text
     return f'{text[:-1]}{"," if len(text) > 2 else ""}"{name}":[{",".join(messages)}]}}'
+
+
+def _attribute(value: Value) -> Value:
+    """A value that an attribute can have; JSON text of any other."""
+    items: list[Value] = value if is_list(value) else [value]
+    is_plain = all(isinstance(item, (str, bool, float)) or _fits(item) for item in items)
+    return value if is_plain else encode(value)
+
+
+def _fits(value: Value) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def _digest(size: int, *parts: str) -> str:
@@ -188,7 +209,7 @@ def _evaluation(score: Score, time_ns: int) -> Event:
         "gen_ai.evaluation.score.label": score.label,
         "gen_ai.evaluation.explanation": score.explanation,
     }
-    kept = {name: value for name, value in fields.items() if value is not None}
+    kept = {name: _attribute(value) for name, value in fields.items() if value is not None}
     return Event(name=_EVALUATION, time_ns=time_ns, attributes=kept)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.sources.agents.log_documents import document_reader
 from art_otel.sources.agents.session import Call, Score, Session, body_text, encode, token_attributes
+from art_otel.sources.backends.times import seconds_to_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_text.values import head_detector, is_list, is_object
 from art_otel.sources.refusals import Refused, converted
@@ -85,8 +86,9 @@ def _detects(line: dict[str, Value]) -> bool:
 
 
 def _spans(episode: dict[str, Value]) -> Iterator[Span]:
-    for trace in episode.get("traces") or [episode]:
-        yield from _TraceSpans(converted(trace, _Trace), episode).spans()
+    traces = episode.get("traces")
+    for trace in converted([episode] if traces is None else traces, list[_Trace], strict=True):
+        yield from _TraceSpans(trace, episode).spans()
 
 
 class _TraceSpans:
@@ -210,7 +212,7 @@ def _object(value: Value) -> dict[str, Value]:
 
 
 def _ns(seconds: float) -> int:
-    return max(0, round(seconds * 1e6) * 1000)
+    return seconds_to_ns(seconds, "timestamp")
 
 
 FORMAT: Final = Format(
