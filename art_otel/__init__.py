@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from art_otel.data.sft import message_batches
     from art_otel.data.token_batches import batches
     from art_otel.exporting import export
+    from art_otel.live.new_trajectories import NewTrajectories
     from art_otel.runlog import RunLog
-    from art_otel.store import read_trajectories, write_trajectories
+    from art_otel.store import read_rollout_traces, read_trajectories, write_trajectories
     from art_otel.tracing.api.context import in_context
     from art_otel.tracing.api.group_rewards import rank_group, score_group
     from art_otel.tracing.api.rewards import reward
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncRewardPropagationWorkflow",
     "AsyncStepWiseRewardWorkflow",
+    "NewTrajectories",
     "RewardPropagationWorkflow",
     "RolloutSpanProcessor",
     "RolloutTrace",
@@ -69,6 +71,7 @@ __all__ = [
     "message_batches",
     "preference_batches",
     "rank_group",
+    "read_rollout_traces",
     "read_trajectories",
     "reward",
     "rollout",
@@ -88,8 +91,9 @@ __getattr__ = lazy_names(
         "data.preferences": ("preference_batches",),
         "conversion": ("convert",),
         "exporting": ("export",),
+        "live.new_trajectories": ("NewTrajectories",),
         "runlog": ("RunLog",),
-        "store": ("read_trajectories", "write_trajectories"),
+        "store": ("read_rollout_traces", "read_trajectories", "write_trajectories"),
         "tracing.api.context": ("in_context",),
         "tracing.gathering.gather": ("gather_trajectory",),
         "tracing.gathering.gather_many": ("gather_trajectories", "gather_trajectory_groups"),

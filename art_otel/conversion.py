@@ -51,6 +51,7 @@ def convert(
     incremental: bool = False,
     since: str | None = None,
     scrub: Scrubbing | None = None,
+    rollout_traces: bool = False,
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
 
@@ -59,8 +60,8 @@ def convert(
     for little input. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
     rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds its trajectories.
     `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says
-    what is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. Raises UsageError, SourceError and
-    StoreError.
+    what is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
+    `read_rollout_traces` reads. Raises UsageError, SourceError and StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources
     return run_conversion(
@@ -73,5 +74,6 @@ def convert(
             incremental=incremental,
             since=since_ns(since),
             scrub=chosen_scrubbing(scrub),
+            rollout_traces=rollout_traces,
         )
     )

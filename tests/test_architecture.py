@@ -28,6 +28,7 @@ PACKAGES = [
     "trajectories",
     "store",
     "runlog",
+    "live",
     "data",
     "exporting",
     "engines",

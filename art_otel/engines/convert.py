@@ -70,8 +70,9 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
     processes, None as many as there are processors and work for. With `incremental` only what no earlier
     conversion into `out` took is read, and its trajectories are added. `since` (ns) leaves out files that were not
-    changed from then on. `scrub` says what is done to secrets in logs of agents. `on_start` is told the total bytes
-    (None: unknown), `on_bytes` the bytes of each split that was read.
+    changed from then on. `scrub` says what is done to secrets in logs of agents. `rollout_traces` also writes what each
+    call saw, did and was worth. `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split
+    that was read.
     """
 
     sources: Sequence[str]
@@ -82,6 +83,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     incremental: bool = False
     since: int | None = None
     scrub: Scrubbing = "on"
+    rollout_traces: bool = False
     limits: Limits = msgspec.field(default_factory=Limits)
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     on_start: Callable[[int | None], None] | None = None
@@ -238,6 +240,7 @@ class _Run:
                     rerouted=plan.files_with(rerouted, slots),
                     representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
                     rollout_spans=tuple(self._conversion.rollout_spans),
+                    rollout_traces=self._conversion.rollout_traces,
                     limits=self._conversion.limits,
                     sizes=self._sizes,
                     scratch=self._workspace.folder,
@@ -270,6 +273,7 @@ def _settings(conversion: Conversion) -> object:
         conversion.format,
         tuple(conversion.rollout_spans),
         conversion.scrub,
+        conversion.rollout_traces,
         conversion.limits,
         conversion.sizes,
     )

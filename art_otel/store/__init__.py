@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SpanCounts,
         TrajectoryCounts,
     )
+    from art_otel.store.rollout_traces import read_rollout_traces
     from art_otel.store.schema_version import SCHEMA_VERSION
     from art_otel.store.write import WriteSummary, write_trajectories
 
@@ -45,6 +46,7 @@ __all__ = [
     "check_replaceable",
     "read_keys",
     "read_manifest",
+    "read_rollout_traces",
     "read_row_group",
     "read_trajectories",
     "row_groups",
@@ -69,6 +71,7 @@ __getattr__ = lazy_names(
             "SpanCounts",
             "TrajectoryCounts",
         ),
+        "rollout_traces": ("read_rollout_traces",),
         "schema_version": ("SCHEMA_VERSION",),
         "files": ("SUFFIX",),
         "write": ("WriteSummary", "write_trajectories"),

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.sdk.span_lines import SpanLines
 
 with warnings.catch_warnings():
@@ -46,7 +46,7 @@ class Instrumented:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.exporter = InMemorySpanExporter()
         if rollouts:
-            self.provider.add_span_processor(RolloutSpanProcessor())
+            self.provider.add_span_processor(RecordingSpanProcessor())
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = self.provider.get_tracer("app")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,14 +10,14 @@ from hypothesis import strategies as st
 from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
 
-from art_otel import gather_trajectories, gather_trajectory, get_current_trajectory, rollout
-from art_otel.tracing.api.recorder import Counts, recorder, use_recorder
-from art_otel.tracing.sdk import open_rollouts
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
+from art_otel import gather_trajectories, get_current_trajectory, rollout
+from art_otel.live import RolloutBuffer, SpanCounts, buffer
+from art_otel.spool.line import FoundFile, SpooledLine
+from art_otel.tracing.api.recorder import recorder, use_recorder
 from tests.examples import examples
 from tests.tracing.api.app import App
 
-BOUNDS = {"age": {"max_age": 0}, "number": {"max_rollouts": 1}, "bytes": {"max_bytes": 1}}
+BOUNDS = {"age": {"max_age": 0}, "number": {"max_open": 1}}
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def app_with(tmp_path, monkeypatch):
     before = recorder()
 
     def make(**bounds) -> App:
-        app = App(tmp_path, rollouts=OpenRollouts(**bounds))
+        app = App(tmp_path, rollouts=RolloutBuffer(**bounds))
         monkeypatch.setattr(trace, "_TRACER_PROVIDER", app.provider)
         return app
 
@@ -63,27 +64,18 @@ def test_what_somebody_waits_for_is_never_let_go(app_with, bound):
     assert app.rollouts.evicted == 0
 
 
-def test_what_nobody_waits_for_goes(app_with):
-    app = app_with(max_bytes=20_000, grace=0)
-
-    @rollout(name="big")
-    def big() -> None:
-        app.ask("x" * 30_000)
-
-    @rollout(name="gathered")
-    async def gathered() -> None:
-        await app.ask_later("one")
-        token = context.attach(Context())  # somebody else's; what begins inside is waited for as well
-        big()
-        context.detach(token)
-
-    found = asyncio.run(gather_trajectory(gathered()))
-    assert (len(found.calls), found.complete, app.rollouts.evicted) == (1, True, 1)
+def test_the_process_s_own_rollout_is_counted_and_not_held(app_with):
+    app = app_with()
+    app.ask("one")
+    app.ask("two")
+    (rollout_id,) = app.rollouts._rollouts
+    assert (app.rollouts._rollouts[rollout_id].lines, app.rollouts.counts(rollout_id)) == ([], SpanCounts(2, 2))
+    assert [(len(one.calls), one.complete) for one in app.convert()[0]] == [(2, True)]
 
 
 def test_rollouts_that_are_counted_are_bounded(app_with, monkeypatch):
-    monkeypatch.setattr(open_rollouts, "_MAX_COUNTED", 3)
-    app = app_with(max_rollouts=1)
+    monkeypatch.setattr(buffer, "_MAX_COUNTED", 3)
+    app = app_with(max_open=1)
     ids = [f"r{number}" for number in range(10)]
     for rollout_id in ids:
         app.app.start_span("rollout never ends", attributes={"art.rollout.id": rollout_id})
@@ -91,7 +83,7 @@ def test_rollouts_that_are_counted_are_bounded(app_with, monkeypatch):
 
 
 def test_rollouts_of_other_services_are_let_go(app_with, caplog):
-    app = app_with(grace=0, max_rollouts=4)
+    app = app_with(grace=0, max_open=4)
     for number in range(20):
         token = context.attach(baggage.set_baggage("art.rollout.id", f"far{number}", Context()))
         with app.app.start_as_current_span("GET /ask"):
@@ -103,63 +95,56 @@ def test_rollouts_of_other_services_are_let_go(app_with, caplog):
     assert len(trajectories) == 20
 
 
-class OnDisk:
-    """A line that a spool took."""
-
-    def read(self) -> bytes:
-        return LINE
-
-
+PLACE = SpooledLine(file=FoundFile(Path("spool")), offset=0, size=10)
 LINE = b"x" * 10
 steps = st.lists(
     st.tuples(
         st.sampled_from("abc"),
         st.sampled_from(["start", "end", "keep", "release", "add"]),
-        st.sampled_from([None, OnDisk()]),
+        st.sampled_from([PLACE, LINE]),
     ),
     max_size=60,
 )
 
 
 @settings(max_examples=examples(300))
-@given(steps, st.integers(1, 3), st.integers(0, 40), st.sampled_from([0.0, 1e9]))
-def test_whatever_is_let_go_running_rollouts_are_counted(taken, most, size, age):
-    """And of what nobody waits for no more is held than may be, whatever comes in which order."""
-    rollouts = OpenRollouts(max_rollouts=most, max_bytes=size, max_age=age, grace=0)
+@given(steps, st.integers(1, 3), st.sampled_from([0.0, 1e9]))
+def test_whatever_is_let_go_running_rollouts_are_counted(taken, most, age):
+    """And memory holds no line of what nobody waits for, whatever comes in which order."""
+    rollouts = RolloutBuffer(max_open=most, max_age=age, grace=0)
     started: Counter[str] = Counter()
     ended: Counter[str] = Counter()
     for name in "abc":
         rollouts.started(name, is_root=True)
-    for name, what, stored in taken:
+    for name, what, line in taken:
         if what == "start":
             assert rollouts.started(name, is_root=False)
             started[name] += 1
         elif what == "end" and ended[name] < started[name]:
-            rollouts.ended(name, LINE, stored=stored, is_root=False)
+            rollouts.ended(name, line, is_root=False)
             ended[name] += 1
-            assert rollouts._bytes <= size
         elif what == "add":
-            rollouts.add(name, LINE, stored=stored)
+            rollouts.add(name, line)
         elif what in ("keep", "release"):
             getattr(rollouts, what)(name)
-        assert all(rollouts.counts(known) == Counts(started[known], ended[known]) for known in "abc")
-        assert rollouts._bytes == sum(known.size for known in rollouts._rollouts.values() if not known.kept)
+        assert all(rollouts.counts(known) == SpanCounts(started[known], ended[known]) for known in "abc")
+        assert not [one for one in rollouts._rollouts.values() if not one.waiting and LINE in one.lines]
     for name in "abc":
         for _ in taken:
             rollouts.release(name)
         for _ in range(started[name] - ended[name]):
-            rollouts.ended(name, b"", is_root=False)
-        rollouts.ended(name, b"", is_root=True)
+            rollouts.ended(name, PLACE, is_root=False)
+        rollouts.ended(name, PLACE, is_root=True)
     assert not rollouts._rollouts, "each had its grace"
 
 
-@given(steps, st.integers(1, 3), st.integers(0, 40), st.sampled_from([0.0, 1e9]))
-def test_what_somebody_waits_for_loses_no_line(taken, most, size, age):
-    rollouts = OpenRollouts(max_rollouts=most, max_bytes=size, max_age=age, grace=0)
+@given(steps, st.integers(1, 3), st.sampled_from([0.0, 1e9]))
+def test_what_somebody_waits_for_loses_no_line(taken, most, age):
+    rollouts = RolloutBuffer(max_open=most, max_age=age, grace=0)
     rollouts.started("gathered", is_root=True)
     rollouts.keep("gathered")
-    for number, (name, what, stored) in enumerate(taken, 1):
+    for number, (name, what, line) in enumerate(taken, 1):
         rollouts.started(name, is_root=what == "start")
-        rollouts.ended(name, LINE, stored=stored, is_root=what == "end")
-        rollouts.add("gathered", LINE, stored=stored)
+        rollouts.ended(name, line, is_root=what == "end")
+        rollouts.add("gathered", line)
         assert len(rollouts._rollouts["gathered"].lines) == number
