@@ -41,7 +41,7 @@ def chosen_scrubbing(scrub: str | None) -> Scrubbing:
     return cast(Scrubbing, chosen)
 
 
-def convert(
+def convert(  # noqa: PLR0913 # one for each option of the command
     sources: str | Path | Iterable[str | Path],
     out: str | Path,
     *,

@@ -34,9 +34,10 @@ ID = re.compile(r"[0-9a-f]+")
 
 def objects_of(name: str) -> list:
     if name == "inspect-eval":
-        with LOGS[name].open("rb") as file:
-            members = list(read_members(io.BufferedReader(file), 1 << 30, lambda member: "1.json" in member))
-        return [json.loads(member.data) for member in members if member.name.startswith("samples/")]
+        archive = io.BufferedReader(io.BytesIO(LOGS[name].read_bytes()))
+        return [
+            json.loads(one.data) for one in read_members(archive, 1 << 30, lambda name: name.startswith("samples/"))
+        ]
     text = LOGS[name].read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()] if name != "mini-swe-agent" else [json.loads(text)]
 
