@@ -11,14 +11,13 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
-from msgspec import UNSET
 
 from art_otel import attributes as names
 from art_otel.sources.backends.times import as_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.documents import read_documents
-from art_otel.sources.json_text.values import head_detector, is_object
-from art_otel.sources.refusals import Refused, converted, too_long
+from art_otel.sources.json_text.objects import read_objects
+from art_otel.sources.json_text.values import head_detector
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
 
@@ -40,17 +39,13 @@ def _detects(line: dict[str, Value]) -> bool:
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
-        place = f"{reading.path}:{document.line}"
-        if document.data is None:
-            yield too_long(place)
-        elif document.value is UNSET or not is_object(document.value):
-            yield Refused("not JSON", detail="is no JSON object").quarantine(place)
-        else:
-            try:
-                yield _span(converted(document.value, _Row, strict=True), document.line)
-            except Refused as problem:
-                yield problem.quarantine(place)
+    for line, value in read_objects(stream, reading.limits.max_message_bytes):
+        try:
+            if isinstance(value, Refused):
+                raise value
+            yield _span(converted(value, _Row, strict=True), line)
+        except Refused as problem:
+            yield problem.quarantine(f"{reading.path}:{line}")
 
 
 def _span(row: _Row, line: int) -> Span:
