@@ -13,9 +13,9 @@ from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.conversion import convert
-    from art_otel.data.preferences import preference_batches
-    from art_otel.data.sft import message_batches
-    from art_otel.data.token_batches import batches
+    from art_otel.data.batches import batches
+    from art_otel.data.conversations.preferences import preference_batches
+    from art_otel.data.conversations.sft import message_batches
     from art_otel.exporting import export
     from art_otel.live.new_trajectories import NewTrajectories
     from art_otel.runlog import RunLog
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from art_otel.tracing.api.rewards import reward
     from art_otel.tracing.api.rollout import rollout
     from art_otel.tracing.api.running import get_current_trajectory
-    from art_otel.tracing.api.step import step
+    from art_otel.tracing.api.step import Step, step
     from art_otel.tracing.api.tool import tool
     from art_otel.tracing.api.workflows import (
         AsyncRewardPropagationWorkflow,
@@ -54,6 +54,7 @@ __all__ = [
     "RolloutSpanProcessor",
     "RolloutTrace",
     "RunLog",
+    "Step",
     "StepWiseRewardWorkflow",
     "Trajectory",
     "TrajectoryGroup",
@@ -86,9 +87,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "data.sft": ("message_batches",),
-        "data.token_batches": ("batches",),
-        "data.preferences": ("preference_batches",),
+        "data.conversations.sft": ("message_batches",),
+        "data.batches": ("batches",),
+        "data.conversations.preferences": ("preference_batches",),
         "conversion": ("convert",),
         "exporting": ("export",),
         "live.new_trajectories": ("NewTrajectories",),
@@ -103,7 +104,7 @@ __getattr__ = lazy_names(
         "tracing.api.running": ("get_current_trajectory",),
         "tracing.setup.configure": ("configure",),
         "tracing.setup.span_processor": ("RolloutSpanProcessor",),
-        "tracing.api.step": ("step",),
+        "tracing.api.step": ("Step", "step"),
         "tracing.api.tool": ("tool",),
         "tracing.api.workflows": (
             "AsyncRewardPropagationWorkflow",

@@ -22,12 +22,15 @@ Invariant: all dialects give the same records, unknown is None, and nothing here
 from art_otel.conventions.attributes.known import is_convention_attribute
 from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
+from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.capture_switches import capture_switch
+from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.claude_code import exchange_of
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
+from art_otel.conventions.dialects.genai_writer import genai_message, request_attributes, response_attributes
 from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_response_copy, is_wrapper_method
 from art_otel.conventions.history_events import (
     RecordedMessage,
@@ -56,6 +59,7 @@ from art_otel.conventions.tool_spans import (
 )
 
 __all__ = [
+    "ART_OTEL",
     "ERROR_TYPE",
     "EVALUATION",
     "BadReward",
@@ -65,11 +69,14 @@ __all__ = [
     "ToolFacts",
     "agent_name",
     "capture_switch",
+    "encode_ids",
+    "encode_logprobs",
     "evaluation_attributes",
     "exchange_of",
     "execution_attributes",
     "execution_name",
     "failure_of",
+    "genai_message",
     "has_call_attributes",
     "has_response",
     "history_attributes",
@@ -90,7 +97,9 @@ __all__ = [
     "number",
     "parse_call",
     "recorded_messages",
+    "request_attributes",
     "request_key",
+    "response_attributes",
     "response_id_of_details",
     "result_attributes",
     "rewards_of",

@@ -137,8 +137,8 @@ def _check(training: Training) -> None:
 def _check_trained(step: int, sampled: int, report: BatchReport) -> None:
     if report.trained_tokens == sampled:
         return
-    left_out = report.trajectories_skipped + report.completions_skipped + report.sequences_skipped
-    why = ", ".join(f"{reason}: {count}" for reason, count in sorted(left_out.items())) or "nothing"
+    skipped = report.trajectories_skipped + report.completions_skipped + report.sequences_skipped
+    why = ", ".join(f"{reason}: {count}" for reason, count in sorted(skipped.items())) or "nothing"
     raise ArtOtelError(
         f"step {step}: {sampled} tokens were sampled, {report.trained_tokens} of them could be trained"
         f" (left out: {why}); `art-otel doctor` tells what is in the way"

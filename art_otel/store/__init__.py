@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from art_otel.store.art import art_metadata
     from art_otel.store.files import SUFFIX
     from art_otel.store.manifest import REPORT_NAME, Manifest, Part, read_manifest
     from art_otel.store.ownership import check_replaceable
@@ -43,6 +44,7 @@ __all__ = [
     "TrajectoryCounts",
     "Wanted",
     "WriteSummary",
+    "art_metadata",
     "check_replaceable",
     "read_keys",
     "read_manifest",
@@ -57,6 +59,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "art": ("art_metadata",),
         "manifest": ("REPORT_NAME", "Manifest", "Part", "read_manifest"),
         "ownership": ("check_replaceable",),
         "part_writer": ("FileLimits", "PartWriter", "write_part"),

@@ -190,7 +190,7 @@ def test_a_reward_that_links_to_what_it_judges_gives_it_again(tmp_path):
 
 def test_a_rollout_that_a_service_made_up_is_part_of_the_one_around_it(tmp_path):
     spool = Spool(tmp_path)
-    guessed = make_span(5, 1, name="POST /", attributes={"art.rollout.id": "made up", "art.rollout.guessed": True})
+    guessed = make_span(5, 1, name="POST /", attributes={"art.rollout.id": "made up", "art.rollout.provisional": True})
     spool.write(call(6, 5, "made up"), guessed)
     assert spool.patient.take() == []
     spool.write(root(1, "r"), call(2, 1, "r", question="own"))

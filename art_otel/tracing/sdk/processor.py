@@ -21,6 +21,7 @@ from art_otel.tracing.sdk.ancestors import remember
 from art_otel.tracing.sdk.call_spans import is_call, was_call
 from art_otel.tracing.sdk.child_exit import at_child_exit
 from art_otel.tracing.sdk.membership import Membership, Running, key_of
+from art_otel.tracing.sdk.open_calls import close_dropped
 from art_otel.tracing.sdk.own_rollout import OwnRollout
 from art_otel.tracing.sdk.span_lines import SpanLines, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
@@ -60,7 +61,7 @@ class RecordingSpanProcessor(SpanProcessor):
         self._about = dict(about or {})
         self._lines = SpanLines()
         self._waiting = Waiting()
-        self._is_ended_with_child = False
+        self._is_asked = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -193,6 +194,8 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _end(self, span: ReadableSpan) -> None:
         known = self.membership.of(span)
+        if known is not None and known.is_root and known.rollout is not None:
+            close_dropped(known.rollout)
         is_ours = known is not None and (known.rollout is not None or known.is_aside)
         if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
@@ -215,8 +218,9 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _write(self, line: bytes) -> Line:
         """Give the line to the spool, and say where it stands; the line itself where no disk has it."""
-        if not self._is_ended_with_child:
-            self._is_ended_with_child = at_child_exit(self.shutdown)
+        if not self._is_asked:
+            self._is_asked = True
+            at_child_exit(self.shutdown)
         return self.spool.write(line) or line
 
     def _line(self, span: ReadableSpan) -> bytes:
@@ -247,7 +251,7 @@ class RecordingSpanProcessor(SpanProcessor):
         self.membership.start_anew()
         self.rollouts.start_anew()
         self._guest.faults = 0
-        self._is_ended_with_child = False
+        self._is_asked = False
 
 
 def _make_root(known: Running, mark: Mapping[str, str | bool]) -> str:
@@ -264,4 +268,4 @@ def _named(known: Running) -> dict[str, str | bool]:
 
 def _outermost(known: Running) -> dict[str, str | bool]:
     """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
-    return _named(known) if known.above is None else {attributes.ROLLOUT_GUESSED: True}
+    return _named(known) if known.above is None else {attributes.ROLLOUT_PROVISIONAL: True}

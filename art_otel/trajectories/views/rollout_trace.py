@@ -34,7 +34,7 @@ class RolloutTrace:
 
 
 def rollout_traces(trajectory: Trajectory) -> tuple[RolloutTrace, ...]:
-    """One RolloutTrace a call, in the order of the calls."""
+    """Give a RolloutTrace for each call, in the order of the calls."""
     components = RewardComponents(trajectory)
     return tuple(_trace(trajectory.rollout_id, call, components.of(call)) for call in trajectory.calls)
 

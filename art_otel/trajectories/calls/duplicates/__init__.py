@@ -27,7 +27,12 @@ from art_otel.trajectories.calls.duplicates.nested import (
     attach_wrapper_methods,
     join_nested,
 )
-from art_otel.trajectories.calls.duplicates.overlapping import join_enclosed, join_late_streams, join_one_response
+from art_otel.trajectories.calls.duplicates.overlapping import (
+    join_enclosed,
+    join_late_streams,
+    join_one_response,
+    join_unsurrounded,
+)
 from art_otel.trajectories.calls.duplicates.recording import Recording, read_recordings
 
 Rule: TypeAlias = Callable[[Clusters], None]
@@ -65,6 +70,7 @@ RULES: Final[tuple[Rule, ...]] = (
     attach_requests_in_one,
     join_nested,
     join_one_response,
+    join_unsurrounded,
     join_enclosed,
     join_late_streams,
 )
