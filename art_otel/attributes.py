@@ -37,6 +37,7 @@ RESPONSE_CHOICES: Final = "art.response.choices"
 RESPONSE_END: Final = "art.response.end"
 REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
+MISSING: Final = "art.missing"
 
 SCRUBBED: Final = "art.scrubbed"
 SCRUBBED_CONTENT: Final = "art.scrubbed.content"

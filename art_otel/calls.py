@@ -30,7 +30,7 @@ DOUBTS: Final = (CONTENT_LOST, CONTENT_REWRITTEN, CONTENT_TRUNCATED, LIST_HOLES,
 _Number = TypeVar("_Number", int, float)
 
 
-class _Packed(msgspec.Struct, Generic[_Number], frozen=True, gc=False):
+class Packed(msgspec.Struct, Generic[_Number], frozen=True, gc=False):
     """An immutable sequence of 4-byte numbers over little-endian bytes: compared, sliced and stored without boxing."""
 
     data: bytes = b""
@@ -43,7 +43,7 @@ class _Packed(msgspec.Struct, Generic[_Number], frozen=True, gc=False):
             raise ValueError(f"{type(self).__name__} needs 4 bytes a number, got {len(self.data)} bytes")
 
     @classmethod
-    def of(cls, numbers: Iterable[_Number]) -> "_Packed[_Number]":
+    def of(cls, numbers: Iterable[_Number]) -> "Packed[_Number]":
         """Pack numbers. Raises OverflowError for one that does not fit, TypeError for what is no number."""
         packed = array(cls.typecode, cast(Any, numbers))
         if sys.byteorder == "big":
@@ -82,7 +82,7 @@ class _Packed(msgspec.Struct, Generic[_Number], frozen=True, gc=False):
         return self._array().tolist()
 
 
-class TokenIds(_Packed[int], frozen=True, gc=False):
+class TokenIds(Packed[int], frozen=True, gc=False):
     """Token ids as int32, little-endian. Shape: (tokens,)."""
 
     typecode: ClassVar[str] = "i"
@@ -100,7 +100,7 @@ class TokenIds(_Packed[int], frozen=True, gc=False):
         return TokenIds(self.data + other.data)
 
 
-class Logprobs(_Packed[float], frozen=True, gc=False):
+class Logprobs(Packed[float], frozen=True, gc=False):
     """Natural-log probabilities of sampled tokens as float32, little-endian. Shape: (tokens,)."""
 
     typecode: ClassVar[str] = "f"

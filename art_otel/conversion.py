@@ -5,17 +5,43 @@ Invariant: it converts as the command does, with the same defaults and the same 
 
 import os
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from art_otel.engines import Conversion
 from art_otel.engines import convert as run_conversion
+from art_otel.errors import UsageError
+from art_otel.scrubbing import Scrubbing
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
 
+SCRUBBINGS: Final[tuple[str, ...]] = get_args(Scrubbing)
 
-def convert(
+
+def since_ns(text: str | None) -> int | None:
+    """The time (ns) of a date, or of a date with a time; of this machine's time zone where it names none.
+
+    Raises UsageError.
+    """
+    if text is None:
+        return None
+    try:
+        return int(datetime.fromisoformat(text).timestamp()) * 1_000_000_000
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"--since {text}: is no date such as 2026-11-01 or 2026-11-01T12:00") from None
+
+
+def chosen_scrubbing(scrub: str | None) -> Scrubbing:
+    """What is done to secrets in logs of agents: this, else what `ART_OTEL_SCRUB` says. Raises UsageError."""
+    chosen = scrub or os.environ.get("ART_OTEL_SCRUB") or "on"
+    if chosen not in SCRUBBINGS:
+        raise UsageError(f"ART_OTEL_SCRUB or --scrub {chosen}: is none of {', '.join(SCRUBBINGS)}")
+    return cast(Scrubbing, chosen)
+
+
+def convert(  # noqa: PLR0913 # one for each option of the command
     sources: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
@@ -23,6 +49,8 @@ def convert(
     workers: int | None = None,
     rollout_spans: Iterable[str] = (),
     incremental: bool = False,
+    since: str | None = None,
+    scrub: Scrubbing | None = None,
     rollout_traces: bool = False,
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
@@ -31,7 +59,9 @@ def convert(
     the dumps' format, `auto` detects it by content. `workers` is the number of processes, None one a processor, fewer
     for little input. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
     rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds its trajectories.
-    `rollout_traces` also writes what `read_rollout_traces` reads. Raises UsageError, SourceError and StoreError.
+    `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says
+    what is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
+    `read_rollout_traces` reads. Raises UsageError, SourceError and StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources
     return run_conversion(
@@ -42,6 +72,8 @@ def convert(
             workers=workers,
             rollout_spans=tuple(rollout_spans),
             incremental=incremental,
+            since=since_ns(since),
+            scrub=chosen_scrubbing(scrub),
             rollout_traces=rollout_traces,
         )
     )

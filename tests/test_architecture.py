@@ -42,7 +42,7 @@ PACKAGES = [
 """From the ground up; a package imports only from packages before it."""
 
 FOLDERS = {
-    "sources": ["files", "json_text", "otlp", "backends"],
+    "sources": ["files", "json_text", "otlp", "backends", "agents"],
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],

@@ -61,6 +61,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="store_true",
         help="read only what no earlier conversion into the same folder read, and add its trajectories",
     )
+    parser.add_argument(
+        "--since", metavar="DATE", help="leave out files that were not changed on that day or later (2026-11-01)"
+    )
+    parser.add_argument(
+        "--scrub",
+        choices=["on", "content", "mark", "off"],
+        help="what is done to secrets in logs of agents (default: ART_OTEL_SCRUB, else on)",
+    )
     parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
     add_limits(parser)
@@ -72,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.owns_process:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
+    from art_otel.conversion import chosen_scrubbing, since_ns  # noqa: PLC0415 # as below
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # loads only for a verb that needs it
     from art_otel.store import REPORT_NAME  # noqa: PLC0415 # as above
 
@@ -85,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
                 rollout_spans=arguments.rollout_span,
                 workers=arguments.workers,
                 incremental=arguments.incremental,
+                since=since_ns(arguments.since),
+                scrub=chosen_scrubbing(arguments.scrub),
                 rollout_traces=arguments.rollout_traces,
                 limits=limits_of(arguments),
                 on_start=progress.start,

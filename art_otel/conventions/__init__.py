@@ -27,6 +27,7 @@ from art_otel.conventions.callless_recorders import client_instrumentor
 from art_otel.conventions.capture_switches import capture_switch
 from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
 from art_otel.conventions.dialects.art import span_env_state, span_extra
+from art_otel.conventions.dialects.claude_code import exchange_of
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
 from art_otel.conventions.dialects.genai_writer import genai_message, request_attributes, response_attributes
@@ -75,6 +76,7 @@ __all__ = [
     "encode_ids",
     "encode_logprobs",
     "evaluation_attributes",
+    "exchange_of",
     "execution_attributes",
     "execution_name",
     "failure_of",

@@ -24,7 +24,7 @@ import msgspec
 
 from art_otel.engines import plan
 from art_otel.engines.engine import Engine
-from art_otel.engines.inputs import as_file, without_dataset
+from art_otel.engines.inputs import as_file, changed_since, without_dataset
 from art_otel.engines.ledger import ledger_of, unread
 from art_otel.engines.links import representatives
 from art_otel.engines.local import available_processors, local_engine
@@ -53,6 +53,7 @@ from art_otel.engines.tasks.probe import write_answers
 from art_otel.engines.tasks.read import LISTED_BYTES
 from art_otel.engines.workspace import Workspace, open_workspace, run_identity
 from art_otel.errors import SourceError, UsageError
+from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, plan_splits
 from art_otel.store import SCHEMA_VERSION, Manifest, read_manifest
 from art_otel.store.commit import check_out, commit
@@ -68,9 +69,10 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
     `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
     processes, None as many as there are processors and work for. With `incremental` only what no earlier
-    conversion into `out` took is read, and its trajectories are added. `rollout_traces` also writes what each call saw,
-    did and was worth. `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split that was
-    read.
+    conversion into `out` took is read, and its trajectories are added. `since` (ns) leaves out files that were not
+    changed from then on. `scrub` says what is done to secrets in logs of agents. `rollout_traces` also writes what each
+    call saw, did and was worth. `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split
+    that was read.
     """
 
     sources: Sequence[str]
@@ -79,6 +81,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
     incremental: bool = False
+    since: int | None = None
+    scrub: Scrubbing = "on"
     rollout_traces: bool = False
     limits: Limits = msgspec.field(default_factory=Limits)
     sizes: Sizes = msgspec.field(default_factory=Sizes)
@@ -97,7 +101,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     if conversion.format is not None:
         format_named(conversion.format)
     out = os.fspath(conversion.out)
-    inputs = without_dataset(find_inputs(conversion.sources), out)
+    inputs = changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out))
     check_out(out)
     earlier = read_manifest(out) if conversion.incremental else None
     if conversion.incremental:
@@ -153,6 +157,7 @@ class _Run:
                 inputs=split,
                 format=conversion.format,
                 limits=conversion.limits,
+                scrub=conversion.scrub,
                 slots=self._slots,
                 scratch=self._workspace.folder,
             )
@@ -267,6 +272,7 @@ def _settings(conversion: Conversion) -> object:
         SCHEMA_VERSION,
         conversion.format,
         tuple(conversion.rollout_spans),
+        conversion.scrub,
         conversion.rollout_traces,
         conversion.limits,
         conversion.sizes,

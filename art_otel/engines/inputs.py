@@ -38,6 +38,11 @@ def _is_of_dataset(source: Input, folder: Path) -> bool:
     return path.parent == folder and is_dataset_file(path)
 
 
+def changed_since(since: int | None, inputs: Sequence[Input]) -> list[Input]:
+    """The inputs that were changed at this time (ns) or later, and those of which nobody knows when they were."""
+    return [one for one in inputs if since is None or one.mtime_ns is None or one.mtime_ns >= since]
+
+
 def as_file(source: Input, folder: str) -> Input:
     """The input; of standard input and pipes a copy in this folder. Raises SourceError for what cannot be read."""
     if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):

@@ -2,7 +2,7 @@
 
 from art_otel.scrubbing.names import may_name_secrets, secret_name
 from art_otel.scrubbing.patterns import CONTENT_PATTERNS, PATTERNS, SecretPattern
-from art_otel.scrubbing.scrubber import PIECES, Hits, Mode, Scrubber, replacement
+from art_otel.scrubbing.scrubber import PIECES, Hits, Mode, Scrubber, Scrubbing, replacement
 
 __all__ = [
     "CONTENT_PATTERNS",
@@ -11,6 +11,7 @@ __all__ = [
     "Hits",
     "Mode",
     "Scrubber",
+    "Scrubbing",
     "SecretPattern",
     "may_name_secrets",
     "replacement",

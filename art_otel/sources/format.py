@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from art_otel.scrubbing import Scrubbing
 from art_otel.sources.file_stats import FileStats
 from art_otel.sources.limits import Limits
 from art_otel.sources.refusals import Refused
@@ -19,11 +20,12 @@ Record: TypeAlias = Span | LogRecord | Quarantined
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One input being read: `path` names it in every Quarantined."""
+    """One input being read: `path` names it in every Quarantined, `scrub` is for secrets in logs of agents."""
 
     path: str
     limits: Limits
     stats: FileStats
+    scrub: Scrubbing = "on"
 
 
 class Row(NamedTuple):

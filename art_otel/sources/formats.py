@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from art_otel.errors import UsageError
+from art_otel.sources.agents import atif, claude_code, codex, inspect_eval, mini_swe_agent, verifiers
 from art_otel.sources.backends import (
     clickhouse,
     console,
@@ -14,6 +15,7 @@ from art_otel.sources.backends import (
     mlflow,
     phoenix_dataframe,
     phoenix_rest,
+    reward_rows,
     zipkin,
 )
 from art_otel.sources.format import Format
@@ -28,6 +30,13 @@ FORMATS: Final[tuple[Format, ...]] = (
     mlflow.FORMAT,
     clickhouse.FORMAT,
     phoenix_dataframe.FORMAT,
+    claude_code.FORMAT,
+    codex.FORMAT,
+    inspect_eval.FORMAT,
+    verifiers.FORMAT,
+    atif.FORMAT,
+    mini_swe_agent.FORMAT,
+    reward_rows.FORMAT,
     console.FORMAT,
 )
 

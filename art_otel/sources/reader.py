@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from art_otel.errors import SourceError
+from art_otel.scrubbing import Scrubbing
 from art_otel.sources.file_stats import UNKNOWN_FORMAT, FileStats
 from art_otel.sources.files.dataset_files import WHAT_READS_IT, is_dataset_file
 from art_otel.sources.files.inputs import Input
@@ -30,12 +31,14 @@ def read_file(
     limits: Limits | None = None,
     on_bytes: Callable[[int], None] | None = None,
     format: Format | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
+    scrub: Scrubbing = "on",
     prefetcher: Prefetcher | None = None,
 ) -> Iterator[Record]:
     """Read every record of one file in its order, and fill `stats` on the way.
 
     `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
-    somebody says the file is; without it the content decides. `prefetcher` fetches files of stores before they are
+    somebody says the file is; without it the content decides. `scrub` says what is done to secrets in logs of agents;
+    other formats are read as they are. `prefetcher` fetches files of stores before they are
     read; without it each is fetched when it is read. Raises SourceError, at the first record, for a file
     that cannot be opened or read, and for one that was named explicitly but whose format nobody knows; one found in a
     folder gives nothing then and says so in `stats.note`.
@@ -47,7 +50,7 @@ def read_file(
         if on_bytes is not None:
             on_bytes(count)
 
-    reading = Reading(path=input.name, limits=limits or Limits(), stats=stats)
+    reading = Reading(path=input.name, limits=limits or Limits(), stats=stats, scrub=scrub)
     try:
         with open_input(input, reading.limits, consumed, prefetcher) as opened:
             stats.compression = opened.compression

@@ -11,6 +11,7 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.dialects import (
     agentlightning,
     art,
+    claude_code,
     event_list,
     gemini_cli,
     genai,
@@ -34,6 +35,7 @@ from art_otel.spans import Span
 DIALECTS: Final = (
     Dialect(convention=art.CONVENTION, read=art.read, matches=art.matches),
     Dialect(convention=agentlightning.CONVENTION, read=agentlightning.read, matches=agentlightning.matches),
+    claude_code.DIALECT,
     Dialect(convention=openinference.RAW, read=openinference.read_raw, matches=openinference.may_have_bodies),
     langchain_bodies.DIALECT,
     mlflow.DIALECT,

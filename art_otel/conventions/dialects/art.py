@@ -116,7 +116,7 @@ def span_extra(span: Span) -> dict[str, Value]:
 
 def has_extras(present: AttributeNames) -> bool:
     """Whether a call has anything for `read_env_state`, `read_extra` and `is_scrubbed`."""
-    return bool(present.starting((names.ENV_STATE, names.EXTRA, names.SCRUBBED)))
+    return bool(present.starting((names.ENV_STATE, names.EXTRA, names.SCRUBBED, names.MISSING)))
 
 
 def read_env_state(reader: AttributeReader) -> dict[str, Value]:
@@ -126,7 +126,7 @@ def read_env_state(reader: AttributeReader) -> dict[str, Value]:
 
 def read_extra(reader: AttributeReader) -> dict[str, Value]:
     """Read what else the application recorded, how many secrets were found, and whether any in what was said."""
-    scrubbed = [name for name in (names.SCRUBBED, names.SCRUBBED_CONTENT) if name in reader.attributes]
+    scrubbed = [name for name in (names.SCRUBBED, names.SCRUBBED_CONTENT, names.MISSING) if name in reader.attributes]
     return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in scrubbed}}
 
 

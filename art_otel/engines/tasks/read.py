@@ -12,6 +12,7 @@ import msgspec
 
 from art_otel.engines.shards import REWARDS, Membership, Shuffled, ShuffleWriter, link_region
 from art_otel.errors import SourceError
+from art_otel.scrubbing import Scrubbing
 from art_otel.sources import FileStats, Input, Limits, Prefetcher, format_named, read_file
 from art_otel.sources.format import Record
 from art_otel.spans import Quarantined, Span, list_quarantined
@@ -22,11 +23,12 @@ LISTED_BYTES: Final = 1 << 20
 
 
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs to read, `format` None where their content decides."""
+    """Inputs to read, `format` None where their content decides; `scrub` is for secrets in logs of agents."""
 
     inputs: tuple[Input, ...]
     format: str | None
     limits: Limits
+    scrub: Scrubbing
     slots: int
     scratch: str
 
@@ -77,8 +79,11 @@ def read_split(task: ReadTask) -> ReadSummary:
         for source in task.inputs:
             account = FileStats(path=source.name)
             summary.files.append(account)
+            records = read_file(
+                source, account, limits=task.limits, format=chosen, scrub=task.scrub, prefetcher=prefetcher
+            )
             try:
-                split.take(read_file(source, account, limits=task.limits, format=chosen, prefetcher=prefetcher))
+                split.take(records)
             except SourceError as error:
                 account.error = str(error)
     summary.response_ids = split.response_ids()

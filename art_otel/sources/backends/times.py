@@ -76,3 +76,10 @@ def us_to_ns(microseconds: Number | None, field: str) -> int | None:
     if not 0 <= microseconds <= _MAX_US:  # NaN neither
         raise Refused("bad field", field, f"{microseconds!r} is no time")
     return round(Decimal(microseconds) * 1000)
+
+
+def seconds_to_ns(seconds: float, field: str) -> int:
+    """Convert seconds, to a microsecond: a float has no more digits. Raises Refused."""
+    if not 0 <= seconds < _MAX_NS / 1_000_000_000:  # NaN neither
+        raise Refused("bad field", field, f"{seconds!r:.40} is no time")
+    return round(seconds * 1_000_000) * 1000

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedD
 
 from art_otel.errors import UsageError
 from art_otel.live import MAX_AGE, MAX_OPEN
+from art_otel.scrubbing import Scrubbing
 from art_otel.tracing.setup import setting_values as values
 from art_otel.tracing.switch import ENABLED
 
-Scrubbing: TypeAlias = Literal["on", "content", "mark", "off"]
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
 MODULES: Final[Mapping[Instrumentor, str]] = {

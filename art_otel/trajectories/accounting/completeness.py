@@ -35,6 +35,7 @@ ATTRIBUTES_DROPPED: Final = "attributes dropped"
 EVENTS_DROPPED: Final = "events dropped"
 CUT_JSON: Final = "cut JSON"
 NO_CONTENT: Final = "no content"
+PARTLY_LOGGED: Final = "request not logged whole"
 NOT_UNDERSTOOD: Final = "content not understood"
 UNKNOWN_HISTORY: Final = "unknown history"
 SPANS_MISSING: Final = "spans missing"
@@ -50,6 +51,9 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
     CUT_JSON: "attributes cut or damaged (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT)",
     NO_CONTENT: "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
+    PARTLY_LOGGED: (
+        "LLM calls whose log does not tell all that was sent; calls[].extra names what (docs/how-to/coding-agents.md)"
+    ),
     NOT_UNDERSTOOD: (
         "completions whose text or tool calls were lost, as the finish reason or a later prompt shows (record the calls"
         " with another instrumentor, or report the attributes they are in)"
@@ -114,6 +118,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
         CUT_JSON: sum(len(call.cut) for call in calls if not call.dropped_attributes),
         NO_CONTENT: sum(map(_lacks_content, calls)) + _overwritten_calls(spans, calls),
+        PARTLY_LOGGED: sum(attributes.MISSING in call.extra for call in calls),
         NOT_UNDERSTOOD: _not_understood(evidence.lineage),
         **{doubt: sum(doubt in call.doubts for call in calls) for doubt in DOUBTS},
         UNKNOWN_HISTORY: evidence.unresolved_histories,

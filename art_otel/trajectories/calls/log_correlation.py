@@ -2,6 +2,7 @@
 
 Invariant: a record belongs to the span it names. A completion that names a span which is no LLM call belongs to the
 call below that span that was running: OpenLLMetry writes the completion of a stream when its own span is not current.
+So do the bodies of an exchange, the later of which may be written when its call has just ended.
 """
 
 from collections import defaultdict
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from art_otel.conventions import Role, is_completion_event
+from art_otel.conventions import Role, exchange_of, is_completion_event
 from art_otel.spans import LogRecord, SpanKey, SpanTree
 from art_otel.spans.intervals import IntervalIndex
 
@@ -40,15 +41,19 @@ def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[Spa
     of_spans: dict[SpanKey, list[LogRecord]] = defaultdict(list)
     others: list[LogRecord] = []
     calls_below: dict[SpanKey, IntervalIndex[SpanKey]] = {}
+    call_of_exchange: dict[str | None, SpanKey] = {}
     for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):
         key = log.key
         if key not in tree.spans:
             others.append(log)
             continue
-        if roles[key] != "inference" and is_completion_event(log):
+        exchange = exchange_of(log)
+        if roles[key] != "inference" and (exchange is not None or is_completion_event(log)):
             if key not in calls_below:
                 calls_below[key] = _calls_below(key, tree, roles)
-            key = calls_below[key].only_at(log.time_ns) or key
+            key = call_of_exchange.get(exchange) or calls_below[key].only_at(log.time_ns) or key
+            if exchange is not None:
+                call_of_exchange[exchange] = key
         of_spans[key].append(log)
     return CorrelatedLogs(of_spans=dict(of_spans), others=others, duplicate=duplicate)
 

@@ -1,0 +1,131 @@
+"""Trajectories of mini-swe-agent 2: `*.traj.json`, one a file, `"trajectory_format": "mini-swe-agent-1…"`.
+
+Messages are OpenAI's, or items of the Responses API; one that the model gave has the response's body in
+`extra.response`, and those before it are its prompt. Invariant: where tools were called they are missing, because no
+trajectory tells their definitions.
+
+Source of the format: `minisweagent.agents.default` (https://mini-swe-agent.com), recordings of 2.4.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.sources.agents.log_documents import document_reader
+from art_otel.sources.agents.session import Call, Missing, Session, body_text, encode
+from art_otel.sources.backends.times import seconds_to_ns
+from art_otel.sources.format import Format
+from art_otel.sources.json_text.values import head_detector, is_list, is_object
+from art_otel.sources.refusals import converted
+from art_otel.spans import Span, Value
+
+_NAME: Final = "mini-swe-agent"
+
+
+class _ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    model_name: str | None = None
+    model_kwargs: dict[str, Value] = {}
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True):
+    model: _ModelConfig = _ModelConfig()
+
+
+class _Info(msgspec.Struct, frozen=True, kw_only=True):
+    config: _Config = _Config()
+    mini_version: str = ""
+    exit_status: str | None = None
+    submission: str | None = None
+
+
+class _Trajectory(msgspec.Struct, frozen=True, kw_only=True):
+    messages: list[dict[str, Value]]
+    info: _Info = _Info()
+    instance_id: str | None = None
+
+
+def _detects(value: dict[str, Value]) -> bool:
+    return str(value.get("trajectory_format")).startswith("mini-swe-agent-1")
+
+
+def _spans(value: dict[str, Value]) -> Iterator[Span]:
+    trajectory = converted(value, _Trajectory)
+    info, messages = trajectory.info, trajectory.messages
+    digest = blake2b(msgspec.json.encode(messages), digest_size=8).hexdigest()
+    rollout_id = digest if trajectory.instance_id is None else f"{trajectory.instance_id}-{digest}"
+    session = Session(_NAME, rollout_id, agent=_NAME, version=info.mini_version)
+    times = _times(messages)
+    prompt: list[str] = []
+    for number, message in enumerate(messages):
+        response = _extra(message).get("response")
+        if is_object(response):
+            call = _call(
+                number, response, info.config.model, prompt, (times[number - 1] if number else times[0], times[number])
+            )
+            yield session.call(call)
+        prompt += map(encode, _sent(message))
+    metadata = {"exit_status": info.exit_status, "submission": info.submission, "instance_id": trajectory.instance_id}
+    yield session.rollout(
+        min(times, default=0),
+        max(times, default=0),
+        attributes={names.GROUP_ID: trajectory.instance_id},
+        metadata=metadata,
+    )
+
+
+def _call(
+    number: int, response: dict[str, Value], model: _ModelConfig, prompt: list[str], times: tuple[int, int]
+) -> Call:
+    messages = "input" if "output" in response else "messages"
+    fields = {name: value for name, value in model.model_kwargs.items() if name != "api_key"}
+    missing: tuple[Missing, ...] = ("tools",) if _calls_tools(response) else ()
+    return Call(
+        key=f"message {number}",
+        model=model.model_name,
+        start_ns=times[0],
+        end_ns=times[1],
+        request=body_text({"model": model.model_name, **fields}, prompt, messages),
+        response=encode(response),
+        missing=missing,
+    )
+
+
+def _sent(message: dict[str, Value]) -> list[dict[str, Value]]:
+    """A message as it is sent: without what the agent keeps beside it. A response is sent as its items."""
+    output = message.get("output")
+    if is_list(output):
+        return [item for item in output if is_object(item)]
+    return [{name: value for name, value in message.items() if name not in ("extra", "provider_specific_fields")}]
+
+
+def _calls_tools(response: dict[str, Value]) -> bool:
+    text = encode(response)
+    return '"tool_calls":[' in text or '"type":"function_call"' in text
+
+
+def _times(messages: list[dict[str, Value]]) -> list[int]:
+    """When each message was there; one that does not say, with the one before."""
+    stamps = [_extra(message).get("timestamp") for message in messages]
+    seconds = [stamp if isinstance(stamp, (int, float)) else None for stamp in stamps]
+    latest = next((stamp for stamp in seconds if stamp is not None), 0.0)
+    times: list[int] = []
+    for stamp in seconds:
+        latest = max(latest, stamp or 0.0)
+        times.append(seconds_to_ns(latest, "extra.timestamp"))
+    return times
+
+
+def _extra(message: dict[str, Value]) -> dict[str, Value]:
+    extra = message.get("extra")
+    return extra if is_object(extra) else {}
+
+
+FORMAT: Final = Format(
+    name=_NAME,
+    detects=head_detector(_detects),
+    reads=document_reader(_spans),
+    lacks=("tools", "tool spans", "failed calls"),
+)

@@ -1,0 +1,287 @@
+"""Logs of agents against what their model server truly received and sent, and what becomes of logs that are damaged."""
+
+import json
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from art_otel import histories, read_trajectories
+from art_otel.calls import canonical_arguments
+from art_otel.cli import main
+from art_otel.sources import Limits
+from art_otel.trajectories import Trajectory, token_histories
+from tests.conversions import convert_files
+
+HERE = Path(__file__).parent
+CLAUDE = (HERE / "claude_code.jsonl", HERE / "claude_code_subagent.jsonl")
+CODEX = HERE / "codex.jsonl"
+INSPECT = HERE / "inspect.eval"
+ATIF = HERE.parent.parent / "exporters/atif/testdata"
+BILLING = re.compile(r"^x-anthropic-billing-header: cc_version=[^;]*; cc_entrypoint=[^;]*;( cc_is_subagent=true;)?")
+KEY = "ghp_" + "a1B2c3D4e5F6" * 3
+
+
+def truth_of(name: str) -> list[dict]:
+    return json.loads((HERE / f"{name}.truth.json").read_text(encoding="utf-8"))
+
+
+def said(message) -> tuple:
+    calls = tuple((call.id, call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
+    content = BILLING.sub("", message.content or "") if message.role == "system" else message.content
+    return (message.role, content or None, message.tool_call_id, calls)
+
+
+def true_message(message: dict) -> tuple:
+    calls = tuple((call_id, name, canonical_arguments(text)) for call_id, name, text in message.get("tool_calls") or ())
+    content = message.get("content") or None
+    if message["role"] == "system" and content is not None:
+        content = BILLING.sub("", content)
+    return (message["role"], content, message.get("tool_call_id"), calls)
+
+
+def calls_of(trajectories: list[Trajectory]) -> list:
+    return sorted((call for one in trajectories for call in one.calls), key=lambda call: call.start_ns)
+
+
+def check_answers(calls, truth) -> None:
+    assert len(calls) == len(truth)
+    for call, entry in zip(calls, truth, strict=True):
+        answer = {"role": "assistant", **entry["answer"]}
+        assert said(call.choices[0].message) == true_message(answer)
+        assert call.choices[0].message.reasoning == answer["reasoning"]
+        assert call.choices[0].finish_reason == answer["finish"]
+        assert call.usage.output_tokens == entry["usage"]["output"]
+
+
+def check_prompts(calls, truth, skip: int = 0) -> None:
+    for call, entry in zip(calls, truth, strict=True):
+        assert list(map(said, call.input_messages)) == list(map(true_message, entry["messages"][skip:]))
+
+
+def rewritten(path: Path, source: Path, change) -> Path:
+    lines = [change(json.loads(line)) for line in source.read_text(encoding="utf-8").splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines if line is not None), encoding="utf-8")
+    return path
+
+
+def test_claude_code_is_what_its_server_saw(tmp_path):
+    (trajectory,), report = convert_files(tmp_path, *CLAUDE)
+    truth = truth_of("claude_code")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    assert [[tool["function"]["name"] for tool in call.tools] for call in trajectory.calls] == [
+        entry["tools"] for entry in truth
+    ]
+    assert trajectory.complete
+    assert not report.spans.quarantined
+    assert [call.agent for call in trajectory.calls] == [None] * 3 + ["general-purpose"] * 2 + [None] * 3
+    tools = sorted((tool.turn, tool.name) for tool in trajectory.tool_calls)
+    assert tools == [(0, "Bash"), (0, "Bash"), (1, "Write"), (2, "Agent"), (2, "Read"), (3, "Bash"), (6, "Bash")]
+    assert [tool.error is not None for tool in trajectory.tool_calls] == [False] * 6 + [True]
+    assert len(histories(trajectory)) == 2
+
+
+def test_the_telemetry_of_claude_code_has_the_bodies(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "claude_code_otel.jsonl")
+    truth = truth_of("claude_code_otel")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    assert trajectory.complete
+    assert len(trajectory.tool_calls) == 6
+
+
+def test_older_sessions_of_claude_code_say_what_they_lack(tmp_path):
+    sources = [HERE / "claude_code_older.jsonl", HERE / "claude_code_older_subagent.jsonl"]
+    (trajectory,), _ = convert_files(tmp_path, *sources)
+    truth = truth_of("claude_code_older")
+    check_answers(trajectory.calls, truth)
+    assert trajectory.incomplete_reasons == {"request not logged whole": 6}
+    assert [call.agent for call in trajectory.calls] == [None] * 3 + ["general-purpose"] * 2 + [None]
+    for call, entry in zip(trajectory.calls, truth, strict=True):
+        assert call.extra["art.missing"] == ["system instructions", "tools", "messages"]
+        conversation = [true_message(message) for message in entry["messages"] if message["role"] != "system"]
+        assert list(map(said, call.input_messages))[1:] == conversation[1:]  # reminders stand in the first only
+
+
+def test_a_message_that_was_altered_is_no_message_of_the_request(tmp_path):
+    def altered(line: dict) -> dict:
+        if line["type"] == "api-request-blob":
+            line["message"]["content"][0]["text"] += "!"
+        return line
+
+    (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CLAUDE[0], altered))
+    assert trajectory.incomplete_reasons["request not logged whole"] == 6
+    assert {tuple(call.extra["art.missing"]) for call in trajectory.calls} == {("messages",)}
+
+
+def test_a_request_without_an_answer_has_not_ended(tmp_path):
+    lines = CLAUDE[0].read_text(encoding="utf-8").splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if '"type":"api-request"' in line)
+    (tmp_path / "a.jsonl").write_text("".join(lines[: last + 1]), encoding="utf-8")
+    (trajectory,), _ = convert_files(tmp_path / "out", tmp_path / "a.jsonl")
+    check_prompts(trajectory.calls[-1:], truth_of("claude_code")[-1:])
+    assert trajectory.calls[-1].choices is None
+    assert trajectory.incomplete_reasons["not ended"] == 1
+
+
+def test_a_request_that_failed_is_a_fact(tmp_path):
+    def failed(line: dict) -> dict:
+        message = line.get("message", {})
+        if line["type"] == "assistant" and message["id"] == "msg_8":
+            content = [{"type": "text", "text": "API Error: 529 overloaded"}]
+            line |= {"isApiErrorMessage": True, "error": "overloaded"}
+            line["message"] = {**message, "model": "<synthetic>", "content": content}
+        return line
+
+    source = rewritten(tmp_path / "a.jsonl", CLAUDE[0], failed)
+    (trajectory,), _ = convert_files(tmp_path / "out", source, CLAUDE[1])
+    assert trajectory.complete
+    assert (trajectory.calls[-1].error_type, trajectory.calls[-1].error) == ("overloaded", "API Error: 529 overloaded")
+
+
+def test_a_torn_line_costs_itself_and_is_told(tmp_path):
+    data = CLAUDE[0].read_bytes()
+    (tmp_path / "a.jsonl").write_bytes(data[:-40])
+    (trajectory,), report = convert_files(tmp_path / "out", tmp_path / "a.jsonl")
+    assert report.spans.quarantined == {"torn": 1}
+    assert trajectory.incomplete_reasons == {"span quarantined": 1}
+    assert len(trajectory.calls) == 6
+
+
+def test_codex_is_what_its_server_saw_but_for_what_it_does_not_log(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, CODEX)
+    truth = truth_of("codex")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth, skip=1)  # the instructions, the first message
+    assert trajectory.incomplete_reasons == {"request not logged whole": 3}
+    assert {tuple(call.extra["art.missing"]) for call in trajectory.calls} == {("system instructions", "tools")}
+    assert [(tool.name, tool.turn) for tool in trajectory.tool_calls] == [("exec_command", turn) for turn in (0, 0, 1)]
+    assert [call.response_id for call in trajectory.calls] == ["resp_1", "resp_2", "resp_3"]
+
+
+def test_a_compacted_history_is_the_prompt_from_then_on(tmp_path):
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "So far: sunny."}]}
+    seen = 0
+
+    def compacted(line: dict) -> dict:
+        nonlocal seen
+        seen += line["type"] == "token_usage_record"
+        if seen == 2 and line["payload"].get("type") == "function_call_output":
+            return {**line, "type": "compacted", "payload": {"message": "", "replacement_history": [item]}}
+        return line
+
+    (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CODEX, compacted))
+    assert [message.content for message in trajectory.calls[-1].input_messages] == ["So far: sunny."]
+
+
+def test_inspect_is_what_its_server_saw(tmp_path):
+    trajectories, _ = convert_files(tmp_path, INSPECT)
+    calls, truth = calls_of(trajectories), truth_of("inspect")
+    check_answers(calls, truth)
+    check_prompts(calls, truth)
+    assert all(one.complete for one in trajectories)
+    by_sample = {one.metadata["sample_id"]: one for one in trajectories}
+    assert {r.name: (r.value, r.label) for r in by_sample["a"].rewards} == {
+        "includes": (1.0, "C"),
+        "match": (0.0, "I"),
+    }
+    assert by_sample["a"].group_id == f"{by_sample['a'].metadata['eval_id']}/a" != by_sample["b"].group_id
+    assert [(tool.name, tool.result, tool.turn) for tool in by_sample["a"].tool_calls] == [
+        ("weather", "sunny", 0),
+        ("weather", "rainy", 0),
+    ]
+
+
+def test_a_sample_that_is_broken_or_large_costs_itself(tmp_path):
+    data = bytearray(INSPECT.read_bytes())
+    with zipfile.ZipFile(INSPECT) as archive:
+        info = archive.getinfo("samples/a_epoch_1.json")
+    data[info.header_offset + 200] ^= 0xFF
+    (tmp_path / "a.eval").write_bytes(data)
+    trajectories, report = convert_files(tmp_path / "out", tmp_path / "a.eval")
+    assert [one.metadata["sample_id"] for one in trajectories] == ["b"]
+    assert report.spans.quarantined == {"torn": 1}
+    nothing, report = convert_files(tmp_path / "small", INSPECT, limits=Limits(max_message_bytes=10_000))
+    assert (nothing, report.spans.quarantined) == ([], {"over a limit": 2})
+
+
+def test_verifiers_traces_keep_their_tokens_and_rewards(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "verifiers.jsonl")
+    assert (trajectory.reward, {r.name: r.value for r in trajectory.rewards}) == (
+        0.9,
+        {"correct": 1.0, "format": 0.5, "reward": 0.9},
+    )
+    assert (trajectory.group_id, trajectory.training_step, trajectory.split) == ("g1", 7, "train")
+    assert trajectory.metrics == {"turns": 3.0}
+    assert sorted((list(one.token_ids), list(one.loss_mask)) for one in token_histories(trajectory)) == [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14], [*map(bool, [0] * 6 + [1] * 3 + [0] * 3 + [1] * 2)]),
+        ([1, 2, 3, 4, 5, 6, 20, 21], [*map(bool, [0] * 6 + [1] * 2)]),
+    ]
+    assert [call.error for call in trajectory.calls] == [None, None, None, "overloaded"]
+    assert trajectory.incomplete_reasons == {"no content": 1}  # what the failed call asked
+
+
+def test_mini_swe_agent_is_what_its_server_saw(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "mini_swe_agent.json")
+    truth = truth_of("mini_swe_agent")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    assert {tuple(call.extra["art.missing"]) for call in trajectory.calls} == {("tools",)}
+    assert trajectory.metadata["exit_status"] == "Submitted"
+
+
+def test_atif_that_was_exported_reads_back(tmp_path):
+    trajectories, _ = convert_files(tmp_path, ATIF / "r-good.json", ATIF / "r-branching.json")
+    branching, good = trajectories
+    assert [one.rollout_id for one in trajectories] == ["r-branching", "r-good"]
+    assert (good.reward, good.complete) == (1.0, True)
+    assert [turn.message.content for turn in good.turns] == [None, "Rain."]
+    assert good.turns[0].message.tool_calls[0].arguments == '{"city":"Zürich" }'
+    assert sum(map(sum, (one.loss_mask for one in token_histories(good)))) == 28 + 6
+    assert {call.agent for call in branching.calls} == {None, "helper", "weather"}
+
+
+@pytest.mark.parametrize("mode", ["on", "mark", "off"])
+def test_secrets_are_scrubbed_as_in_a_live_app(mode, tmp_path, monkeypatch):
+    source = tmp_path / "a.jsonl"
+    source.write_text(CODEX.read_text(encoding="utf-8").replace("\\nsunny\\n", f"\\n{KEY}\\n"), encoding="utf-8")
+    monkeypatch.setenv("ART_OTEL_SCRUB", mode)
+    assert main(["convert", str(source), "--out", str(tmp_path / "out")]) == 0
+    (trajectory,) = read_trajectories(tmp_path / "out")
+    kept = any(KEY in (message.content or "") for call in trajectory.calls for message in call.input_messages)
+    assert kept == (mode != "on")
+    untrained = [None, "scrubbed", "scrubbed"] if mode != "off" else [None] * 3
+    assert [turn.untrained for turn in trajectory.turns] == untrained
+
+
+def test_rewards_of_a_file_are_given_to_its_rollouts(tmp_path):
+    rollout_id = json.loads(CODEX.read_text(encoding="utf-8").partition("\n")[0])["payload"]["id"]
+    rows = [("tests", 0.25), ("tests", 0.5), ("reward", True)]
+    lines = [json.dumps({"rollout_id": rollout_id, "name": name, "value": value}) for name, value in rows]
+    lines += ['{"rollout_id": "nobody", "value": 1}', '{"rollout_id": "x", "value": null}', "rubbish"]
+    (tmp_path / "rewards.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (trajectory,), report = convert_files(tmp_path / "out", CODEX, tmp_path / "rewards.jsonl")
+    assert trajectory.reward == 1.0
+    assert [(r.name, r.value) for r in trajectory.rewards if r.name == "tests"][-1] == ("tests", 0.5)
+    assert report.spans.quarantined == {"bad reward": 1, "not JSON": 1}
+    assert sum(report.rewards.undeliverable.values()) == 1
+
+
+def test_logs_that_are_read_twice_count_once(tmp_path):
+    sources = [*CLAUDE, CODEX, INSPECT, HERE / "verifiers.jsonl", *sorted(ATIF.glob("*.json"))]
+    copies = [shutil.copy(source, tmp_path / f"copy-{source.name}") for source in sources]
+    once, _ = convert_files(tmp_path / "once", *sources)
+    twice, report = convert_files(tmp_path / "twice", *copies, *sources)
+    assert twice == once
+    assert report.spans.duplicate == report.spans.used
+
+
+def test_since_leaves_out_what_was_not_changed(tmp_path):
+    assert main(["convert", str(CODEX), "--out", str(tmp_path), "--since", "2999-01-01"]) == 0
+    assert json.loads((tmp_path / "_report.json").read_text())["files"] == []
+    assert main(["convert", str(CODEX), "--out", str(tmp_path), "--since", "2001-01-01T12:00"]) == 0
+    assert len(json.loads((tmp_path / "_report.json").read_text())["files"]) == 1
+    assert main(["convert", str(CODEX), "--out", str(tmp_path), "--since", "soon"]) == 2
