@@ -41,7 +41,7 @@ def find_doubts(recording: Recording, facts: CallFacts) -> tuple[str, ...]:
     for event in (*span.events, *recording.logs) if span.events or recording.logs else ():
         if _is_set(event.attributes, [name for name in event.attributes if _FLAG.fullmatch(name)]):
             doubts[CONTENT_TRUNCATED] = None
-    doubts |= dict.fromkeys(_of_messages(facts.input_messages or ()))
+    doubts |= dict.fromkeys(_PROMPTS.doubts(facts.input_messages or ()))
     doubts |= dict.fromkeys(_of_messages([choice.message for choice in facts.choices or ()]))
     return (*doubts, *(doubt for doubt in lossy_doubts(span.scope.name, facts) if doubt not in doubts))
 
@@ -53,6 +53,29 @@ def _truncation_flags(names: AttributeNames) -> tuple[str, ...]:
 def _is_set(attributes: Mapping[str, Value], names: Iterable[str]) -> bool:
     """Whether one of the attributes says yes, or a number that is not 0."""
     return any(values.flag(attributes[name]) or values.integer(attributes[name]) for name in names)
+
+
+class _JudgedPrompts:
+    """The prompts judged last with their doubts: of one that begins with one of them only the rest is judged."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[tuple[Message, ...], tuple[str, ...]], ...] = ()
+
+    def doubts(self, prompt: tuple[Message, ...]) -> tuple[str, ...]:
+        """The doubts about a prompt."""
+        known: tuple[Message, ...] = ()
+        doubts: tuple[str, ...] = ()
+        for earlier, its_doubts in self._last:
+            if len(known) < len(earlier) <= len(prompt) and prompt[: len(earlier)] == earlier:
+                known, doubts = earlier, its_doubts
+        doubts += tuple(_of_messages(prompt[len(known) :]))
+        # Replaced as a whole, so that threads of a live app need no lock.
+        self._last = ((prompt, doubts), *self._last[: _REMEMBERED - 1])
+        return doubts
+
+
+_REMEMBERED: Final = 4
+_PROMPTS: Final = _JudgedPrompts()
 
 
 def _of_messages(messages: Iterable[Message]) -> list[str]:
