@@ -13,18 +13,19 @@ from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.conversion import convert
-    from art_otel.data.preferences import preference_batches
-    from art_otel.data.sft import message_batches
-    from art_otel.data.token_batches import batches
+    from art_otel.data.batches import batches
+    from art_otel.data.conversations.preferences import preference_batches
+    from art_otel.data.conversations.sft import message_batches
     from art_otel.exporting import export
+    from art_otel.live.new_trajectories import NewTrajectories
     from art_otel.runlog import RunLog
-    from art_otel.store import read_trajectories, write_trajectories
+    from art_otel.store import read_rollout_traces, read_trajectories, write_trajectories
     from art_otel.tracing.api.context import in_context
     from art_otel.tracing.api.group_rewards import rank_group, score_group
     from art_otel.tracing.api.rewards import reward
     from art_otel.tracing.api.rollout import rollout
     from art_otel.tracing.api.running import get_current_trajectory
-    from art_otel.tracing.api.step import step
+    from art_otel.tracing.api.step import Step, step
     from art_otel.tracing.api.tool import tool
     from art_otel.tracing.api.workflows import (
         AsyncRewardPropagationWorkflow,
@@ -48,10 +49,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncRewardPropagationWorkflow",
     "AsyncStepWiseRewardWorkflow",
+    "NewTrajectories",
     "RewardPropagationWorkflow",
     "RolloutSpanProcessor",
     "RolloutTrace",
     "RunLog",
+    "Step",
     "StepWiseRewardWorkflow",
     "Trajectory",
     "TrajectoryGroup",
@@ -69,6 +72,7 @@ __all__ = [
     "message_batches",
     "preference_batches",
     "rank_group",
+    "read_rollout_traces",
     "read_trajectories",
     "reward",
     "rollout",
@@ -83,13 +87,14 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "data.sft": ("message_batches",),
-        "data.token_batches": ("batches",),
-        "data.preferences": ("preference_batches",),
+        "data.conversations.sft": ("message_batches",),
+        "data.batches": ("batches",),
+        "data.conversations.preferences": ("preference_batches",),
         "conversion": ("convert",),
         "exporting": ("export",),
+        "live.new_trajectories": ("NewTrajectories",),
         "runlog": ("RunLog",),
-        "store": ("read_trajectories", "write_trajectories"),
+        "store": ("read_rollout_traces", "read_trajectories", "write_trajectories"),
         "tracing.api.context": ("in_context",),
         "tracing.gathering.gather": ("gather_trajectory",),
         "tracing.gathering.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
@@ -99,7 +104,7 @@ __getattr__ = lazy_names(
         "tracing.api.running": ("get_current_trajectory",),
         "tracing.setup.configure": ("configure",),
         "tracing.setup.span_processor": ("RolloutSpanProcessor",),
-        "tracing.api.step": ("step",),
+        "tracing.api.step": ("Step", "step"),
         "tracing.api.tool": ("tool",),
         "tracing.api.workflows": (
             "AsyncRewardPropagationWorkflow",

@@ -23,14 +23,15 @@ def convert(
     workers: int | None = None,
     rollout_spans: Iterable[str] = (),
     incremental: bool = False,
+    rollout_traces: bool = False,
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
 
     `sources` are files, folders, globs or URLs, one or several; `out` is the dataset's folder or URL. `format` names
     the dumps' format, `auto` detects it by content. `workers` is the number of processes, None one a processor, fewer
     for little input. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
-    rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds its trajectories. Raises
-    UsageError, SourceError and StoreError.
+    rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds its trajectories.
+    `rollout_traces` also writes what `read_rollout_traces` reads. Raises UsageError, SourceError and StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources
     return run_conversion(
@@ -41,5 +42,6 @@ def convert(
             workers=workers,
             rollout_spans=tuple(rollout_spans),
             incremental=incremental,
+            rollout_traces=rollout_traces,
         )
     )

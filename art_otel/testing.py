@@ -15,6 +15,7 @@ from msgspec import structs
 
 from art_otel import attributes as names
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
+from art_otel.conventions import genai_message
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.spans import Attributes, Event, Link, Span, Value
 from art_otel.trajectories.lineage.turns import Lineage, build_lineage
@@ -79,9 +80,9 @@ class SpanBuilder:
             "gen_ai.provider.name": "openai",
             "gen_ai.request.model": "policy",
             "gen_ai.response.id": f"response-{self._built + 1}",
-            "gen_ai.input.messages": json.dumps([_genai_message(message) for message in prompt]),
+            "gen_ai.input.messages": json.dumps([genai_message(message) for message in prompt]),
             "gen_ai.output.messages": json.dumps(
-                [_genai_message(choice.message) | {"finish_reason": choice.finish_reason} for choice in choices]
+                [genai_message(choice.message) | {"finish_reason": choice.finish_reason} for choice in choices]
             ),
             "gen_ai.response.finish_reasons": [choice.finish_reason or "" for choice in choices],
             **_token_attributes(prompt_token_ids, choices),
@@ -109,21 +110,6 @@ def _token_attributes(prompt: TokenIds | None, choices: Sequence[Choice]) -> dic
         if choice.logprobs is not None:
             tokens[f"{names.COMPLETION_LOGPROBS_PREFIX}{choice.index}"] = encode_logprobs(choice.logprobs)
     return tokens
-
-
-def _genai_message(message: Message) -> dict[str, Value]:
-    parts: list[dict[str, Value]] = []
-    if message.reasoning is not None:
-        parts.append({"type": "reasoning", "content": message.reasoning})
-    if message.tool_call_id is not None:
-        parts.append({"type": "tool_call_response", "id": message.tool_call_id, "result": message.content})
-    elif message.content is not None:
-        parts.append({"type": "text", "content": message.content})
-    parts.extend(
-        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-        for call in message.tool_calls
-    )
-    return {"role": message.role, "parts": parts}
 
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=12)

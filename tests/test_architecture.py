@@ -1,6 +1,7 @@
 """The project keeps its shape: who may import whom, how long a file may be, and that ARCHITECTURE.md is true."""
 
 import ast
+import importlib
 import re
 import statistics
 import subprocess
@@ -28,6 +29,7 @@ PACKAGES = [
     "trajectories",
     "store",
     "runlog",
+    "live",
     "data",
     "exporting",
     "engines",
@@ -43,6 +45,7 @@ FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends"],
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
+    "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "engines": ["shards", "tasks"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
 }
@@ -66,6 +69,12 @@ ALLOWED = {
     "filelock": ("store/lock.py",),
 }
 """Who may import what from outside."""
+
+FOR_EXPORTERS = ("exporting", "trajectories", "calls", "attributes", "errors", "store", "runlog")
+"""The modules whose public names an exporter may use, beside those of art_otel; docs/exporters.md names them."""
+
+FOR_TRACING = ("tracing.guest", "conventions")
+"""The same for what traces a framework."""
 
 FOREIGN_NAMES = ("gen_ai.", "llm.", "openinference.", "traceloop.", "input.value", "output.value")
 """How attribute names begin that are not ours."""
@@ -133,6 +142,21 @@ def test_libraries_are_imported_only_where_they_belong():
             for library, places in ALLOWED.items():
                 if name == library or name.startswith(f"{library}."):
                     assert where.startswith(places), f"{path}: {library} belongs in {places}"
+
+
+def test_an_exporter_uses_public_names_only():
+    documented = (ROOT / "docs" / "exporters.md").read_text(encoding="utf-8")
+    for path in sorted(ROOT.glob("exporters/*/art_otel_*/**/*.py")):
+        modules = FOR_EXPORTERS + (FOR_TRACING if "tracing" in path.parts else ())
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.split(".")[0] == "art_otel":
+                names = [alias.name for alias in node.names]
+                module = importlib.import_module(node.module)
+                public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+                assert node.module == "art_otel" or node.module.removeprefix("art_otel.") in modules, path
+                assert set(names) <= {*public, "attributes"}, f"{path}: {names}"
+    for module in (*FOR_EXPORTERS, *FOR_TRACING):
+        assert f"`art_otel.{module}`" in documented
 
 
 def test_foreign_attribute_names_stand_in_the_conventions():

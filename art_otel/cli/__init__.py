@@ -20,7 +20,7 @@ from art_otel.cli.printable import forgive_streams, printable
 from art_otel.errors import ArtOtelError, UsageError
 from art_otel.version import __version__
 
-_VERBS: Final = ("run", "autoload", "doctor", "convert", "show", "export", "exporters", "log", "demo")
+_VERBS: Final = ("run", "autoload", "doctor", "convert", "show", "export", "log", "demo")
 """Each is a module of this package, which loads only for who wants it."""
 
 _COLLECT_EVERY: Final = 100_000
@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     forgive_streams()
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
-    given = sys.argv[1:] if argv is None else argv
-    arguments = make_parser(given).parse_args(given, argparse.Namespace(owns_process=argv is None))
+    words = sys.argv[1:] if argv is None else argv
+    arguments = make_parser(words).parse_args(words, argparse.Namespace(owns_process=argv is None))
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()  # here, where what it raises is told

@@ -17,10 +17,10 @@ from art_otel.trajectories import HistoryMessage, Reward, Trajectory, Turn, expl
 TRAINED = "▶ trained"
 _STYLES = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
 
-_Place: TypeAlias = str | int | None
+_Target: TypeAlias = str | int | None
 """What a reward is of: the span id of a call, agent or tool; the index of a step; None for the whole rollout."""
 
-_Rewards: TypeAlias = Mapping[_Place, list[Reward]]
+_Rewards: TypeAlias = Mapping[_Target, list[Reward]]
 
 
 def print_conversation(trajectory: Trajectory, console: Console) -> None:
@@ -31,14 +31,14 @@ def print_conversation(trajectory: Trajectory, console: Console) -> None:
 
 
 def _lines(trajectory: Trajectory) -> Iterable[Text]:
-    rewards = _by_place(trajectory)
+    rewards = _by_target(trajectory)
     yield from _heading(trajectory)
     yield from (_reward(reward, "") for reward in rewards.get(None, ()))
-    found = histories(trajectory)
-    told: set[_Place] = {None}
-    for number, history in enumerate(found, start=1):
-        if len(found) > 1:
-            yield Text(f"\n── history {number} of {len(found)}", "bold")
+    paths = histories(trajectory)
+    shown: set[_Target] = {None}
+    for number, history in enumerate(paths, start=1):
+        if len(paths) > 1:
+            yield Text(f"\n── history {number} of {len(paths)}", "bold")
         if history.messages is None:
             yield Text("messages unknown", "yellow")
             continue
@@ -47,17 +47,19 @@ def _lines(trajectory: Trajectory) -> Iterable[Text]:
             yield from _message(entry, trajectory, call)
             if call is not None:
                 yield from _beside(call, rewards)
-                told.update((call.span_id, call.step))
+                shown.update((call.span_id, call.step))
     for call in trajectory.calls:
         if call.failed:
             yield Text(f"\n✗ call {call.span_id} failed: {call.error_type or ''} {call.error or ''}".rstrip(), "red")
-    yield from _elsewhere({place: given for place, given in rewards.items() if place not in told}, trajectory)
+    yield from _elsewhere(
+        {target: rewards_there for target, rewards_there in rewards.items() if target not in shown}, trajectory
+    )
 
 
 def _heading(trajectory: Trajectory) -> Iterable[Text]:
     reward = "unknown" if trajectory.reward is None else f"{trajectory.reward:g}"
-    known = {"name": trajectory.name, "attempt": trajectory.attempt, "group": trajectory.group_id}
-    facts = [f"{label} {value}" for label, value in known.items() if value is not None]
+    labels = {"name": trajectory.name, "attempt": trajectory.attempt, "group": trajectory.group_id}
+    facts = [f"{label} {value}" for label, value in labels.items() if value is not None]
     about = " · ".join(["", *facts, f"status {trajectory.status}", f"reward {reward}"])
     yield Text.assemble((f"rollout {trajectory.rollout_id}", "bold"), about)
     if trajectory.error is not None:
@@ -66,15 +68,15 @@ def _heading(trajectory: Trajectory) -> Iterable[Text]:
         yield Text(f"! incomplete: {reason} ({count}): {explain(reason)}", "yellow")
 
 
-def _by_place(trajectory: Trajectory) -> _Rewards:
+def _by_target(trajectory: Trajectory) -> _Rewards:
     calls = {call.span_id for call in trajectory.calls}
-    found: dict[_Place, list[Reward]] = {}
+    by_target: dict[_Target, list[Reward]] = {}
     for reward in trajectory.rewards:
-        found.setdefault(_place(reward, calls), []).append(reward)
-    return found
+        by_target.setdefault(_target(reward, calls), []).append(reward)
+    return by_target
 
 
-def _place(reward: Reward, calls: Collection[str]) -> _Place:
+def _target(reward: Reward, calls: Collection[str]) -> _Target:
     is_of_target = reward.step is None or reward.target_kind is not None or reward.target in calls
     return reward.target if is_of_target and reward.target is not None else reward.step
 
@@ -91,15 +93,15 @@ def _elsewhere(rewards: _Rewards, trajectory: Trajectory) -> Iterable[Text]:
     if rewards:
         yield Text("\n── rewards of what has no message above", "bold")
     calls = {call.span_id for call in trajectory.calls}
-    for place, given in rewards.items():
-        yield from (_reward(reward, f" for {_named(place, reward, calls)}") for reward in given)
+    for target, rewards_there in rewards.items():
+        yield from (_reward(reward, f" for {_named(target, reward, calls)}") for reward in rewards_there)
 
 
-def _named(place: _Place, reward: Reward, calls: Collection[str]) -> str:
-    if isinstance(place, int):
-        return f"step {place}"
-    kind = reward.target_kind or ("call" if place in calls else "span")
-    return f"{kind} {place}" + ("" if reward.step is None else f" in step {reward.step}")
+def _named(target: _Target, reward: Reward, calls: Collection[str]) -> str:
+    if isinstance(target, int):
+        return f"step {target}"
+    kind = reward.target_kind or ("call" if target in calls else "span")
+    return f"{kind} {target}" + ("" if reward.step is None else f" in step {reward.step}")
 
 
 def _reward(reward: Reward, of: str) -> Text:
@@ -142,7 +144,7 @@ def _body(message: Message) -> Iterable[str]:
     if message.refusal:
         yield f"(refusal) {message.refusal}"
     for call in message.tool_calls:
-        yield f"→ {call.name}({call.arguments})" + ("" if call.exact else "  [arguments re-serialised]")
+        yield f"→ {call.name}({call.arguments})" + ("" if call.exact else "  [arguments re-serialized]")
 
 
 def _facts(call: InferenceCall, finish_reason: str | None, has_ids: bool) -> str:  # noqa: FBT001 # a fact, no switch

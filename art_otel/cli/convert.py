@@ -51,6 +51,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " (default: the root of a trace that has LLM calls below it)",
     )
     parser.add_argument(
+        "--rollout-traces",
+        action="store_true",
+        help="also write what each LLM call saw, did and was worth, which art_otel.read_rollout_traces reads; whole"
+        " prompts take much space",
+    )
+    parser.add_argument(
         "--incremental",
         action="store_true",
         help="read only what no earlier conversion into the same folder read, and add its trajectories",
@@ -79,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
                 rollout_spans=arguments.rollout_span,
                 workers=arguments.workers,
                 incremental=arguments.incremental,
+                rollout_traces=arguments.rollout_traces,
                 limits=limits_of(arguments),
                 on_start=progress.start,
                 on_bytes=progress.advance if watched else None,

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from art_otel.cli.destination import destination
+from art_otel.cli.exporters import list_exporters
 from art_otel.cli.printable import printable, printable_json
+from art_otel.errors import UsageError
 
 if TYPE_CHECKING:
     from art_otel.exporting import ExportReport
@@ -24,13 +26,16 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "export",
         help="write a dataset as a trainer reads it",
         description="Write the trajectories of a dataset as a trainer reads them, with a report of what was left out"
-        " and what the format has no place for. `art-otel exporters` lists the trainers.",
+        " and what the format has no place for. `art-otel export --list` lists the trainers.",
     )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="dataset folders, Parquet files, or globs of them")
-    parser.add_argument("--to", required=True, metavar="NAME", help="the exporter")
-    parser.add_argument("--kind", metavar="NAME", help="which kind of its files (default: its first)")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="dataset folders, Parquet files, or globs of them")
     parser.add_argument(
-        "-o", "--out", required=True, type=destination, metavar="OUT", help="a folder, or a file with the kind's suffix"
+        "--list", action="store_true", help="list the exporters that are installed, and what each needs"
+    )
+    parser.add_argument("--to", metavar="NAME", help="the exporter")
+    parser.add_argument("--format", metavar="NAME", help="which of its formats (default: its first)")
+    parser.add_argument(
+        "-o", "--out", type=destination, metavar="OUT", help="a folder, or a file with the format's suffix"
     )
     parser.add_argument(
         "--advantage",
@@ -50,14 +55,19 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--allow-incomplete", action="store_true", help="incomplete trajectories too")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
     parser.add_argument(
-        "--set", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the kind"
+        "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
     )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report, or the list, as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export and tell what came out."""
+    """Export and tell what came out. Raises UsageError for an option that is missing."""
+    if arguments.list:
+        return list_exporters(as_json=arguments.json)
+    required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
+    if missing := [name for name, value in required.items() if not value]:
+        raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
     from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
 
     advantage = arguments.advantage or DEFAULT
@@ -65,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.paths,
         arguments.to,
         arguments.out,
-        kind=arguments.kind,
-        config=dict(arguments.set),
+        format=arguments.format,
+        options=dict(arguments.option),
         advantage=None if advantage == "none" else advantage,
         credit=arguments.credit,
         allow_incomplete=arguments.allow_incomplete,
@@ -87,7 +97,7 @@ def _lines(report: "ExportReport") -> Iterator[str]:
     trajectories = _counted(report.trajectories, "trajectory", "trajectories")
     yield f"         in  {trajectories}: {report.trajectories_used:,} used, {_by_reason(report.trajectories_skipped)}"
     records = _counted(report.records, "record", "records")
-    yield f"        out  {records} of {report.exporter} {report.kind} in {_named(report.files)}"
+    yield f"        out  {records} of {report.exporter} {report.format} in {_named(report.files)}"
     for reason, count in report.skipped.items():
         yield f"   left out  {reason}: {count:,}"
     for what, count in report.changed.items():

@@ -48,11 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.store import read_trajectories  # noqa: PLC0415 # as above
 
     run_log = RunLog(arguments.project, arguments.model, arguments.base_path)
-    found = list(read_trajectories(arguments.paths))
+    trajectories = list(read_trajectories(arguments.paths))
     entry = run_log.log(
-        found if arguments.paths else None, arguments.split, arguments.step, dict(arguments.metric) or None
+        trajectories if arguments.paths else None, arguments.split, arguments.step, dict(arguments.metric) or None
     )
-    sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(entry, len(found), run_log.folder.history))
+    sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(entry, len(trajectories), run_log.folder.history))
     return 0
 
 
@@ -65,7 +65,7 @@ def _lines(entry: "LogEntry", count: int, history: Path) -> list[str]:
     if entry.unrewarded is not None:
         lines.append(f"       those without a reward in {entry.unrewarded}")
     lines.extend(f"       {name} = {value:g}" for name, value in entry.metrics.items())
-    lines.extend(f"       {name}: left out, it is no finite number" for name in entry.left_out)
+    lines.extend(f"       {name}: left out, it is no finite number" for name in entry.skipped)
     return lines
 
 

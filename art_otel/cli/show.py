@@ -42,18 +42,18 @@ def run(arguments: argparse.Namespace) -> int:
         _list(outlines, as_json=arguments.json)
         return 0
     trajectories = read_trajectories(arguments.path)
-    found = [trajectory for trajectory in trajectories if trajectory.rollout_id == arguments.rollout]
-    if not found:
+    matches = [trajectory for trajectory in trajectories if trajectory.rollout_id == arguments.rollout]
+    if not matches:
         raise UsageError(f"{arguments.path}: no rollout {arguments.rollout!r}; `art-otel show PATH` lists them")
     if arguments.json:
-        told = [trajectory_json(trajectory) for trajectory in found]
-        sys.stdout.write(printable_json(told[0] if len(told) == 1 else told) + "\n")
+        documents = [trajectory_json(trajectory) for trajectory in matches]
+        sys.stdout.write(printable_json(documents[0] if len(documents) == 1 else documents) + "\n")
         return 0
     from rich.console import Console  # noqa: PLC0415
 
     from art_otel.cli.conversation import print_conversation  # noqa: PLC0415
 
-    for trajectory in found:
+    for trajectory in matches:
         print_conversation(trajectory, Console(highlight=False))
     return 0
 

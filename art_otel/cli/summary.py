@@ -22,7 +22,7 @@ def print_summary(report: "ConversionReport", out: Path) -> None:
     if not sys.stdout.isatty():
         sys.stdout.writelines(f"{line.label:>7}  {line.text}\n" for line in lines)
         return
-    from rich.console import Console  # noqa: PLC0415 # loaded only where somebody sees colours
+    from rich.console import Console  # noqa: PLC0415 # loaded only where somebody sees colors
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(highlight=False, soft_wrap=True)

@@ -21,12 +21,15 @@ Invariant: all dialects give the same records, unknown is None, and nothing here
 
 from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
+from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.callless_recorders import client_instrumentor
 from art_otel.conventions.capture_switches import capture_switch
+from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.genai import response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event
+from art_otel.conventions.dialects.genai_writer import genai_message, request_attributes, response_attributes
 from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_wrapper_method, recorder_of
 from art_otel.conventions.history_events import (
     RecordedMessage,
@@ -57,6 +60,7 @@ from art_otel.conventions.tool_spans import (
 )
 
 __all__ = [
+    "ART_OTEL",
     "CONTENT_ATTRIBUTES",
     "ERROR_TYPE",
     "EVALUATION",
@@ -68,10 +72,13 @@ __all__ = [
     "agent_name",
     "capture_switch",
     "client_instrumentor",
+    "encode_ids",
+    "encode_logprobs",
     "evaluation_attributes",
     "execution_attributes",
     "execution_name",
     "failure_of",
+    "genai_message",
     "has_call_attributes",
     "has_response",
     "history_attributes",
@@ -92,7 +99,9 @@ __all__ = [
     "parse_call",
     "recorded_messages",
     "recorder_of",
+    "request_attributes",
     "request_key",
+    "response_attributes",
     "response_id_of_details",
     "result_attributes",
     "rewards_of",

@@ -3,7 +3,10 @@
 `art_otel.batches`, `art_otel.message_batches` and `art_otel.preference_batches` begin here.
 """
 
-from art_otel.data.advantages import (
+from art_otel.data.arranging.collate import Batch
+from art_otel.data.loader import Batches
+from art_otel.data.report import BatchReport
+from art_otel.data.rewards.advantages import (
     ADVANTAGES,
     Advantages,
     Rewards,
@@ -14,9 +17,7 @@ from art_otel.data.advantages import (
     rloo,
     step_level,
 )
-from art_otel.data.builder import Verdict
-from art_otel.data.collate import Batch
-from art_otel.data.credit import (
+from art_otel.data.rewards.credit import (
     CREDITS,
     Credit,
     TurnRewards,
@@ -27,8 +28,7 @@ from art_otel.data.credit import (
     step_reward,
     weighted,
 )
-from art_otel.data.loader import Batches
-from art_otel.data.report import BatchReport
+from art_otel.data.sequences.builder import Verdict
 
 __all__ = [
     "ADVANTAGES",

@@ -11,19 +11,19 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.advantages import Advantage
-from art_otel.data.builder import BuiltSequences, SequenceBuilder, Verdict
-from art_otel.data.collate import Batch
-from art_otel.data.credit import Credit, shared_steps
-from art_otel.data.layout import Layout
+from art_otel.data.arranging.collate import Batch
+from art_otel.data.arranging.layout import Layout
+from art_otel.data.arranging.order import Order
+from art_otel.data.arranging.rows import Rows
+from art_otel.data.choosing.selection import Selection
+from art_otel.data.choosing.sources import Chunk
 from art_otel.data.options import validate
-from art_otel.data.order import Order
-from art_otel.data.plan import Plan, TurnReward, make_plan
 from art_otel.data.report import BatchReport
-from art_otel.data.rows import Rows
-from art_otel.data.select import Selection
-from art_otel.data.sequences import TokenSequence
-from art_otel.data.sources import Chunk
+from art_otel.data.rewards.credit import shared_steps
+from art_otel.data.rewards.plan import Plan, TurnReward, make_plan
+from art_otel.data.rewards.scoring import Scoring
+from art_otel.data.sequences.builder import BuiltSequences, SequenceBuilder, Verdict
+from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
@@ -48,21 +48,13 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How batches are made: which trajectories, with what reward, in which order, in which layout.
-
-    `kept` names the options that decide which sequences there are. `wanted` are the parts of trajectories that the
-    builder needs.
-    """
+    """How batches are made: of which trajectories, with what reward, as which sequences, in which order and layout."""
 
     selection: Selection
-    credit: Credit
-    advantage: Advantage | None
-    keep_flat: bool
+    scoring: Scoring
     builder: SequenceBuilder
     order: Order
     layout: Layout
-    wanted: Wanted
-    kept: str
 
 
 class Batches:
@@ -78,14 +70,17 @@ class Batches:
         self._start = self._position = (0, 0)
         self.report = BatchReport()
 
+    def __repr__(self) -> str:
+        return f"<Batches of {sum(chunk.rows for chunk in self._chunks)} trajectories>"
+
     def __iter__(self) -> Iterator[Batch]:
         """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""
         report, layout = BatchReport(), self._recipe.layout
         positions: deque[_Position] = deque()
         for batches in layout.rounds(self._sequences(report, positions)):
             sequences = [sequence for rows in batches for row in rows for sequence in row]
-            window, place = [positions.popleft() for _ in sequences][-1]
-            self._position = (window, place + 1)
+            window, last = [positions.popleft() for _ in sequences][-1]
+            self._position = (window, last + 1)
             if layout.drop_last and layout.is_short(batches):
                 for sequence in sequences:
                     report.skip(sequence, LAST_BATCH)
@@ -134,7 +129,7 @@ class Batches:
         """
         report, plan = self._new_report(), self.plan()
         for chunk in self._chunks:
-            for number, trajectory in zip(chunk.numbers, chunk.read(self._recipe.wanted), strict=True):
+            for number, trajectory in zip(chunk.numbers, chunk.read(self._recipe.builder.wanted), strict=True):
                 if number in plan.skipped:
                     verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
                     report.count(verdict)
@@ -147,10 +142,7 @@ class Batches:
     def plan(self) -> Plan:
         """The reward and advantage of every turn: read at the first need, and kept."""
         if self._plan is None:
-            recipe = self._recipe
-            self._plan = make_plan(
-                self._chunks, recipe.selection.skip_reason, recipe.credit, recipe.advantage, keep_flat=recipe.keep_flat
-            )
+            self._plan = make_plan(self._chunks, self._recipe.selection.skip_reason, self._recipe.scoring)
         return self._plan
 
     def of_worker(self, worker: int, workers: int) -> "Batches":
@@ -159,7 +151,7 @@ class Batches:
         return Batches(self._chunks, replace(self._recipe, order=order))
 
     def _new_report(self) -> BatchReport:
-        self.report = BatchReport(rival_rewards=self.plan().rival_rewards.copy())
+        self.report = BatchReport(no_final_reward=self.plan().no_final_reward.copy())
         return self.report
 
     def _sequences(self, report: BatchReport, positions: deque[_Position]) -> Iterator[TokenSequence]:
@@ -167,24 +159,24 @@ class Batches:
         self._position = (first, skipped) = self._start
         self._start = (0, 0)
         self.report = report
-        report.rival_rewards.update(self.plan().rival_rewards)
+        report.no_final_reward.update(self.plan().no_final_reward)
         order = self._recipe.order
         for number, window in enumerate(order.windows(self._chunks)):
             if number < first:
                 continue
             # No name holds a window's sequences, so that they are gone before the next are read.
-            for place, sequence in enumerate(order.shuffled(self._of_window(window, report), number + 1)):
-                if number == first and place < skipped:
+            for index, sequence in enumerate(order.shuffled(self._of_window(window, report), number + 1)):
+                if number == first and index < skipped:
                     report.skip(sequence, GIVEN_BEFORE)
                 else:
-                    positions.append((number, place))
+                    positions.append((number, index))
                     yield sequence
 
     def _of_window(self, window: Sequence[Chunk], report: BatchReport) -> list[TokenSequence]:
         return [sequence for chunk in window for sequence in self._of_chunk(chunk, report)]
 
     def _of_chunk(self, chunk: Chunk, report: BatchReport) -> Iterator[TokenSequence]:
-        for number, trajectory in self._selected(chunk, self._recipe.wanted, report):
+        for number, trajectory in self._selected(chunk, self._recipe.builder.wanted, report):
             yield from self._build(number, trajectory, report).sequences
 
     def _build(self, number: int, trajectory: Trajectory, report: BatchReport) -> BuiltSequences:
@@ -209,7 +201,8 @@ class Batches:
 
     def _identity(self) -> dict[str, Any]:
         recipe = self._recipe
-        return {"dataset": self.plan().fingerprint, "order": repr(recipe.order), "kept": recipe.kept}
+        kept = f"{recipe.selection} {recipe.scoring} {recipe.builder}"
+        return {"dataset": self.plan().fingerprint, "order": repr(recipe.order), "kept": kept}
 
 
 def _count(report: BatchReport, layout: Layout, batches: list[Rows], sequences: list[TokenSequence]) -> None:

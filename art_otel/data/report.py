@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from art_otel.data.builder import TOO_LONG, BuiltSequences, Verdict
-from art_otel.data.rewards import UNUSABLE
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.rewards.usable import UNUSABLE
+from art_otel.data.sequences.builder import TOO_LONG, BuiltSequences, Verdict
+from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.trajectories import Trajectory
 
 _NAMED: Final = 100  # rollouts with unusable rewards
@@ -27,12 +27,12 @@ _NAMED: Final = 100  # rollouts with unusable rewards
 
 @dataclass(kw_only=True, slots=True)
 class BatchReport:
-    """Counts of one iteration, growing while it goes on. With `shard` they are those of all ranks, the same on each.
+    """Counts of one iteration, growing while it goes on. With several ranks they are those of all, the same on each.
 
     `trajectories` are those of the row groups that were read. Those of which nothing is trained are skipped.
     `completions` are those of trajectories that were not refused by an option; one may be skipped, and the rest of its
     trajectory trained. `sequences_skipped` are sequences that were made and not given. `unusable_rewards` names
-    rollouts with a reward that is no usable number, the first 100. `rival_rewards` counts, where the final reward was
+    rollouts with a reward that is no usable number, the first 100. `no_final_reward` counts, where the final reward was
     asked for, selected rollouts that have none because several rewards were given and none is called `reward`, by the
     names of these: such rollouts are skipped as `no reward`.
 
@@ -73,7 +73,7 @@ class BatchReport:
     unplaced_token_rewards: int = 0
     shared_steps: int = 0
     unusable_rewards: list[str] = field(default_factory=list[str])
-    rival_rewards: Counter[str] = field(default_factory=Counter[str])
+    no_final_reward: Counter[str] = field(default_factory=Counter[str])
 
     def count(self, verdict: Verdict) -> None:
         """Count a trajectory and the completions of it that are skipped."""

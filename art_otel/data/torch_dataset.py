@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from art_otel.data.collate import Batch
-from art_otel.data.sources import Sources, list_sources
-from art_otel.data.token_batches import batches
+from art_otel.data.arranging.collate import Batch
+from art_otel.data.batches import batches
+from art_otel.data.choosing.sources import Sources, list_sources
 from art_otel.errors import UsageError
 
 try:
@@ -34,7 +34,7 @@ class TorchBatches(IterableDataset):
 
     A dict has the names of `Batch`: tensors int64, bool, float32 and float64 (rewards), lists of text or None; no
     `advantages` where nobody asked for them. Give it to a DataLoader with `batch_size=None`. A worker takes every n-th
-    trajectory; each makes its own plan. With `shard=(rank, world_size)` all ranks give the same number of batches.
+    trajectory; each makes its own plan. With `rank` and `world_size` all ranks give the same number of batches.
 
     To go on after a stop, keep `states[batch["worker"]] = batch["state"]` for the batches that were used and give them
     to `load_state_dict`, or what JSON made of them, with the same sources, options, epoch and number of workers. Counts

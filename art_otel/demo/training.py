@@ -7,31 +7,27 @@ sampled in a step is trained in that step, once.
 import io
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import art_otel
-from art_otel.data import Batch, BatchReport
-from art_otel.data.advantages import Advantage, AdvantageName
+from art_otel.data import Batch, BatchReport, Rewards
 from art_otel.demo.agent_process import AgentProcess
 from art_otel.demo.loopback import post
 from art_otel.demo.policy import Example, Policy, untrained
 from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
 from art_otel.demo.rollouts import ATTEMPTS, TASKS, roll_out
-from art_otel.engines import Conversion, convert
 from art_otel.errors import ArtOtelError, UsageError
-from art_otel.runlog import RunLog
-from art_otel.spool import NewLines
-from art_otel.store import read_trajectories
 
+Advantage: TypeAlias = Literal["grpo"] | Callable[[Rewards], ArrayLike]
 LEARNING_RATE: Final = 3.0
 
 
@@ -42,7 +38,7 @@ class Training:
     out: Path
     steps: int = 30
     seed: int = 0
-    advantage: AdvantageName | Advantage = "grpo"
+    advantage: Advantage = "grpo"
 
     @property
     def spool(self) -> Path:
@@ -50,9 +46,9 @@ class Training:
         return self.out / "spool"
 
     @property
-    def log(self) -> RunLog:
+    def log(self) -> art_otel.RunLog:
         """What is logged of each step."""
-        return RunLog("demo", "guide", base_path=self.out, report_metrics=[])
+        return art_otel.RunLog("demo", "guide", base_path=self.out, report_metrics=[])
 
 
 class Step(NamedTuple):
@@ -66,7 +62,7 @@ class Step(NamedTuple):
 
 
 def train(training: Training) -> Iterator[Step]:
-    """Roll out, convert, batch, update, publish; a step each time the caller asks for one.
+    """Roll out, batch, update, publish; a step each time the caller asks for one.
 
     Raises UsageError at once where openai is missing and where `out` is no folder for a new run, with a step
     ArtOtelError where OTel is off and where not all that was sampled can be trained.
@@ -81,33 +77,26 @@ def _steps(training: Training) -> Iterator[Step]:
         stack.callback(art_otel.configure(enabled=True, dir=training.out, spool=True).shutdown)
         server = stack.enter_context(PolicyServer(policy))
         agent = stack.enter_context(AgentProcess(server.url, training.out))
-        lines = NewLines(training.spool)
+        new = art_otel.NewTrajectories(training.spool)
         for step in range(training.steps):
             began = time.monotonic()
-            with TemporaryDirectory(prefix="art-otel-demo-") as folder:
-                roll_out(agent, training.seed, step)
-                dataset = convert_new(lines, Path(folder))
-                policy, report = learn(policy, dataset, training.advantage)
-                sampled, trained = publish(server.url, policy, version=step + 1), report.trained_tokens
-                _check_trained(step, sampled, report)
-                counts = {"sampled_tokens": sampled, "trained_tokens": trained}
-                entry = log.log(read_trajectories(dataset), "train", step, counts)
+            roll_out(agent, training.seed, step)
+            trajectories = new.take()
+            if not trajectories:
+                raise ArtOtelError("no rollout was recorded; `art-otel doctor` tells what is in the way")
+            policy, report = learn(policy, trajectories, training.advantage)
+            sampled, trained = publish(server.url, policy, version=step + 1), report.trained_tokens
+            _check_trained(step, sampled, report)
+            counts = {"sampled_tokens": sampled, "trained_tokens": trained}
+            entry = log.log(trajectories, "train", step, counts)
             yield Step(step, entry.metrics["train/reward"], sampled, trained, time.monotonic() - began)
 
 
-def convert_new(lines: NewLines, folder: Path) -> Path:
-    """The dataset, below `folder`, of what was recorded since the last time. Raises ArtOtelError for no rollout."""
-    dump, dataset = folder / "spans.jsonl", folder / "dataset"
-    dump.write_bytes(b"".join(lines.take()))
-    report = convert(Conversion(sources=[str(dump)], out=dataset, workers=1))
-    if not report.trajectories.total:
-        raise ArtOtelError("no rollout was recorded; `art-otel doctor` tells what is in the way")
-    return dataset
-
-
-def learn(policy: Policy, dataset: Path, advantage: AdvantageName | Advantage) -> tuple[Policy, BatchReport]:
+def learn(
+    policy: Policy, trajectories: Sequence[art_otel.Trajectory], advantage: Advantage
+) -> tuple[Policy, BatchReport]:
     """The policy after a step along the gradient, and what that was made of."""
-    gradient, given = np.zeros_like(policy.weights), art_otel.batches(dataset, advantage=advantage)
+    gradient, given = np.zeros_like(policy.weights), art_otel.batches(trajectories, advantage=advantage)
     for batch in given:
         gradient += policy.gradient(examples(batch))
     return Policy(weights=policy.weights + LEARNING_RATE * gradient / (TASKS * ATTEMPTS)), given.report
@@ -148,8 +137,8 @@ def _check(training: Training) -> None:
 def _check_trained(step: int, sampled: int, report: BatchReport) -> None:
     if report.trained_tokens == sampled:
         return
-    left_out = report.trajectories_skipped + report.completions_skipped + report.sequences_skipped
-    why = ", ".join(f"{reason}: {count}" for reason, count in sorted(left_out.items())) or "nothing"
+    skipped = report.trajectories_skipped + report.completions_skipped + report.sequences_skipped
+    why = ", ".join(f"{reason}: {count}" for reason, count in sorted(skipped.items())) or "nothing"
     raise ArtOtelError(
         f"step {step}: {sampled} tokens were sampled, {report.trained_tokens} of them could be trained"
         f" (left out: {why}); `art-otel doctor` tells what is in the way"

@@ -68,8 +68,9 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
     `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
     processes, None as many as there are processors and work for. With `incremental` only what no earlier
-    conversion into `out` took is read, and its trajectories are added. `on_start` is told the total bytes (None:
-    unknown), `on_bytes` the bytes of each split that was read.
+    conversion into `out` took is read, and its trajectories are added. `rollout_traces` also writes what each call saw,
+    did and was worth. `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split that was
+    read.
     """
 
     sources: Sequence[str]
@@ -78,6 +79,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
     incremental: bool = False
+    rollout_traces: bool = False
     limits: Limits = msgspec.field(default_factory=Limits)
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     on_start: Callable[[int | None], None] | None = None
@@ -233,6 +235,7 @@ class _Run:
                     rerouted=plan.files_with(rerouted, slots),
                     representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
                     rollout_spans=tuple(self._conversion.rollout_spans),
+                    rollout_traces=self._conversion.rollout_traces,
                     limits=self._conversion.limits,
                     sizes=self._sizes,
                     scratch=self._workspace.folder,
@@ -264,6 +267,7 @@ def _settings(conversion: Conversion) -> object:
         SCHEMA_VERSION,
         conversion.format,
         tuple(conversion.rollout_spans),
+        conversion.rollout_traces,
         conversion.limits,
         conversion.sizes,
     )

@@ -5,13 +5,15 @@ beyond the limits is set aside whole, before its records fill the memory. A part
 hold, which has a single slot, is read in passes, each for some of its traces.
 """
 
+import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
-from art_otel.engines.shards import Entry, Shards, Stored, hash_of
+from art_otel.engines.shards import Shards, SlotSize, Stored, encode, hash_of, size_of
 from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
@@ -20,11 +22,11 @@ from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, S
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """Neighboring slots that are assembled at once, and at most how many records and bytes they have."""
+    """Neighboring slots that are assembled at once, at most how many bytes they have, and the most that one has."""
 
     slots: tuple[int, ...]
-    records: int
     bytes: int
+    largest: SlotSize
 
 
 class PartitionRecords(NamedTuple):
@@ -41,10 +43,6 @@ class PartitionRecords(NamedTuple):
     representatives: Mapping[str, str]
     sizes: Sizes
 
-    def representative(self, trace_id: str) -> str:
-        """The trace that stands for all that are linked to this one."""
-        return self.representatives.get(trace_id, trace_id)
-
     def has_left(self, trace_id: str) -> bool:
         """Whether the trace is assembled in another slot than its own."""
         target = self.representatives.get(trace_id)
@@ -53,149 +51,140 @@ class PartitionRecords(NamedTuple):
     def _slot(self, trace_id: str) -> int:
         return hash_of(trace_id) % self.sizes.slots
 
-    def entries(self) -> Iterator[Entry]:
-        """Every record that is assembled here, and those of traces that have left."""
-        yield from self.direct.entries(self.partition.slots)
-        yield from self.rerouted.entries(self.partition.slots)
+    def representative(self, record: Stored) -> str:
+        """The trace that stands for all that are linked to the one of a record."""
+        trace_id = record.trace_id or ""
+        return self.representatives.get(trace_id, trace_id)
 
-    def records(self, hashes: Collection[int] | None = None) -> Iterator[tuple[str, Stored]]:
-        """The records that are assembled here with their representatives; of some traces, by hash, or of all."""
-        for shards in (self.direct, self.rerouted):
-            for entry in shards.entries(self.partition.slots):
-                if hashes is not None and entry.trace_hash not in hashes:
-                    continue
-                record = entry.record()
-                trace_id = record.trace_id or ""
-                if not self.representatives or shards is self.rerouted or not self.has_left(trace_id):
-                    yield self.representative(trace_id), record
+    def records(self) -> Iterable[Stored]:
+        """The records that are assembled here."""
+        slots = self.partition.slots
+        return self._assembled_here(self.direct.records(slots), self.rerouted.records(slots))
+
+    def records_of_slots(self) -> Iterator[Iterable[Stored]]:
+        """The same, slot by slot. Memory holds all of them compressed."""
+        slots = self.partition.slots
+        direct, rerouted = self.direct.blocks(slots), self.rerouted.blocks(slots)
+        for slot in slots:
+            yield self._assembled_here(self.direct.decode(direct.pop(slot)), self.rerouted.decode(rerouted.pop(slot)))
+
+    def _assembled_here(self, direct: Iterable[Stored], rerouted: Iterable[Stored]) -> Iterable[Stored]:
+        if not self.representatives:
+            return direct
+        return chain((record for record in direct if not self.has_left(record.trace_id or "")), rerouted)
 
 
 def groups_of(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[SpanGroup]:
     """The groups of a partition; what is set aside is counted. Each is to be assembled before the next is asked for."""
-    partition = where.partition
-    most_bytes = min(where.sizes.partition_bytes, limits.max_rollout_bytes)
-    if partition.bytes <= most_bytes and partition.records <= limits.max_rollout_spans:
-        yield from _grouped(where.records())
+    partition, largest = where.partition, where.partition.largest
+    fits = partition.bytes <= where.sizes.partition_bytes
+    if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
+        for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
+            yield from _grouped(where, records)
         return
-    for hashes in _passes(where, limits, stats):
-        yield from _grouped(_shared(where.records(hashes)))
+    for representatives in _passes(where, limits, stats):
+        chosen = (record for record in where.records() if where.representative(record) in representatives)
+        yield from _grouped(where, _shared(chosen))
 
 
 class _Rollout:
-    """Traces that are assembled together, by their hashes, and how much there is of them."""
+    """How much there is of a rollout."""
 
     def __init__(self) -> None:
-        self.traces: set[int] = set()
         self.spans = self.logs = self.bytes = 0
 
-    def add(self, entry: Entry) -> None:
-        self.traces.add(entry.trace_hash)
-        self.spans += entry.is_span
-        self.logs += entry.is_log
-        if entry.is_span or entry.is_log:
-            self.bytes += entry.size
+    def add(self, record: Stored) -> None:
+        if isinstance(record, Span | LogRecord):
+            self.spans += isinstance(record, Span)
+            self.logs += isinstance(record, LogRecord)
+            self.bytes += size_of([encode(record)]).bytes
 
 
-def _passes(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[set[int]]:
-    """The traces of each pass, by hash: as many as memory is meant to hold at once."""
-    targets = {hash_of(trace_id): hash_of(target) for trace_id, target in where.representatives.items()}
-    rollouts: dict[int, _Rollout] = defaultdict(_Rollout)
-    for entry in where.entries():
-        rollouts[targets.get(entry.trace_hash, entry.trace_hash)].add(entry)
-    traces = set[int]()
+def _passes(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[set[str]]:
+    """The rollouts of each pass, by representative: as many as memory is meant to hold at once."""
+    rollouts: dict[str, _Rollout] = defaultdict(_Rollout)
+    for record in where.records():
+        rollouts[where.representative(record)].add(record)
+    chosen = set[str]()
     size = 0
-    for _, rollout in sorted(rollouts.items()):
-        if _may_be_beyond(rollout, limits) and _is_beyond(where, rollout, limits):
-            _set_aside(where, rollout, stats)
+    for representative, rollout in sorted(rollouts.items()):
+        if _may_be_beyond(rollout, limits) and _is_beyond(where, representative, limits):
+            _set_aside(where, representative, rollout, stats)
             continue
-        if traces and size + rollout.bytes > where.sizes.partition_bytes:
-            yield traces
-            traces, size = set[int](), 0
-        traces |= rollout.traces
+        if chosen and size + rollout.bytes > where.sizes.partition_bytes:
+            yield chosen
+            chosen, size = set[str](), 0
+        chosen.add(representative)
         size += rollout.bytes
-    if traces:
-        yield traces
+    if chosen:
+        yield chosen
 
 
 def _may_be_beyond(rollout: _Rollout, limits: Limits) -> bool:
     return rollout.spans > limits.max_rollout_spans or rollout.bytes > limits.max_rollout_bytes
 
 
-def _is_beyond(where: PartitionRecords, rollout: _Rollout, limits: Limits) -> bool:
+def _is_beyond(where: PartitionRecords, representative: str, limits: Limits) -> bool:
     """Whether the distinct records of a rollout are beyond a limit: a repeated delivery takes no memory."""
-    sizes: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[str, str | int], int] = {}
     spans = total = 0
-    for entry in where.entries():
-        if entry.trace_hash in rollout.traces and (entry.is_span or entry.is_log):
-            key = (entry.trace_hash, entry.own_hash)
-            spans += entry.is_span and key not in sizes
-            total += max(0, entry.size - sizes.get(key, 0))
-            sizes[key] = max(entry.size, sizes.get(key, 0))
+    for record in where.records():
+        if where.representative(record) == representative and isinstance(record, Span | LogRecord):
+            encoded = encode(record)
+            size = size_of([encoded]).bytes
+            key = record.key if isinstance(record, Span) else (record.trace_id, zlib.crc32(encoded))
+            spans += isinstance(record, Span) and key not in sizes
+            total += max(0, size - sizes.get(key, 0))
+            sizes[key] = max(size, sizes.get(key, 0))
             if spans > limits.max_rollout_spans or total > limits.max_rollout_bytes:
                 return True
     return False
 
 
-def _set_aside(where: PartitionRecords, rollout: _Rollout, stats: AssemblyStats) -> None:
+def _set_aside(where: PartitionRecords, representative: str, rollout: _Rollout, stats: AssemblyStats) -> None:
     limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
     detail = f"{rollout.spans:,} spans, {rollout.bytes:,} bytes are more than a rollout may have; {limits}"
-    first: str | None = None
-    spans = logs = 0
     rewards: list[ExternalReward] = []
     traces: set[str] = set()
-    for representative, record in where.records(rollout.traces):
-        first = representative
-        traces.add(record.trace_id or "")
-        spans += isinstance(record, Span)
-        logs += isinstance(record, LogRecord)
-        if isinstance(record, ExternalReward):
-            rewards.append(record)
-    if first is None:  # its traces have left
-        return
-    stats.quarantine_trace(first, spans=spans, logs=logs, detail=detail)
+    for record in where.records():
+        if where.representative(record) == representative:
+            traces.add(record.trace_id or "")
+            if isinstance(record, ExternalReward):
+                rewards.append(record)
+    stats.quarantine_trace(representative, spans=rollout.spans, logs=rollout.logs, detail=detail)
     stats.rewards_undeliverable[OVER_A_LIMIT] += sum(
         max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in traces
     )
 
 
-def _grouped(records: Iterable[tuple[str, Stored]]) -> Iterator[SpanGroup]:
+def _grouped(where: PartitionRecords, records: Iterable[Stored]) -> Iterator[SpanGroup]:
     """The records of each group, in the order of the traces that stand for them."""
-    groups: dict[str, _Records] = defaultdict(_Records)
-    for representative, record in records:
-        groups[representative].add(record)
+    groups: dict[str, list[Stored]] = defaultdict(list)
+    representative_of = where.representatives.get
+    for record in records:  # of which there are millions, so no call of ours for each
+        trace_id = record.trace_id or ""
+        groups[representative_of(trace_id, trace_id)].append(record)
     for representative in sorted(groups):
-        yield groups.pop(representative).group()
+        yield _group(groups.pop(representative))
 
 
-class _Records:
-    """The records of one group by their kinds."""
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self.logs: list[LogRecord] = []
-        self.quarantine: list[Quarantined] = []
-        self.rewards: list[ExternalReward] = []
-
-    def add(self, record: Stored) -> None:
-        if isinstance(record, Span):
-            self.spans.append(record)
-        elif isinstance(record, LogRecord):
-            self.logs.append(record)
-        elif isinstance(record, Quarantined):
-            self.quarantine.append(record)
-        elif isinstance(record, ExternalReward):
-            self.rewards.append(record)
-
-    def group(self) -> SpanGroup:
-        return SpanGroup(spans=self.spans, logs=self.logs, quarantine=self.quarantine, external_rewards=self.rewards)
+def _group(records: Iterable[Stored]) -> SpanGroup:
+    spans = [record for record in records if isinstance(record, Span)]
+    others = [record for record in records if not isinstance(record, Span)]
+    return SpanGroup(
+        spans=spans,
+        logs=[record for record in others if isinstance(record, LogRecord)],
+        quarantine=[record for record in others if isinstance(record, Quarantined)],
+        external_rewards=[record for record in others if isinstance(record, ExternalReward)],
+    )
 
 
-def _shared(records: Iterable[tuple[str, Stored]]) -> Iterator[tuple[str, Stored]]:
+def _shared(records: Iterable[Stored]) -> Iterator[Stored]:
     """Equal deliveries of a span as one object: then they take no memory."""
     first: dict[SpanKey, Span] = {}
-    for representative, record in records:
+    for record in records:
         if isinstance(record, Span):
             earlier = first.setdefault(record.key, record)
-            yield representative, earlier if is_same(earlier, record) else record
+            yield earlier if is_same(earlier, record) else record
         else:
-            yield representative, record
+            yield record

@@ -70,8 +70,8 @@ def partitions(sizes: Mapping[int, SlotSize], most: Sizes) -> list[Partition]:
     return [
         Partition(
             slots=batch,
-            records=sum(sizes[slot].records for slot in batch),
             bytes=sum(sizes[slot].bytes for slot in batch),
+            largest=SlotSize(max(sizes[slot].records for slot in batch), max(sizes[slot].bytes for slot in batch)),
         )
         for batch in _batches(slots, lambda slot: sizes[slot].bytes, most.partition_bytes)
     ]

@@ -29,8 +29,6 @@ def merge_reads(summaries: Iterable[ReadSummary]) -> ReadSummary:
                 whole.files[-1].add(file)
             else:
                 whole.files.append(file)
-        whole.spans += summary.spans
-        whole.logs += summary.logs
         whole.quarantined += summary.quarantined
         whole.quarantined_logs += summary.quarantined_logs
         list_quarantined(whole.quarantine, summary.quarantine)

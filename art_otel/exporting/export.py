@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from art_otel.data.advantages import Advantage, AdvantageName
-from art_otel.data.credit import Credit, CreditName
+from art_otel.data.choosing.sources import Sources
 from art_otel.data.options import as_names
-from art_otel.data.sources import Sources
+from art_otel.data.rewards.advantages import Advantage, AdvantageName
+from art_otel.data.rewards.credit import Credit, CreditName
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Exporter, Notes
+from art_otel.exporting.exporter import Exporter, ExportStats
 from art_otel.exporting.places import check_place, reading
-from art_otel.exporting.registry import find_exporter, find_kind
+from art_otel.exporting.registry import find_exporter, find_format
 from art_otel.exporting.report import ExportReport, write_report
 from art_otel.exporting.settings import make_settings
 from art_otel.exporting.streams import DEFAULT, open_stream
@@ -30,8 +30,8 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     to: str | Exporter,
     out: str | Path,
     *,
-    kind: str | None = None,
-    config: Mapping[str, Any] | None = None,
+    format: str | None = None,  # noqa: A002 # the option's name
+    options: Mapping[str, Any] | None = None,
     advantage: AdvantageName | Advantage | Literal["default"] | None = DEFAULT,
     credit: CreditName | Credit = "outcome_reward",
     allow_incomplete: bool | Iterable[str] = False,
@@ -42,14 +42,14 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     """Write trajectories as a trainer reads them, and the report beside them.
 
     `sources` are as for `art_otel.batches`, `to` the name of an installed exporter. `out` is a folder, or a file with
-    the suffix that the kind writes; what is there under the same names is replaced. `config` holds options of the kind
+    the suffix that the format writes; what is there under the same names is replaced. `options` are the format's,
     by name, as values or as text. `advantage` "default" is the trainer's own, if it has one; the other options are as
-    for `art_otel.batches`. Raises UsageError for an exporter, kind or option that does not exist, for what the
-    kind cannot do and for a place where the dataset itself lies; StoreError for paths that cannot be read.
+    for `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for what the
+    format cannot do and for a place where the dataset itself lies; StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
-    chosen = find_kind(exporter, kind)
-    settings = make_settings(chosen, config or {})
+    chosen = find_format(exporter, format)
+    settings = make_settings(chosen, options or {})
     sink = chosen.sink(settings)
     target = Path(out)
     single = bool(sink.suffix) and target.suffix == sink.suffix
@@ -57,7 +57,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         raise UsageError(f"{out}: {chosen.name} writes {f'a file *{sink.suffix}, or ' if sink.suffix else ''}a folder")
     path = target if single or not sink.suffix else target / f"{exporter.name}-{chosen.name}{sink.suffix}"
     listed = list(sources) if isinstance(sources, Iterator) else sources
-    notes = Notes()
+    stats = ExportStats()
     with reading(listed):
         if sink.suffix:
             check_place(path)
@@ -71,18 +71,18 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             split=as_names(split),
             status=as_names(status),
         )
-        records, files = sink.write(chosen.encode(stream.items(), settings, notes), path)
+        records, files = sink.write(chosen.encode(stream.items(), settings, stats), path)
     skipped = stream.skipped()
     report = ExportReport(
         exporter=exporter.name,
-        kind=chosen.name,
+        format=chosen.name,
         records=records,
         files=tuple(map(str, files)),
         trajectories=stream.trajectories(),
-        trajectories_used=stream.used() - notes.trajectories_skipped.total(),
-        trajectories_skipped=skipped.trajectories + notes.trajectories_skipped,
-        skipped=skipped.parts + notes.skipped,
-        changed=notes.changed + stream.changed(),
+        trajectories_used=stream.used() - stats.trajectories_skipped.total(),
+        trajectories_skipped=skipped.trajectories + stats.trajectories_skipped,
+        skipped=skipped.parts + stats.skipped,
+        changed=stats.changed + stream.changed(),
         not_carried=stream.not_carried(),
     )
     write_report(report, target, single=single)

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
-from art_otel.data.advantages import AdvantageName
-from art_otel.data.builder import Verdict
-from art_otel.data.plan import TurnReward
+from art_otel.data.rewards.advantages import AdvantageName
+from art_otel.data.rewards.plan import TurnReward
+from art_otel.data.sequences.builder import Verdict
 from art_otel.trajectories import Trajectory
 
-Takes: TypeAlias = Literal["trajectories", "sequences", "conversations", "preferences"]
+Input: TypeAlias = Literal["trajectories", "sequences", "conversations", "preferences"]
 """What an encoder is given, one by one:
 
 - `trajectories`: ScoredTrajectory, a whole trajectory and the rewards of its turns;
-- `sequences`: `art_otel.data.sequences.TokenSequence`, a token history with loss mask, logprobs and advantages;
-- `conversations`: `art_otel.data.sft.MessageExample`, a history as chat messages with train flags;
-- `preferences`: `art_otel.data.preferences.PreferencePair`, two conversations of a group.
+- `sequences`: `TokenSequence`, a token history with loss mask, logprobs and advantages;
+- `conversations`: `MessageExample`, a history as chat messages with train flags;
+- `preferences`: `PreferencePair`, two conversations of a group.
 """
 
 
@@ -34,11 +34,11 @@ class ScoredTrajectory:
 
 
 @dataclass(kw_only=True, slots=True)
-class Notes:
+class ExportStats:
     """What an encoder says of its work, as counts.
 
     `skipped` are records, or what is smaller than a trajectory, by reason; `changed` is what the format forced on
-    records. `trajectories_skipped` are items of a kind that takes whole trajectories which give no record at all.
+    records. `trajectories_skipped` are items of a format that takes whole trajectories which give no record at all.
     """
 
     skipped: Counter[str] = field(default_factory=Counter[str])
@@ -65,12 +65,12 @@ class Sink(Protocol):
         ...
 
 
-Encode: TypeAlias = Callable[[Iterator[Any], Any, Notes], Iterator[Any]]
-"""(items, config, notes) -> records, as the sink of the same kind takes them."""
+Encode: TypeAlias = Callable[[Iterator[Any], Any, ExportStats], Iterator[Any]]
+"""(items, config, stats) -> records, as the sink of the same format takes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class Format:
     """One kind of file that a trainer reads.
 
     `needs` says what a trajectory must have. `not_carried` maps fields of a trajectory that the format has no place for
@@ -81,7 +81,7 @@ class Kind:
 
     name: str
     summary: str
-    takes: Takes
+    input: Input
     needs: str
     not_carried: Mapping[str, str]
     config: type
@@ -92,8 +92,8 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exporter:
-    """What a distribution registers under `art_otel.exporters`. The first of `kinds` is the default."""
+    """What a distribution registers under `art_otel.exporters`. The first of `formats` is the default."""
 
     name: str
     summary: str
-    kinds: Sequence[Kind]
+    formats: Sequence[Format]

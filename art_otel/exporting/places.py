@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from art_otel.data.sources import Sources, list_sources
+from art_otel.data.choosing.sources import Sources, list_sources
 from art_otel.errors import UsageError
 from art_otel.store import SUFFIX, row_groups
 
@@ -37,10 +37,10 @@ def reading(sources: Sources) -> Generator[None]:
     for source in list_sources(sources):
         if isinstance(source, str | Path):
             read.add(Path(source).resolve())
-            found = {Path(group.file).resolve() for group in row_groups(source)}
-            read |= found
+            files = {Path(group.file).resolve() for group in row_groups(source)}
+            read |= files
             if not Path(source).is_file():
-                read |= {file.parent for file in found}
+                read |= {file.parent for file in files}
             if not Path(source).exists():
                 globs.append(Path(source).absolute())
     before = _read.set(_Read(frozenset(read), tuple(globs)))
@@ -53,19 +53,19 @@ def reading(sources: Sources) -> Generator[None]:
 def check_place(path: Path) -> None:
     """Raise UsageError for a file that would replace one that is read, or become one of a folder's that is read."""
     place, read = path.resolve(), _read.get()
-    joins = place.parent in read.places or any(_finds(known, path.absolute()) for known in read.globs)
+    joins = place.parent in read.places or any(_finds(pattern, path.absolute()) for pattern in read.globs)
     if place in read.places or (path.suffix == SUFFIX and joins):
         raise UsageError(f"{path}: lies in the dataset that is read; choose another folder")
 
 
-def _finds(known: Path, path: Path) -> bool:
+def _finds(pattern: Path, path: Path) -> bool:
     """Whether a glob would find the file or its folder."""
-    return _matches(known.parts, path.parts) or _matches(known.parts, path.parent.parts)
+    return _matches(pattern.parts, path.parts) or _matches(pattern.parts, path.parent.parts)
 
 
-def _matches(known: Sequence[str], parts: Sequence[str]) -> bool:
-    if not known:
+def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+    if not pattern:
         return not parts
-    if known[0] == "**":
-        return any(_matches(known[1:], parts[start:]) for start in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], known[0]) and _matches(known[1:], parts[1:])
+    if pattern[0] == "**":
+        return any(_matches(pattern[1:], parts[start:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(pattern[1:], parts[1:])

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, r
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Exporter, Kind
+from art_otel.exporting.exporter import Exporter, Format
 
 GROUP: Final = "art_otel.exporters"
 """The entry-point group: a distribution registers an Exporter under the name of its trainer."""
@@ -28,47 +28,47 @@ class Installed:
 
 def installed_exporters() -> list[Installed]:
     """Every exporter of the environment, by name."""
-    return sorted(map(_load, _entries()), key=lambda found: found.name)
+    return sorted(map(_load, _entries()), key=lambda installed: installed.name)
 
 
 def find_exporter(name: str) -> Exporter:
     """The exporter of this name. Raises UsageError naming those there are."""
-    found = [_load(entry) for entry in _entries() if entry.name == name]
-    if not found:
+    matches = [_load(entry) for entry in _entries() if entry.name == name]
+    if not matches:
         there = ", ".join(sorted({entry.name for entry in _entries()})) or "none"
         raise UsageError(f"no exporter {name!r} is installed (there are: {there}){_advice(name)}")
-    if found[0].exporter is None:
-        raise UsageError(f"exporter {name!r} of {found[0].distribution} cannot be loaded: {found[0].problem}")
-    return found[0].exporter
+    if matches[0].exporter is None:
+        raise UsageError(f"exporter {name!r} of {matches[0].distribution} cannot be loaded: {matches[0].problem}")
+    return matches[0].exporter
 
 
-def find_kind(exporter: Exporter, name: str | None) -> Kind:
+def find_format(exporter: Exporter, name: str | None) -> Format:
     """The exporter's kind of this name, its first one without a name. Raises UsageError."""
-    for kind in exporter.kinds:
-        if name in (None, kind.name):
-            return kind
-    there = ", ".join(kind.name for kind in exporter.kinds)
-    raise UsageError(f"exporter {exporter.name} has no kind {name!r}; it has {there}")
+    for file_format in exporter.formats:
+        if name in (None, file_format.name):
+            return file_format
+    there = ", ".join(file_format.name for file_format in exporter.formats)
+    raise UsageError(f"exporter {exporter.name} has no format {name!r}; it has {there}")
 
 
 def _advice(name: str) -> str:
     """How to get it. Whoever guesses a name is told of no distribution: anybody may have published one under it."""
-    ours = sorted(set(_ours()))
-    if name in ours:
+    names = sorted(set(_names_of_extras()))
+    if name in names:
         return f"; in a checkout of art-otel: pip install ./exporters/{name}"
-    return f"; art-otel has exporters for {', '.join(ours)}" if ours else ""
+    return f"; art-otel has exporters for {', '.join(names)}" if names else ""
 
 
-def _ours() -> Iterator[str]:
+def _names_of_extras() -> Iterator[str]:
     """The exporters of art-otel's repository: each is the distribution of an extra."""
     try:
         needs = requires("art-otel") or ()
     except PackageNotFoundError:  # read from a folder that nobody installed
         return
     for need in needs:
-        found = re.match(r"art-otel-([a-z0-9-]+)", need)
-        if found:
-            yield found[1]
+        match = re.match(r"art-otel-([a-z0-9-]+)", need)
+        if match:
+            yield match[1]
 
 
 def _entries() -> Iterator[EntryPoint]:

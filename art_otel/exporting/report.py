@@ -32,7 +32,7 @@ class ExportReport:
     """
 
     exporter: str
-    kind: str
+    format: str
     records: int
     files: tuple[str, ...]
     trajectories: int

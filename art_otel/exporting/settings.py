@@ -1,6 +1,6 @@
-"""Settings: the options of a kind, by name.
+"""Settings: the options of a format, by name.
 
-Invariant: every field of a kind's config is an option; what is no option of it is refused by name.
+Invariant: every field of a format's config is an option; what is no option of it is refused by name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 
 from art_otel.data.options import validate
-from art_otel.exporting.exporter import Kind
+from art_otel.exporting.exporter import Format
 
 
 class Option(NamedTuple):
@@ -21,20 +21,20 @@ class Option(NamedTuple):
     about: str
 
 
-def options_of(kind: Kind) -> tuple[Option, ...]:
-    """The options of the kind, in the order of its config."""
-    return tuple(_options(kind))
+def options_of(file_format: Format) -> tuple[Option, ...]:
+    """The options of the format, in the order of its config."""
+    return tuple(_options(file_format))
 
 
-def make_settings(kind: Kind, values: Mapping[str, Any]) -> object:
-    """The kind's config from values or their texts, as of a command line. Raises UsageError."""
-    schema: type[object] = kind.config
-    return validate(schema, values, owner=kind.name, texts=True)
+def make_settings(file_format: Format, values: Mapping[str, Any]) -> object:
+    """The file_format's config from values or their texts, as of a command line. Raises UsageError."""
+    schema: type[object] = file_format.config
+    return validate(schema, values, owner=file_format.name, texts=True)
 
 
-def _options(kind: Kind) -> Iterator[Option]:
-    hints = get_type_hints(kind.config, include_extras=True)
-    for field in fields(kind.config):
+def _options(file_format: Format) -> Iterator[Option]:
+    hints = get_type_hints(file_format.config, include_extras=True)
+    for field in fields(file_format.config):
         metadata: tuple[object, ...] = getattr(hints[field.name], "__metadata__", ())
         about = next((meta.description for meta in metadata if isinstance(meta, msgspec.Meta)), None)
         yield Option(field.name, _default(field), about or "")

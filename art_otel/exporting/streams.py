@@ -9,15 +9,15 @@ from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
 from art_otel.calls import InferenceCall
-from art_otel.data.credit import Credit, find_credit
+from art_otel.data.batches import batches
+from art_otel.data.choosing.sources import Sources
+from art_otel.data.conversations.preferences import PreferenceBatches, preference_batches
+from art_otel.data.conversations.sft import MessageBatches, message_batches
 from art_otel.data.loader import Batches
-from art_otel.data.plan import OUTLINE
-from art_otel.data.preferences import PreferenceBatches, preference_batches
-from art_otel.data.sft import MessageBatches, message_batches
-from art_otel.data.sources import Sources
-from art_otel.data.token_batches import batches
+from art_otel.data.rewards.credit import Credit, find_credit
+from art_otel.data.rewards.plan import OUTLINE
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Kind, ScoredTrajectory
+from art_otel.exporting.exporter import Format, ScoredTrajectory
 from art_otel.exporting.report import NotCarried
 from art_otel.trajectories import Trajectory
 
@@ -41,21 +41,25 @@ class Stream:
     """Items for an encoder; counts are whole when the items are."""
 
     def __init__(
-        self, kind: Kind, advantage: object, outlines: Batches, source: Batches | MessageBatches | PreferenceBatches
+        self,
+        file_format: Format,
+        advantage: object,
+        outlines: Batches,
+        source: Batches | MessageBatches | PreferenceBatches,
     ) -> None:
-        self._kind = kind
+        self._format = file_format
         self._advantage = advantage
         self._outlines = outlines
         self._source = source
 
     def items(self) -> Iterator[Any]:
-        """The items, as `Kind.takes` says."""
+        """The items, as `Format.input` says."""
         source = self._source
         if isinstance(source, MessageBatches):
             return source.examples()
         if isinstance(source, PreferenceBatches):
             return source.pairs()
-        if self._kind.takes == "sequences":
+        if self._format.input == "sequences":
             return source.sequences()
         return (
             ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards)
@@ -85,51 +89,57 @@ class Stream:
 
     def changed(self) -> Counter[str]:
         """What became of rewards on the way: a sequence, unlike a trajectory, does not tell which it had."""
-        if not isinstance(self._source, Batches) or self._kind.takes != "sequences" or self._kind.advantage is not None:
+        if (
+            not isinstance(self._source, Batches)
+            or self._format.input != "sequences"
+            or self._format.advantage is not None
+        ):
             return Counter()
         return Counter({NULL_REWARD: self._source.plan().unusable_rewards})
 
     def not_carried(self) -> dict[str, NotCarried]:
         """The fields that the format has no place for, with the number of selected trajectories that have them."""
-        declared = self._kind.not_carried
+        declared = self._format.not_carried
         counts = {name: 0 for name in declared if name in _KNOWN}
         if counts:
             for trajectory, _ in self._outlines.trajectories(OUTLINE):
                 for name in counts:
                     counts[name] += _has(trajectory, name)
-        found = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
-        return found | ({} if self._kind.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
+        fields_of = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
+        return fields_of | ({} if self._format.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
 
 
 def open_stream(
     sources: Sources,
-    kind: Kind,
+    file_format: Format,
     *,
     advantage: Any,  # noqa: ANN401 # checked by batches()
     credit: Any = "outcome_reward",  # noqa: ANN401 # as above
     max_tokens: int | None = None,
     **selection: Any,  # noqa: ANN401 # as above
 ) -> Stream:
-    """Open the stream of the kind, from sources and options that can be gone through again.
+    """Open the stream of the format, from sources and options that can be gone through again.
 
     `selection` are options of `art_otel.batches` that say which trajectories. Raises StoreError, UsageError.
     """
-    _check(kind, find_credit(credit), max_tokens)
+    _check(file_format, find_credit(credit), max_tokens)
     rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
     outlines = batches(sources, advantage=None, **rest)
-    if kind.takes in ("trajectories", "sequences"):
-        formula = kind.advantage if kind.advantage is None or advantage == DEFAULT else advantage
-        return Stream(kind, advantage, outlines, batches(sources, advantage=formula, **rest))
-    source = (message_batches if kind.takes == "conversations" else preference_batches)(sources, **selection)
-    return Stream(kind, advantage, outlines, source)
+    if file_format.input in ("trajectories", "sequences"):
+        formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
+        return Stream(file_format, advantage, outlines, batches(sources, advantage=formula, **rest))
+    source = (message_batches if file_format.input == "conversations" else preference_batches)(sources, **selection)
+    return Stream(file_format, advantage, outlines, source)
 
 
-def _check(kind: Kind, credit: Credit, max_tokens: int | None) -> None:
-    """Raise UsageError for what is asked of a kind that has nothing of it."""
-    if max_tokens is not None and kind.takes != "sequences":
-        raise UsageError(f"max_tokens={max_tokens}: {kind.name} holds {kind.takes}, which are not cut by tokens")
-    if credit.name != "outcome_reward" and kind.takes not in ("trajectories", "sequences"):
-        raise UsageError(f"credit: {kind.name} holds {kind.takes}, which are trained with no reward")
+def _check(file_format: Format, credit: Credit, max_tokens: int | None) -> None:
+    """Raise UsageError for what is asked of a format that has nothing of it."""
+    if max_tokens is not None and file_format.input != "sequences":
+        raise UsageError(
+            f"max_tokens={max_tokens}: {file_format.name} holds {file_format.input}, which are not cut by tokens"
+        )
+    if credit.name != "outcome_reward" and file_format.input not in ("trajectories", "sequences"):
+        raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained with no reward")
 
 
 def _named(what: str, counts: Mapping[str, int]) -> Counter[str]:

@@ -33,7 +33,7 @@ class LogEntry:
 
     `file` is the Parquet file, None when only metrics were logged. `unrewarded` is that of the trajectories without a
     reward (a finite number), None where all have one. `metrics` are those of the row, by their full names;
-    `left_out` names those that were NaN or infinite: a given one is not in the row, a trajectory's not in the file and
+    `skipped` names those that were NaN or infinite: a given one is not in the row, a trajectory's not in the file and
     in no mean.
     """
 
@@ -42,7 +42,7 @@ class LogEntry:
     file: Path | None
     unrewarded: Path | None = None
     metrics: Mapping[str, float] = field(hash=False)  # asyncio.gather hashes what it awaits
-    left_out: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     def __await__(self) -> Generator[None, None, "LogEntry"]:
         yield from ()
@@ -113,7 +113,7 @@ class RunLog:
             file=file,
             unrewarded=unrewarded,
             metrics={name: value for name, value in named.items() if name in known},
-            left_out=tuple(dict.fromkeys([*(name for name in named if name not in known), *unknown])),
+            skipped=tuple(dict.fromkeys([*(name for name in named if name not in known), *unknown])),
         )
 
     def history(self) -> tuple[Row, ...]:

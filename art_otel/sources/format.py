@@ -1,4 +1,4 @@
-"""Format: one dump format, recognised by its content and read as a stream of records.
+"""Format: one dump format, recognized by its content and read as a stream of records.
 
 Invariant: a format never raises for what stands in a dump. Each piece becomes a Span, a LogRecord or a Quarantined.
 """

@@ -26,7 +26,7 @@ class UniqueSpans(msgspec.Struct, frozen=True, kw_only=True):
 
 def deduplicate(spans: Sequence[Span]) -> UniqueSpans:
     """Keep each span once."""
-    unique = {span.key: span for span in spans}
+    unique = {(span.trace_id, span.span_id): span for span in spans}  # `span.key` takes twice as long
     if len(unique) == len(spans):
         return UniqueSpans(spans=unique, deliveries=dict.fromkeys(unique, 1), start_only={})
     deliveries = Counter(span.key for span in spans)

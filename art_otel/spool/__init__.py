@@ -7,9 +7,9 @@ Invariant: a line is whole or not there, and files are readable by their owner o
 """
 
 from art_otel.spool.line import SpooledLine
-from art_otel.spool.reader import NewLines
+from art_otel.spool.reader import NewLine, NewLines
 from art_otel.spool.retention import remove_old_runs
 from art_otel.spool.runs import run_folder
 from art_otel.spool.writer import SpoolCounts, SpoolWriter
 
-__all__ = ["NewLines", "SpoolCounts", "SpoolWriter", "SpooledLine", "remove_old_runs", "run_folder"]
+__all__ = ["NewLine", "NewLines", "SpoolCounts", "SpoolWriter", "SpooledLine", "remove_old_runs", "run_folder"]

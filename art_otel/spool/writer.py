@@ -6,13 +6,14 @@ or it is counted as dropped. A line is written whole or taken back. Nothing here
 
 import logging
 import os
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from art_otel.spool.line import SpooledLine
+from art_otel.spool.line import SpooledLine, WrittenFile
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +38,15 @@ class SpoolCounts:
 class SpoolWriter:
     """Appends lines to files in `folder`, a new file every `max_file_bytes`.
 
-    A line that the disk refuses is dropped and counted; so are those of the second after it, then the disk is asked
-    again.
+    Without a folder the files are temporary and have no name: the disk has their lines as long as somebody holds one,
+    and nothing is left when the process ends, however it ends. A line that the disk refuses is dropped and counted; so
+    are those of the second after it, then the disk is asked again.
     """
 
-    def __init__(self, folder: Path, *, max_file_bytes: int = 64 << 20) -> None:
+    def __init__(self, folder: Path | None, *, max_file_bytes: int = 64 << 20) -> None:
         self.folder = folder
         self._max_file_bytes = max_file_bytes
-        self._file: int | None = None
-        self._path = folder
+        self._file: WrittenFile | None = None
         self._size = 0
         self._looked_at = 0.0
         self._refused_at: float | None = None
@@ -79,17 +80,17 @@ class SpoolWriter:
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
             return False
         try:
-            if self._file is not None:
-                os.fsync(self._file)
+            if self._file is not None and self.folder is not None:
+                os.fsync(self._file.descriptor)
         except OSError as error:
-            logger.warning("art-otel: the spool in %s cannot be flushed: %s", self.folder, error)
+            logger.warning("art-otel: the spool in %s cannot be flushed: %s", self._where, error)
             return False
         finally:
             self._lock.release()
         return self._dropped == 0
 
     def close(self) -> None:
-        """Close the file; a later write opens another. A file that another thread hangs in is left to the process."""
+        """Leave the file; a later write opens another. A file that another thread hangs in is left to the process."""
         if self._lock.acquire(timeout=_LONGEST_WAIT):
             self._close()
             self._lock.release()
@@ -106,11 +107,11 @@ class SpoolWriter:
         except OSError as error:
             self._close()
             if self._refused_at is None:
-                logger.warning("art-otel: spans are lost, the spool in %s cannot be written: %s", self.folder, error)
+                logger.warning("art-otel: spans are lost, the spool in %s cannot be written: %s", self._where, error)
             self._refused_at = time.monotonic()
             return None
         if self._refused_at is not None:
-            logger.warning("art-otel: the spool in %s can be written again, %d lost", self.folder, self._dropped)
+            logger.warning("art-otel: the spool in %s can be written again, %d lost", self._where, self._dropped)
             self._refused_at = None
         return written
 
@@ -121,43 +122,54 @@ class SpoolWriter:
         rest = memoryview(line)
         try:
             while rest:
-                rest = rest[os.write(file, rest) :]
+                rest = rest[os.write(file.descriptor, rest) :]
         except OSError:
-            os.ftruncate(file, self._size)
+            os.ftruncate(file.descriptor, self._size)
             raise
-        written = SpooledLine(path=self._path, offset=self._size, size=len(line))
+        written = SpooledLine(file=file, offset=self._size, size=len(line))
         self._size += len(line)
         return written
 
-    def _open(self) -> int:
-        self.folder.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)  # its own mode is not for parents
-        self.folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
-        name = f"{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
-        self._path = self.folder.absolute() / name
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE)
+    def _open(self) -> WrittenFile:
+        self._file = _temporary_file() if self.folder is None else _file_in(self.folder)
         self._size = 0
         return self._file
 
+    @property
+    def _where(self) -> str:
+        return tempfile.gettempdir() if self.folder is None else str(self.folder)
+
     def _leave_removed(self) -> None:
         """Go on in a new file where somebody removed this one: what would be written to it is lost."""
-        if self._file is not None and not self._path.exists():
+        if self._file is not None and self._file.path is not None and not self._file.path.exists():
             self._close()
-            logger.warning("art-otel: a file of the spool in %s was removed with what was in it", self.folder)
+            logger.warning("art-otel: a file of the spool in %s was removed with what was in it", self._where)
 
     def _close(self, *, of_parent: bool = False) -> None:
-        """Close the file; one that nothing could be written to goes, if it is this process's."""
-        if self._file is not None:
+        """Leave the file to those who hold lines of it; one that nothing could be written to goes, if it is ours."""
+        file, self._file = self._file, None
+        if file is not None and file.path is not None and not self._size and not of_parent:
             try:
-                os.close(self._file)
-                if not self._size and not of_parent:
-                    self._path.unlink(missing_ok=True)
+                file.path.unlink(missing_ok=True)
             except OSError as error:
-                logger.warning("art-otel: a file of the spool in %s: %s", self.folder, error)
-            self._file = None
-            self._size = 0
+                logger.warning("art-otel: a file of the spool in %s: %s", self._where, error)
+        self._size = 0
 
     def _start_anew(self) -> None:
         """Also after a fork: the file is the parent's, and the lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
         self._close(of_parent=True)
         self._written = self._dropped = self._bytes = 0
+
+
+def _file_in(folder: Path) -> WrittenFile:
+    folder.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)  # its own mode is not for parents
+    folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    path = folder.absolute() / f"{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
+    return WrittenFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE), path)
+
+
+def _temporary_file() -> WrittenFile:
+    descriptor, path = tempfile.mkstemp(prefix="art-otel-")
+    os.unlink(path)  # noqa: PTH108 # mkstemp gives a text
+    return WrittenFile(descriptor, None)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from art_otel.store.art import art_metadata
     from art_otel.store.files import SUFFIX
     from art_otel.store.manifest import REPORT_NAME, Manifest, Part, read_manifest
     from art_otel.store.ownership import check_replaceable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         SpanCounts,
         TrajectoryCounts,
     )
+    from art_otel.store.rollout_traces import read_rollout_traces
     from art_otel.store.schema_version import SCHEMA_VERSION
     from art_otel.store.write import WriteSummary, write_trajectories
 
@@ -42,9 +44,11 @@ __all__ = [
     "TrajectoryCounts",
     "Wanted",
     "WriteSummary",
+    "art_metadata",
     "check_replaceable",
     "read_keys",
     "read_manifest",
+    "read_rollout_traces",
     "read_row_group",
     "read_trajectories",
     "row_groups",
@@ -55,6 +59,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "art": ("art_metadata",),
         "manifest": ("REPORT_NAME", "Manifest", "Part", "read_manifest"),
         "ownership": ("check_replaceable",),
         "part_writer": ("FileLimits", "PartWriter", "write_part"),
@@ -69,6 +74,7 @@ __getattr__ = lazy_names(
             "SpanCounts",
             "TrajectoryCounts",
         ),
+        "rollout_traces": ("read_rollout_traces",),
         "schema_version": ("SCHEMA_VERSION",),
         "files": ("SUFFIX",),
         "write": ("WriteSummary", "write_trajectories"),

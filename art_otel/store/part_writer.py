@@ -44,13 +44,20 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
 FILE_LIMITS: Final = FileLimits()
 
 
-def write_part(trajectories: Iterable[Trajectory], path: Path, number: int, limits: FileLimits = FILE_LIMITS) -> Part:
-    """Write all trajectories into one file, and give the summary of part `number`.
+def write_part(
+    trajectories: Iterable[Trajectory],
+    path: Path,
+    number: int,
+    limits: FileLimits = FILE_LIMITS,
+    *,
+    with_traces: bool = False,
+) -> Part:
+    """Write all trajectories into one file, `with_traces` of their calls, and give the summary of part `number`.
 
     The file has a temporary name; a commit gives it that of the summary. Raises StoreError for a trajectory that no
     column can hold, OSError for what the disk refuses; then the file is gone.
     """
-    with PartWriter(path, limits) as writer:
+    with PartWriter(path, limits, with_traces=with_traces) as writer:
         for trajectory in trajectories:
             writer.add(trajectory)
         return writer.finish(number)
@@ -59,7 +66,8 @@ def write_part(trajectories: Iterable[Trajectory], path: Path, number: int, limi
 class PartWriter:
     """One Parquet file while it is written. Without `finish` nothing of it stays."""
 
-    def __init__(self, path: Path, limits: FileLimits = FILE_LIMITS) -> None:
+    def __init__(self, path: Path, limits: FileLimits = FILE_LIMITS, *, with_traces: bool = False) -> None:
+        self._with_traces = with_traces
         self.path = path
         self.rows = 0
         self._bytes = 0
@@ -93,7 +101,7 @@ class PartWriter:
     def add(self, trajectory: Trajectory) -> None:
         """Add a row. Raises StoreError for a trajectory that no column can hold."""
         try:
-            row: _Row = ROW.flatten(row_source(trajectory))
+            row: _Row = ROW.flatten(row_source(trajectory, with_traces=self._with_traces))
             size = estimate_size(row)
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             raise _unfit(trajectory.rollout_id, error) from error

@@ -13,7 +13,7 @@ from art_otel.spans import Value
 from art_otel.store.art import ArtMessage, art_messages, art_metadata
 from art_otel.store.json_text import json_text
 from art_otel.store.shared_texts import SharedTexts
-from art_otel.trajectories import Prompt, Trajectory, Turn
+from art_otel.trajectories import Prompt, RolloutTrace, Trajectory, Turn, rollout_traces
 
 
 class CallSource(NamedTuple):
@@ -34,7 +34,10 @@ class TurnSource(NamedTuple):
 
 
 class RowSource(NamedTuple):
-    """A trajectory, and what its row says in another way. `toolsets` and `objects` are JSON texts."""
+    """A trajectory, and what its row says in another way. `toolsets` and `objects` are JSON texts.
+
+    `rollout_traces` is None where nobody asked for them: they repeat each call's whole prompt.
+    """
 
     trajectory: Trajectory
     metrics: Mapping[str, float]
@@ -45,9 +48,10 @@ class RowSource(NamedTuple):
     turns: tuple[TurnSource, ...]
     toolsets: tuple[str, ...]
     objects: tuple[str, ...]
+    rollout_traces: tuple[RolloutTrace, ...] | None
 
 
-def row_source(trajectory: Trajectory) -> RowSource:
+def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSource:
     """The source of a trajectory's row.
 
     Raises ValueError, TypeError or LookupError for values that are no JSON and for turns and prompts that are not
@@ -76,6 +80,7 @@ def row_source(trajectory: Trajectory) -> RowSource:
         turns=tuple(_turns(trajectory)),
         toolsets=toolsets.texts,
         objects=objects.texts,
+        rollout_traces=rollout_traces(trajectory) if with_traces else None,
     )
 
 

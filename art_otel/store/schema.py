@@ -140,6 +140,15 @@ _TOOL_EXECUTION = Record(
 
 _ADDED_MESSAGE = Record(AddedMessage, (Column("turn", _POSITION), Column("message", _MESSAGE)))
 
+_ROLLOUT_TRACE = Record(
+    dict,
+    (
+        Column("span_id", _TEXT),
+        *(Column(name, _VALUE) for name in ("prompt", "policy_response", "reward_data", "env_state", "extra")),
+    ),
+    eager=True,
+)
+
 _REASON = Record(
     lambda reason, count: (reason, count),
     (Column("reason", _TEXT, itemgetter(0)), Column("count", _INT, itemgetter(1))),
@@ -182,15 +191,24 @@ ROW: Final = Record(
         Column("turns", ListOf(TURN)),
         Column("tool_calls", ListOf(_TOOL_EXECUTION), "trajectory.tool_calls"),
         Column("added_messages", ListOf(_ADDED_MESSAGE, null=()), "trajectory.added_messages"),
+        Column("rollout_traces", ListOf(_ROLLOUT_TRACE)),
     ),
     eager=True,
 )
 """Every column, in order, of a RowSource."""
 
-_FOR_ART: Final = frozenset({"group_index", "group_metadata", "group_metrics", "group_logs", "messages"})
+_OF_TRACES: Final = frozenset({"rollout_id", "rollout_traces"})
 
-READ_ROW: Final = Record(dict, tuple(column for column in ROW.columns if column.name not in _FOR_ART))
-"""The columns that are read. The others are for ART's reader only and follow from these."""
+_FOLLOWING: Final = frozenset(
+    {"group_index", "group_metadata", "group_metrics", "group_logs", "messages", "rollout_traces"}
+)
+"""Columns for readers of their own, ART's first: they follow from the others."""
+
+READ_ROW: Final = Record(dict, tuple(column for column in ROW.columns if column.name not in _FOLLOWING))
+"""The columns that a trajectory is read from."""
+
+TRACES_ROW: Final = Record(dict, tuple(column for column in ROW.columns if column.name in _OF_TRACES))
+"""The columns that rollout traces are read from."""
 
 SCHEMA: Final = pa.schema([*ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 """The columns of a trajectory file."""

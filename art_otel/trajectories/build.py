@@ -191,7 +191,9 @@ def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> boo
     """Whether the group has no call, rollout or reward, as most traces of an application have none."""
     if group.logs or group.quarantine or group.external_rewards:
         return False
-    return all(_is_irrelevant(span) and not is_named_rollout(span, rollout_spans) for span in group.spans)
+    if rollout_spans and any(is_named_rollout(span, rollout_spans) for span in group.spans):
+        return False
+    return all(map(_is_irrelevant, group.spans))
 
 
 def _is_irrelevant(span: Span) -> bool:

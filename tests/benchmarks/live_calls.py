@@ -15,11 +15,11 @@ from openai import OpenAI
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
+from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.openai import install, uninstall
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
-from art_otel.tracing.sdk.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 
 BLOCK = 5
@@ -72,10 +72,10 @@ def measure(
     return found
 
 
-def processor(folder: Path | None, rewrites: list[Rewrite]) -> RolloutSpanProcessor:
+def processor(folder: Path | None, rewrites: list[Rewrite]) -> RecordingSpanProcessor:
     """As configure() makes it, with and without a spool."""
-    return RolloutSpanProcessor(
-        spool=None if folder is None else SpoolWriter(folder), rollouts=OpenRollouts(grace=0.0), rewrites=rewrites
+    return RecordingSpanProcessor(
+        spool=None if folder is None else SpoolWriter(folder), rollouts=RolloutBuffer(grace=0.0), rewrites=rewrites
     )
 
 

@@ -54,8 +54,8 @@ def test_an_environment_that_is_fine(here):
         ({"OTEL_SDK_DISABLED": "true"}, "enabled", "problem", "OTEL_SDK_DISABLED"),
         ({"ART_OTEL_GRACE_SECONDS": "x"}, "settings", "warning", "2.0 is used"),
         ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai"}, "instrumentor", "problem", "no LLM call is recorded"),
-        ({"ART_OTEL_INSTRUMENTOR": "none"}, "instrumentor", "warning", "only if the app does it"),
-        ({"ART_OTEL_INSTRUMENTOR": "openai-v2"}, "instrumentor", "problem", "openai-v2 is not installed"),
+        ({"ART_OTEL_INSTRUMENTOR": "none"}, "instrumentor", "note", "get spans of art-otel"),
+        ({"ART_OTEL_INSTRUMENTOR": "openai-v2"}, "instrumentor", "warning", "openai-v2 is not installed"),
         ({"ART_OTEL_CAPTURE_CONTENT": "0"}, "content", "warning", "nothing can be learnt"),
         ({"TRACELOOP_TRACE_CONTENT": "false"}, "content", "warning", "TRACELOOP_TRACE_CONTENT=false"),
         ({"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100"}, "limits", "problem", "cuts messages"),
@@ -75,7 +75,9 @@ def test_which_instrumentors_there_are(here):
     one = here.instrumentors[0]
     assert ("instrumentor", "warning") in [check[:2] for check in checks(here, instrumentors=[one, one])]
     missing = [text for name, _, text in checks(here, instrumentors=[]) if name == "instrumentor"]
-    assert missing == ["none is installed: pip install opentelemetry-instrumentation-openai"]
+    assert missing == [
+        "none is installed: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
+    ]
 
 
 def test_openinference_needs_a_higher_limit(here):

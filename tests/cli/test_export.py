@@ -1,11 +1,15 @@
-"""`art-otel export` and `art-otel exporters`: what they print, and their exit codes."""
+"""`art-otel export` and `art-otel export --list`: what they print, and their exit codes."""
 
 import json
+from typing import get_args
 
 import pytest
 
+from art_otel.cli import export as cli_export
 from art_otel.cli import main
+from art_otel.data import ADVANTAGES, CREDITS
 from art_otel.store import write_trajectories
+from art_otel.trajectories import Status
 from tests.exporting.samples import branching, conversation, failed, group, samples
 
 
@@ -32,22 +36,22 @@ def test_the_report_is_told(dataset, tmp_path, capsys):
 def test_parts_changes_and_files_are_told(dataset, tmp_path, capsys):
     assert run("export", dataset, "--to", "art", "-o", tmp_path / "out") == 0
     assert "    changed  metadata that is no scalar written as JSON text: 1\n" in capsys.readouterr().out
-    assert run("export", dataset, "--to", "openai", "--kind", "preference", "-o", tmp_path / "out") == 0
+    assert run("export", dataset, "--to", "openai", "--format", "preference", "-o", tmp_path / "out") == 0
     assert "    changed  " not in capsys.readouterr().out
     write_trajectories([branching(), conversation("a", "Sun.", 0.0, split="val")], tmp_path / "two")
-    assert run("export", tmp_path / "two", "--to", "art", "--kind", "log", "-o", tmp_path / "log") == 0
+    assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "log") == 0
     assert "trajectories/val/0003.parquet and 1 more" in capsys.readouterr().out
-    assert run("export", tmp_path / "two", "--to", "openai", "--kind", "preference", "-o", tmp_path / "pairs") == 0
+    assert run("export", tmp_path / "two", "--to", "openai", "--format", "preference", "-o", tmp_path / "pairs") == 0
     assert "left out  histories: not the main one of their trajectory: 2\n" in capsys.readouterr().out
-    assert run("export", tmp_path / "two", "--to", "art", "--kind", "log", "-o", tmp_path / "n", "--split", "x") == 0
+    assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "n", "--split", "x") == 0
     assert "0 records of art log in no file\n" in capsys.readouterr().out
 
 
 def test_the_report_as_json_is_the_one_on_disk(dataset, tmp_path, capsys):
-    assert run("export", dataset, "--to", "openai", "--kind", "preference", "-o", tmp_path / "p.jsonl", "--json") == 0
+    assert run("export", dataset, "--to", "openai", "--format", "preference", "-o", tmp_path / "p.jsonl", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads((tmp_path / "p.jsonl.report.json").read_text())
-    assert (told["kind"], told["records"]) == ("preference", 1)
+    assert (told["format"], told["records"]) == ("preference", 1)
 
 
 def test_every_way_to_choose(tmp_path, capsys):
@@ -66,7 +70,7 @@ def test_every_way_to_choose(tmp_path, capsys):
     assert used("--split", "val", "--split", "train") == 4
     assert used("--status", "error") == 1
     assert used("--status", "error", "--status", "ok", "--allow-incomplete") == 6
-    assert used("--set", "parallel_tool_calls=false") == 4
+    assert used("--option", "parallel_tool_calls=false") == 4
     assert b'"parallel_tool_calls":false' in (tmp_path / "out" / "openai-sft.jsonl").read_bytes()
 
 
@@ -90,8 +94,8 @@ def test_no_record_is_a_warning_and_no_error(dataset, tmp_path, capsys):
     ("options", "code", "problem"),
     [
         (("--to", "nothing"), 2, "no exporter 'nothing'"),
-        (("--to", "openai", "--kind", "x"), 2, "has no kind 'x'"),
-        (("--to", "openai", "--set", "x=1"), 2, "has no option 'x'"),
+        (("--to", "openai", "--format", "x"), 2, "has no format 'x'"),
+        (("--to", "openai", "--option", "x=1"), 2, "has no option 'x'"),
         (("--to", "openai", "--max-tokens", "9"), 2, "max_tokens=9"),
         (("--to", "openai", "--credit", "call_reward"), 2, "credit"),
     ],
@@ -102,7 +106,9 @@ def test_what_makes_no_sense_is_usage(dataset, tmp_path, capsys, options, code, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("option", [("--set", "x"), ("--set", "=1"), ("--advantage", "best"), ("--status", "good")])
+@pytest.mark.parametrize(
+    "option", [("--option", "x"), ("--option", "=1"), ("--advantage", "best"), ("--status", "good")]
+)
 def test_what_cannot_be_read_is_usage(dataset, tmp_path, capsys, option):
     with pytest.raises(SystemExit) as ended:
         run("export", dataset, "--to", "openai", "-o", tmp_path / "out", *option)
@@ -130,28 +136,39 @@ def broken(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("broken")
 def test_exporters_are_listed_and_broken_ones_named(capsys):
-    assert run("exporters") == 0
+    assert run("export", "--list") == 0
     out = capsys.readouterr().out
     assert "broken (broken 1.0): cannot be loaded: RuntimeError: half ␛[31minstalled" in out
     assert "openai (art-otel-openai 0.1.0): " in out
     assert "  preference: direct preference" in out
     assert "    needs recorded messages, group ids" in out
-    assert "    --set later_messages=truncate: " in out
+    assert "    --option later_messages=truncate: " in out
 
 
 @pytest.mark.usefixtures("broken")
 def test_exporters_as_json(capsys):
-    assert run("exporters", "--json") == 0
+    assert run("export", "--list", "--json") == 0
     listed = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
-    assert listed["broken"]["kinds"] == []
+    assert listed["broken"]["formats"] == []
     assert listed["broken"]["problem"].startswith("RuntimeError")
-    sft = listed["openai"]["kinds"][0]
-    assert (sft["name"], sft["takes"], sft["advantage"]) == ("sft", "conversations", None)
+    sft = listed["openai"]["formats"][0]
+    assert (sft["name"], sft["input"], sft["advantage"]) == ("sft", "conversations", None)
     assert sft["options"]["parallel_tool_calls"]["default"] == "None"
     assert "logprobs" in sft["not_carried"]
 
 
 def test_no_exporter_at_all_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr("art_otel.exporting.registry.entry_points", lambda **_: ())
-    assert run("exporters") == 0
+    assert run("export", "--list") == 0
     assert "pip install ./exporters/trl" in capsys.readouterr().out
+
+
+def test_the_choices_of_the_command_are_those_of_python():
+    assert cli_export._CREDITS == CREDITS
+    assert (*ADVANTAGES, "none") == cli_export._ADVANTAGES
+    assert get_args(Status) == cli_export._STATUSES
+
+
+def test_what_an_export_needs_is_named(capsys):
+    assert run("export", "somewhere", "--to", "openai") == 2
+    assert "say --out too; `art-otel export --list` lists the exporters" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_a_rollout_as_a_conversation(dataset, capsys):
     assert out.count("trained") == 2
     for expected in ("reward 1", "You are a weather agent.", 'get_weather({"city": "Paris"})', "Paris: sunny", "alice"):
         assert expected in out
-    assert "re-serialised" in out
+    assert "re-serialized" in out
 
 
 def test_failures_and_warnings_are_marked(dataset, capsys):

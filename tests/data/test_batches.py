@@ -147,8 +147,8 @@ def check_account(made: Batches, given_out) -> None:
     assert report.without_logprobs == sum(int(np.isnan(batch.logprobs).sum()) for batch in given_out)
     advantages = [batch.advantages[batch.loss_mask] for batch in given_out if batch.advantages is not None]
     assert report.zero_advantage_tokens == sum(int((known == 0).sum()) for known in advantages)
-    for left_out in (report.trajectories_skipped, report.sequences_skipped, report.completions_skipped):
-        assert {one for one in left_out if not one.startswith("incomplete: ")} <= REASONS
+    for skipped in (report.trajectories_skipped, report.sequences_skipped, report.completions_skipped):
+        assert {one for one in skipped if not one.startswith("incomplete: ")} <= REASONS
 
 
 @settings(laws, max_examples=examples(50))
@@ -199,7 +199,7 @@ def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found,
     with stored(found, rows) as folder:
         whole = art_otel.batches(folder, **chosen)
         expected = [bytes_of(batch) for batch in whole]
-        ranks = [art_otel.batches(folder, **chosen, shard=(rank, world_size)) for rank in range(world_size)]
+        ranks = [art_otel.batches(folder, **chosen, rank=rank, world_size=world_size) for rank in range(world_size)]
         given_out = [list(rank) for rank in ranks]
     rounds = [one for of_ranks in zip(*given_out, strict=True) for one in of_ranks]
     assert [bytes_of(batch) for batch in rounds[: len(expected)]] == expected
@@ -217,7 +217,10 @@ def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found,
 @given(rollouts(storable=True), options(), st.integers(1, 4))
 def test_drop_last_drops_the_round_that_is_not_whole_and_counts_it(found, chosen, world_size):
     whole = [bytes_of(batch) for batch in art_otel.batches(found, **chosen)]
-    ranks = [art_otel.batches(found, **chosen, shard=(rank, world_size), drop_last=True) for rank in range(world_size)]
+    ranks = [
+        art_otel.batches(found, **chosen, rank=rank, world_size=world_size, drop_last=True)
+        for rank in range(world_size)
+    ]
     rounds = [one for of_ranks in zip(*map(list, ranks), strict=True) for one in of_ranks]
     assert [bytes_of(batch) for batch in rounds] == whole[: len(rounds)]
     assert len(whole) - len(rounds) <= world_size
@@ -463,11 +466,11 @@ def test_several_rewards_of_which_none_is_final_are_told():
     made = art_otel.batches(members)
     with pytest.warns(UserWarning, match=r"2 rollouts have several rewards \(correctness, format: 2\).*weighted\("):
         assert list(made) == []
-    assert made.report.rival_rewards == {"correctness, format": 2}
+    assert made.report.no_final_reward == {"correctness, format": 2}
     assert made.report.completions_skipped == {"no reward": 2}
     chosen = art_otel.batches(members, credit=weighted({"correctness": 1.0, "format": 1.0}))
     assert len(list(chosen)) == 1
-    assert chosen.report.rival_rewards == {}
+    assert chosen.report.no_final_reward == {}
 
 
 def test_incomplete_trajectories_are_left_out_by_reason_unless_it_is_allowed():
@@ -491,3 +494,11 @@ def test_groups_are_lists_of_trajectories_too():
     assert (len(group), [one.rollout_id for one in group]) == (2, ["a", "b"])
     (batch,) = art_otel.batches([group, [talk("c", 1, reward=1.0)]], advantage="centered")
     assert batch.rollout_ids.tolist() == ["a", "b", "c"]
+
+
+def test_what_a_notebook_shows_is_short():
+    found = [talk(f"r-{number}", 1) for number in range(3)]
+    made = art_otel.batches(found, advantage=None)
+    shown = [repr(made), repr(next(made.sequences())), repr(next(iter(made)))]
+    assert [text.split()[0] for text in shown] == ["<Batches", "<TokenSequence", "<Batch"]
+    assert max(map(len, shown)) < 200

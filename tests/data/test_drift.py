@@ -48,7 +48,7 @@ def test_of_many_rollouts_those_that_drifted_are_counted_wherever_they_stand():
     assert counted(found) == (1, 3)
     with stored(found, rows=3) as folder:
         assert counted(folder) == counted(folder, seed=3) == counted(folder, packed=True, max_tokens=9) == (1, 3)
-        assert [counted(folder, shard=(rank, 2)) for rank in (0, 1)] == [(1, 3), (1, 3)]
+        assert [counted(folder, rank=rank, world_size=2) for rank in (0, 1)] == [(1, 3), (1, 3)]
 
 
 def test_a_rollout_that_is_left_out_is_not_asked():

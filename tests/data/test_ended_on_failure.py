@@ -30,9 +30,9 @@ def skipped(*calls, **options) -> set[str]:
     messages = message_batches([one], **options)
     assert len(list(found)) == 0  # there are no token ids
     list(messages)
-    left_out, of_messages = (set(one.report.trajectories_skipped) - EMPTY for one in (found, messages))
-    assert left_out == of_messages
-    return left_out
+    skipped, of_messages = (set(one.report.trajectories_skipped) - EMPTY for one in (found, messages))
+    assert skipped == of_messages
+    return skipped
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_pairs_are_of_rollouts_that_did_not_end_in_an_outage():
     assert found.report.trajectories_skipped["ended on a failed call"] == 1
 
 
-@pytest.mark.parametrize(("answers", "left_out"), [([None, "b"], {}), (["b", None], LEFT_OUT)])
-def test_from_spans_to_batches(tmp_path, answers, left_out):
+@pytest.mark.parametrize(("answers", "skipped"), [([None, "b"], {}), (["b", None], LEFT_OUT)])
+def test_from_spans_to_batches(tmp_path, answers, skipped):
     root = make_span(1, name="rollout x", attributes={"art.rollout.id": "r", "art.reward": 1.0})
     error = {"status": {"code": 2, "message": "bad request"}}
     spans = [
@@ -80,8 +80,8 @@ def test_from_spans_to_batches(tmp_path, answers, left_out):
     convert_spans(tmp_path, root, *spans)
     found = message_batches(tmp_path / "dataset")
     conversations = [one for batch in found for one in batch]
-    assert found.report.trajectories_skipped == left_out
-    assert len(conversations) == (not left_out)
+    assert found.report.trajectories_skipped == skipped
+    assert len(conversations) == (not skipped)
 
 
 def test_what_must_not_be_trained_is_counted_by_its_reason():

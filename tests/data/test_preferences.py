@@ -13,8 +13,8 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import TokenIds
-from art_otel.data.pairing import Member, Pairs, pair_up
-from art_otel.data.preferences import preference_batches
+from art_otel.data.conversations.pairing import Member, Pairs, pair_up
+from art_otel.data.conversations.preferences import preference_batches
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import histories, token_histories
@@ -262,15 +262,17 @@ def test_a_file_that_changes_in_between_is_an_error(tmp_path):
         list(pairs)
 
 
-def test_a_reward_that_changes_in_between_is_an_error():
-    numbers = iter(range(10))
+def test_a_reward_function_is_asked_once_for_each_trajectory():
+    """So one that answers otherwise each time changes no pair after it was made."""
+    numbers = iter(range(4))
     rollouts = [said(str(n), f"r-{n}", None) for n in range(4)]
-    with pytest.raises(UsageError, match="another one at the second reading"):
-        list(preference_batches(rollouts, reward=lambda _: next(numbers)))
+    (pair,) = preference_batches(rollouts, reward=lambda _: next(numbers)).pairs()
+    assert (pair.chosen_rollout_id, pair.chosen_reward) == ("r-3", 3.0)
+    assert (pair.rejected_rollout_id, pair.rejected_reward) == ("r-0", 0.0)
 
 
 MEMBERS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([b"p", b"q"])), max_size=8).map(
-    lambda drawn: [Member(number, float(reward), prompt) for number, (reward, prompt) in enumerate(drawn)]
+    lambda drawn: [Member(number, (None, "g"), float(reward), prompt) for number, (reward, prompt) in enumerate(drawn)]
 )
 
 

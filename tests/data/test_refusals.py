@@ -26,9 +26,10 @@ BATCHES = [
     *(({"seed": wrong}, f"seed={wrong!r}: Expected `int") for wrong in (-1, 1.5, "a", True)),
     *(({"epoch": wrong}, f"epoch={wrong!r}: Expected `int`") for wrong in (-1, 1.5, None)),
     *(({"shuffle_buffer": wrong}, f"shuffle_buffer={wrong!r}: Expected `int`") for wrong in (0, 2.5, "a")),
-    *(({"shard": wrong}, f"shard={wrong!r}: Expected `array`") for wrong in (3, (0,), None, "01")),
-    ({"shard": ("0", "1")}, "shard=('0', '1'): Expected `int`"),
-    *(({"shard": wrong}, f"shard={wrong!r}: give (rank, world_size)") for wrong in ((0, 0), (2, 2), (-1, 2))),
+    *(({"rank": wrong}, f"rank={wrong!r}: Expected `int`") for wrong in (None, "0", 0.5)),
+    ({"rank": -1, "world_size": 2}, "rank=-1: Expected `int` >= 0"),
+    ({"world_size": 0}, "world_size=0: Expected `int` >= 1"),
+    ({"rank": 2, "world_size": 2}, "rank=2: there are ranks 0 to 1, by world_size"),
     ({"packed": True}, "packed=True needs max_tokens"),
     ({"packed": "yes"}, "packed='yes': use one of true, false"),
     ({"drop_last": 1}, "drop_last=1: use one of true, false"),
@@ -127,7 +128,7 @@ def test_numbers_of_numpy_are_numbers():
     numbers = {"batch_size": 2, "max_tokens": 9, "seed": 1, "epoch": 0, "shuffle_buffer": 1, "pad_token_id": 0}
     state = art_otel.batches(found, **numbers).state_dict()
     chosen = {name: np.int64(number) for name, number in numbers.items()}
-    assert art_otel.batches(found, **chosen, shard=[0, np.int32(1)]).state_dict() == state
+    assert art_otel.batches(found, **chosen, rank=np.int64(0), world_size=np.int32(1)).state_dict() == state
     assert list(art_otel.batches(found, credit=reward_function(lambda one: np.float32(one.reward)))) != []
 
 
@@ -161,7 +162,7 @@ def test_a_state_of_another_stream_is_refused(tmp_path):
             load(found, wrong, seed=1)
     with refuse("window=-1, an option of state: Expected `int` >= 0"):
         load(found, {**state, "window": -1}, seed=1)
-    load(found, state, seed=1, shard=(1, 2), batch_size=3)  # any number of ranks, any size
+    load(found, state, seed=1, rank=1, world_size=2, batch_size=3)  # any number of ranks, any size
     write_trajectories(found[:3], tmp_path / "a.parquet")
     state = art_otel.batches(tmp_path, **EVERYTHING).state_dict()
     write_trajectories(found, tmp_path / "a.parquet")

@@ -1,4 +1,4 @@
-"""Re-tokenisation by real Hugging Face tokenizers: what stands before a completion is what the server tokenised."""
+"""Re-tokenization by real Hugging Face tokenizers: what stands before a completion is what the server tokenized."""
 
 from collections import Counter
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import Logprobs, Message, TokenIds
-from art_otel.data.chat import template_message
 from art_otel.data.retokenize import retokenize
 from art_otel.data.retokenize.chat_template import ChatTemplate
+from art_otel.data.retokenize.template_message import template_message
 from art_otel.errors import UsageError
 from art_otel.trajectories import histories, text_only_histories
 from tests.data import tokenizers
@@ -61,11 +61,11 @@ def check_laws(trajectory, tokenizer, found) -> None:
             assert ids[: span.start] == prompt_ids(tokenizer, asked)
         assert history.loss_mask == bytes(masked)
     trained = Counter(span.turn for history in found.histories for span in history.spans)
-    left_out = Counter(turn for one in found.skipped if one.reason != "messages unknown" for turn in one.turns)
+    skipped_turns = Counter(turn for one in found.skipped if one.reason != "messages unknown" for turn in one.turns)
     wanted = {
         entry.turn for history in text_only_histories(trajectory) for entry in history.messages or () if entry.trained
     }
-    assert trained + left_out == Counter(wanted)
+    assert trained + skipped_turns == Counter(wanted)
 
 
 def build(trajectory, tokenizer):
@@ -237,7 +237,7 @@ def test_a_token_over_the_border_is_split_as_it_was_sampled():
     assert texts(CHATML, found) == [["\n\nthe sunny<|im_end|>"], ["hello<|im_end|>"]]
 
 
-def test_only_what_has_no_ids_is_tokenised():
+def test_only_what_has_no_ids_is_tokenized():
     known = call(0, [user("a")], assistant("b"), prompt_token_ids=TokenIds.of([1, 2]))
     sampled = structs.replace(known.choices[0], token_ids=TokenIds.of([3]), logprobs=Logprobs.of([-1.0]))
     known = structs.replace(known, choices=(sampled,))

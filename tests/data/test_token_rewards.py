@@ -99,7 +99,7 @@ def test_what_is_no_usable_number_leaves_its_completion_out(bad):
 
 @pytest.mark.parametrize("ids", [[5], [5, 6, 7], list(range(10)), None])
 def test_they_are_not_placed_on_tokens_that_no_server_gave(ids):
-    """The completion's ids are known, its prompt's are not, so both are tokenised here: into others."""
+    """The completion's ids are known, its prompt's are not, so both are tokenized here: into others."""
     asked, rewards = call(0, "q", None, choice("hello", ids)), (of_tokens(0.5, 0, 1), of_tokens(0.5, 0, 1, on=9))
     made = art_otel.batches(
         rollout([asked], rewards=rewards), advantage=None, token_rewards="reward", tokenizer=bpe(CHATML)

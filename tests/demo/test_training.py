@@ -1,6 +1,8 @@
 """The whole circle: rollouts, spans, trajectories, batches, better weights."""
 
+import ast
 import json
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -121,3 +123,13 @@ def test_without_openai_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'art-otel\[demo\]'"):
         next(train(Training(out=tmp_path)))
+
+
+def test_the_demo_imports_public_names_only():
+    public = {"art_otel", "art_otel.data", "art_otel.errors"}
+    for path in Path(demo.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            ours = {name for name in names if name.split(".")[0] == "art_otel" and name[:13] != "art_otel.demo"}
+            assert ours <= public, path

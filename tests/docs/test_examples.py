@@ -3,7 +3,7 @@
 The rule: `python` and `sh` blocks run, each in a process of its own, a page at a time in a folder where `dumps/` holds
 the demo's recordings and `out/` their dataset. A `text` block right behind one is all that it prints; a line `…` in it
 stands for any number of lines. `needs=NAME` behind the language leaves a block out where that package is not installed.
-All other blocks are only shown.
+All other blocks are only shown. `OPENAI_BASE_URL` leads to docs/toy_server.py, started anew for each page.
 """
 
 import doctest
@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import zip_longest
@@ -77,19 +78,30 @@ LONG = [DOCS / "demo.md"]
     "page",
     [pytest.param(page, id=str(inside(page)), marks=[pytest.mark.program] * (page in LONG)) for page in PAGES],
 )
-def test_the_examples_of_a_page_run(page, dataset, tmp_path):
+def test_the_examples_of_a_page_run(page, dataset, model_server, tmp_path):
     shutil.copytree(RECORDINGS, tmp_path / "dumps")
     shutil.copytree(dataset, tmp_path / "out")
     skipped = [example for example in examples(page) if not example.can_run]
     for example in examples(page):
         if example.can_run:
-            check(example, f"{inside(page)}:{example.line}", tmp_path)
+            check(example, f"{inside(page)}:{example.line}", tmp_path, model_server)
     if skipped:
         pytest.skip("; ".join(f"line {example.line} needs {example.needs}" for example in skipped))
 
 
-def check(example: Example, place: str, folder: Path) -> None:
+@pytest.fixture
+def model_server() -> Iterator[str]:
+    """The base URL of a server that answers as vLLM does."""
+    command = [sys.executable, str(DOCS / "toy_server.py"), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.terminate()
+
+
+def check(example: Example, place: str, folder: Path, model_server: str = "") -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "OTEL_"))}
+    environment |= {"OPENAI_BASE_URL": model_server, "OPENAI_API_KEY": "none"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     command = [*COMMANDS[example.language], example.code]
     done = subprocess.run(

@@ -5,6 +5,7 @@ import re
 from tests.docs.pages import DOCS, ROOT, inside, markdown_files
 
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+IMAGE = re.compile(r'<img src="(?P<target>[^"]+)"')
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 NAMED_PAGE = re.compile(r"\bdocs/[\w./-]+\.md\b")
@@ -12,7 +13,8 @@ NAMED_PAGE = re.compile(r"\bdocs/[\w./-]+\.md\b")
 
 def links(path) -> list[str]:
     prose = CODE.sub("", path.read_text(encoding="utf-8"))
-    return [link["target"] for link in LINK.finditer(prose) if "://" not in link["target"]]
+    found = [*LINK.finditer(prose), *IMAGE.finditer(prose)]
+    return [link["target"] for link in found if "://" not in link["target"]]
 
 
 def anchors(path) -> set[str]:

@@ -117,3 +117,13 @@ def test_the_page_of_the_command_line_is_up_to_date():
     generated = runpy.run_path(str(DOCS / "generate_cli.py"))["cli_page"]()
     # Versions of Python break the lines of a usage differently.
     assert generated.split() == text_of("docs/cli.md").split(), "run: uv run python docs/generate_cli.py"
+
+
+def test_the_page_of_what_works_with_what_is_up_to_date():
+    generated = runpy.run_path(str(DOCS / "generate_integrations.py"))["integrations_page"]()
+    assert generated == text_of("docs/integrations.md"), "run: uv run python docs/generate_integrations.py"
+
+
+def test_troubleshooting_has_an_answer_for_each_reason():
+    page = text_of("docs/troubleshooting.md")
+    assert set(first_column(section(page, "## A trajectory is incomplete"))) == set(EXPLANATIONS)

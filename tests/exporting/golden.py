@@ -13,10 +13,10 @@ from art_otel.exporting import export
 EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
-def check_golden(golden: Path, rollouts, exporter: str, kind: str, tmp_path: Path, **config) -> None:
-    """The single file that the kind writes is the golden one: byte for byte, of Parquet by its schema and its rows."""
+def check_golden(golden: Path, rollouts, exporter: str, file_format: str, tmp_path: Path, **config) -> None:
+    """The single file of the format is the golden one: byte for byte, of Parquet by its schema and its rows."""
     out = tmp_path / golden.name
-    export(rollouts, exporter, out, kind=kind, config=config, **EVERYTHING)
+    export(rollouts, exporter, out, format=file_format, options=config, **EVERYTHING)
     if os.environ.get("ART_OTEL_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_bytes(out.read_bytes())

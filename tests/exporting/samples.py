@@ -1,4 +1,4 @@
-"""Samples: trajectories for the tests of exporters, from a server that tokenises by bytes.
+"""Samples: trajectories for the tests of exporters, from a server that tokenizes by bytes.
 
 A token is a byte of UTF-8, or a mark: ROLES for the start of a message of a role, END behind a message, CALL before
 each tool call in it. So every id is below VOCABULARY, and each prompt begins with the tokens of what it goes on with.

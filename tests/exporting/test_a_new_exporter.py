@@ -43,12 +43,12 @@ def run(*command, cwd: Path, **variables: str) -> str:
 def check(python: Path | str, folder: Path, **variables: str) -> None:
     """The exporter is listed, and writes what the trajectories say."""
     write_trajectories(group(), folder / "out")
-    listed = json.loads(run(python, "-m", "art_otel", "exporters", "--json", cwd=folder, **variables))
+    listed = json.loads(run(python, "-m", "art_otel", "export", "--list", "--json", cwd=folder, **variables))
     (mini,) = [one for one in listed if one["name"] == "mini"]
     assert mini["distribution"] == "art-otel-mini 0.1.0"
     assert mini["problem"] is None
-    (kind,) = mini["kinds"]
-    assert kind["options"] == {"longest": {"default": "4096", "about": "how many tokens Mini takes"}}
+    (file_format,) = mini["formats"]
+    assert file_format["options"] == {"longest": {"default": "4096", "about": "how many tokens Mini takes"}}
     command = ("export", "out", "--to", "mini", "-o", "mini.jsonl", "--advantage", "dr_grpo", "--json")
     report = json.loads(run(python, "-m", "art_otel", *command, cwd=folder, **variables))
     assert (report["records"], report["trajectories_used"]) == (3, 3)
@@ -62,7 +62,7 @@ def check(python: Path | str, folder: Path, **variables: str) -> None:
         sampled = zip(line["ids"], history.loss_mask, strict=True)
         assert line["labels"] == [token if trained else -100 for token, trained in sampled]
         assert line["weights"] == [advantage if trained else 0.0 for trained in history.loss_mask]
-    shorter = run(python, "-m", "art_otel", *command, "--set", "longest=2", cwd=folder, **variables)
+    shorter = run(python, "-m", "art_otel", *command, "--option", "longest=2", cwd=folder, **variables)
     assert json.loads(shorter)["skipped"]["longer than Mini takes"] == 3
 
 
@@ -89,6 +89,6 @@ def test_the_exporter_of_the_page_builds_and_installs(project, tmp_path):
     wheels = ("--find-links", tmp_path / "dist")
     run(uv, "pip", "install", "--python", python, *wheels, "art-otel[openai]", "art-otel-mini", cwd=tmp_path)
     check(python, tmp_path)
-    listed = run(python, "-m", "art_otel", "exporters", cwd=tmp_path)
+    listed = run(python, "-m", "art_otel", "export", "--list", cwd=tmp_path)
     assert "openai (art-otel-openai" in listed
     assert "cannot be loaded" not in listed

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Meta
 
 from art_otel.errors import StoreError, UsageError
-from art_otel.exporting import Exporter, Folder, JsonLines, Kind, ParquetFile, export, options_of
+from art_otel.exporting import Exporter, Folder, Format, JsonLines, ParquetFile, export, options_of
 from art_otel.store import write_trajectories
 from tests.exporting.samples import group
 
@@ -31,42 +31,42 @@ class Options:
             raise ValueError("this name is wrong")
 
 
-def encode(items, config, notes):
+def encode(items, config, stats):
     for item in items:
         if item.trajectory.rollout_id == "r-bad":
-            notes.trajectories_skipped["bad"] += 1
+            stats.trajectories_skipped["bad"] += 1
             continue
-        notes.changed["nothing"] += 0
-        notes.changed["copied"] += config.times
-        notes.skipped["a part"] += 1
+        stats.changed["nothing"] += 0
+        stats.changed["copied"] += config.times
+        stats.skipped["a part"] += 1
         yield from [
             {"id": item.trajectory.rollout_id.upper() if config.upper else item.trajectory.rollout_id}
         ] * config.times
 
 
-def kind(**fields) -> Kind:
+def file_format(**fields) -> Format:
     told = {
         "name": "ids",
         "summary": "",
-        "takes": "trajectories",
+        "input": "trajectories",
         "needs": "",
         "not_carried": {"metrics": "no place"},
         "config": Options,
         "encode": encode,
         "sink": lambda _: JsonLines(),
     }
-    return Kind(**(told | fields))
+    return Format(**(told | fields))
 
 
 def exporter(**fields) -> Exporter:
-    return Exporter(name="mine", summary="", kinds=(kind(**fields),))
+    return Exporter(name="mine", summary="", formats=(file_format(**fields),))
 
 
 PARQUET = {"sink": lambda _: ParquetFile(pa.schema({"id": pa.string()}))}
 
 
 def test_options_come_as_values_or_text(tmp_path):
-    export(group(), exporter(), tmp_path, config={"upper": "true", "times": "2", "mode": "b", "name": None})
+    export(group(), exporter(), tmp_path, options={"upper": "true", "times": "2", "mode": "b", "name": None})
     lines = (tmp_path / "mine-ids.jsonl").read_text().splitlines()
     assert lines == ['{"id":"R-GOOD"}'] * 2 + ['{"id":"R-FAIR"}'] * 2
 
@@ -86,12 +86,12 @@ def test_options_come_as_values_or_text(tmp_path):
 )
 def test_an_option_that_cannot_be_is_refused(tmp_path, config, problem):
     with pytest.raises(UsageError, match=problem):
-        export(group(), exporter(), tmp_path / "out", config=config)
+        export(group(), exporter(), tmp_path / "out", options=config)
     assert not (tmp_path / "out").exists()
 
 
 def test_options_tell_their_defaults_and_what_they_do():
-    told = {option.name: (option.default, option.about) for option in options_of(kind())}
+    told = {option.name: (option.default, option.about) for option in options_of(file_format())}
     assert told == {
         "upper": ("False", "in capitals"),
         "times": ("1", ""),
@@ -111,7 +111,7 @@ def test_the_report_accounts_for_every_trajectory(tmp_path):
     assert dict(report.changed) == {"copied": 2}
     assert json.loads((tmp_path / "_export.json").read_text()) == {
         "exporter": "mine",
-        "kind": "ids",
+        "format": "ids",
         "records": 2,
         "files": [str(tmp_path / "mine-ids.jsonl")],
         "trajectories": 3,
@@ -139,8 +139,8 @@ def test_a_file_of_another_kind_is_no_place(tmp_path, name):
 
 
 def test_a_crash_leaves_no_file_and_no_report(tmp_path):
-    def crash(items, config, notes):
-        yield from encode(items, config, notes)
+    def crash(items, config, stats):
+        yield from encode(items, config, stats)
         raise RuntimeError("crash")
 
     with pytest.raises(RuntimeError, match="crash"):
@@ -180,14 +180,14 @@ def test_no_file_that_is_read_is_replaced_however_it_is_named(tmp_path):
     ):
         with pytest.raises(UsageError, match="lies in the dataset"):
             export(source, exporter(**PARQUET), out)
-    folder = kind(sink=lambda _: Folder(), encode=lambda *_: iter([("part-0.parquet", b"mine")]))
+    folder = file_format(sink=lambda _: Folder(), encode=lambda *_: iter([("part-0.parquet", b"mine")]))
     for source in (part, part.parent):
         with pytest.raises(UsageError, match="lies in the dataset"):
-            export(source, Exporter(name="mine", summary="", kinds=(folder,)), part.parent)
+            export(source, Exporter(name="mine", summary="", formats=(folder,)), part.parent)
     assert [path.name for path in part.parent.iterdir()] == ["part-0.parquet"]
     assert part.read_bytes() == before
     export(part, exporter(**PARQUET), part.with_name("other.parquet"))
-    export(group(), Exporter(name="mine", summary="", kinds=(folder,)), part.parent)
+    export(group(), Exporter(name="mine", summary="", formats=(folder,)), part.parent)
     assert part.read_bytes() == b"mine"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from art_otel.exporting import Exporter, Kind, export, installed_exporters
+from art_otel.exporting import Exporter, Format, export, installed_exporters
 from art_otel.exporting.settings import make_settings, options_of
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.testing import trajectories
@@ -19,9 +19,13 @@ from tests.exporting.samples import samples
 ROOT = Path(__file__).parent.parent.parent
 EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 INSTALLED = installed_exporters()
-KINDS = [(found.exporter, kind) for found in INSTALLED if found.exporter for kind in found.exporter.kinds]
+FORMATS = [
+    (found.exporter, file_format) for found in INSTALLED if found.exporter for file_format in found.exporter.formats
+]
 each_kind = pytest.mark.parametrize(
-    ("exporter", "kind"), KINDS, ids=[f"{exporter.name}-{kind.name}" for exporter, kind in KINDS]
+    ("exporter", "file_format"),
+    FORMATS,
+    ids=[f"{exporter.name}-{file_format.name}" for exporter, file_format in FORMATS],
 )
 
 
@@ -50,36 +54,36 @@ def test_every_exporter_of_this_repository_is_installed_and_loads(folder):
 
 
 @each_kind
-def test_every_option_is_described_and_has_a_default(exporter: Exporter, kind: Kind):
-    assert make_settings(kind, {}) == kind.config()
-    for option in options_of(kind):
-        assert option.about, f"{exporter.name} {kind.name}: {option.name} needs msgspec.Meta(description=…)"
+def test_every_option_is_described_and_has_a_default(exporter: Exporter, file_format: Format):
+    assert make_settings(file_format, {}) == file_format.config()
+    for option in options_of(file_format):
+        assert option.about, f"{exporter.name} {file_format.name}: {option.name} needs msgspec.Meta(description=…)"
 
 
 @each_kind
-def test_the_readme_names_the_kind_and_what_is_not_carried(exporter: Exporter, kind: Kind):
+def test_the_readme_names_the_kind_and_what_is_not_carried(exporter: Exporter, file_format: Format):
     readme = (ROOT / "exporters" / exporter.name / "README.md").read_text(encoding="utf-8")
-    for name in (kind.name, *kind.not_carried, *(option.name for option in options_of(kind))):
+    for name in (file_format.name, *file_format.not_carried, *(option.name for option in options_of(file_format))):
         assert f"`{name}`" in readme
 
 
-def check(sources, exporter: Exporter, kind: Kind, out: Path) -> None:
-    report = export(sources, exporter, out, kind=kind.name, **EVERYTHING)
+def check(sources, exporter: Exporter, file_format: Format, out: Path) -> None:
+    report = export(sources, exporter, out, format=file_format.name, **EVERYTHING)
     assert report.trajectories == report.trajectories_used + sum(report.trajectories_skipped.values())
     assert min(report.trajectories_used, report.records, *report.trajectories_skipped.values(), 0) == 0
     assert all(count > 0 for count in (*report.skipped.values(), *report.changed.values()))
     assert all(Path(file).is_file() for file in report.files)
-    assert set(kind.not_carried) <= set(report.not_carried)
+    assert set(file_format.not_carried) <= set(report.not_carried)
 
 
 @each_kind
-def test_the_samples_are_exported_from_memory_and_from_parquet_alike(exporter, kind, tmp_path):
+def test_the_samples_are_exported_from_memory_and_from_parquet_alike(exporter, file_format, tmp_path):
     # On Parquet they are in this order.
     ordered = sorted(samples(), key=lambda one: one.order)
     write_trajectories(ordered, tmp_path / "dataset")
     assert list(read_trajectories(tmp_path / "dataset")) == ordered
-    check(ordered, exporter, kind, tmp_path / "memory")
-    check(tmp_path / "dataset", exporter, kind, tmp_path / "parquet")
+    check(ordered, exporter, file_format, tmp_path / "memory")
+    check(tmp_path / "dataset", exporter, file_format, tmp_path / "parquet")
     assert files_of(tmp_path / "memory") == files_of(tmp_path / "parquet") != {}
 
 
@@ -95,7 +99,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 @given(st.lists(trajectories(), max_size=4) | agent_rollouts())
 def test_any_trajectories_are_exported(rollouts):
     with TemporaryDirectory() as folder:
-        for exporter, kind in KINDS:
-            name = f"{exporter.name}-{kind.name}"
+        for exporter, file_format in FORMATS:
+            name = f"{exporter.name}-{file_format.name}"
             note(name)
-            check(rollouts, exporter, kind, Path(folder) / name)
+            check(rollouts, exporter, file_format, Path(folder) / name)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.errors import UsageError
-from art_otel.exporting import find_exporter, find_kind, installed_exporters
+from art_otel.exporting import find_exporter, find_format, installed_exporters
 
 OURS = sorted(path.parent.name for path in (Path(__file__).parents[2] / "exporters").glob("*/pyproject.toml"))
 
@@ -27,7 +27,7 @@ def install(tmp_path, monkeypatch):
     return add
 
 
-WORKS = "from art_otel.exporting import Exporter\nEXPORTER = Exporter(name='works', summary='', kinds=())\n"
+WORKS = "from art_otel.exporting import Exporter\nEXPORTER = Exporter(name='works', summary='', formats=())\n"
 
 
 def test_broken_exporters_are_named_and_the_others_work(install):
@@ -70,7 +70,7 @@ def test_only_an_exporter_that_is_known_to_exist_is_named_for_installing(monkeyp
 
 def test_the_first_kind_is_the_default():
     exporter = find_exporter("openai")
-    assert find_kind(exporter, None).name == "sft"
-    assert find_kind(exporter, "preference").name == "preference"
-    with pytest.raises(UsageError, match="openai has no kind 'dpo'; it has sft, preference"):
-        find_kind(exporter, "dpo")
+    assert find_format(exporter, None).name == "sft"
+    assert find_format(exporter, "preference").name == "preference"
+    with pytest.raises(UsageError, match="openai has no format 'dpo'; it has sft, preference"):
+        find_format(exporter, "dpo")

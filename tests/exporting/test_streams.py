@@ -7,7 +7,7 @@ from msgspec import structs
 
 from art_otel.data import call_reward, step_reward
 from art_otel.errors import UsageError
-from art_otel.exporting import Exporter, JsonLines, Kind, export
+from art_otel.exporting import Exporter, Format, JsonLines, export
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 from tests.exporting.samples import branching, conversation, failed, group, rollout, samples, without_ids
@@ -19,18 +19,18 @@ class NoOptions:
 
 
 def items_of(sources, takes: str, choice: dict, out, *, advantage: str | None = None):
-    """The items that an encoder of this kind is given, and the report."""
+    """The items that an encoder of this format is given, and the report."""
     items = []
 
-    def encode(stream, config, notes):  # noqa: ARG001 # the signature of an encoder
+    def encode(stream, config, stats):  # noqa: ARG001 # the signature of an encoder
         for item in stream:
             items.append(item)
             yield {}
 
-    kind = Kind(
+    file_format = Format(
         name="test",
         summary="",
-        takes=takes,
+        input=takes,
         needs="",
         not_carried={"logs": "l", "usage": "u", "step": "s", "logprobs": "p"},
         config=NoOptions,
@@ -38,7 +38,7 @@ def items_of(sources, takes: str, choice: dict, out, *, advantage: str | None = 
         sink=lambda _: JsonLines(),
         advantage=advantage,
     )
-    report = export(sources, Exporter(name="test", summary="", kinds=(kind,)), out, **choice)
+    report = export(sources, Exporter(name="test", summary="", formats=(file_format,)), out, **choice)
     assert report.records == len(items)
     assert report.trajectories == report.trajectories_used + sum(report.trajectories_skipped.values())
     return items, report

@@ -1,4 +1,4 @@
-"""The tokenizer of the samples' server, for trainers that tokenise themselves.
+"""The tokenizer of the samples' server, for trainers that tokenize themselves.
 
 Its chat template gives exactly the prompts of `samples.prompt_ids`: a token is a byte or a mark. One more token, which
 no text of the samples holds, is for ART, which needs one that it can write as text and read back.

@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from art_otel import attributes
+from art_otel.live import RolloutBuffer
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout, certify
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.conversions import convert_files
 
 FAULTS = 10_000
@@ -26,7 +26,7 @@ CALL = {
     "gen_ai.input.messages": '[{"role":"user","parts":[{"type":"text","content":"a"}]}]',
     "gen_ai.output.messages": '[{"role":"assistant","parts":[{"type":"text","content":"b"}],"finish_reason":"stop"}]',
 }
-LAST_RESORT = {"OpenRollouts.missed", "Membership.of"}
+LAST_RESORT = {"RolloutBuffer.missed", "Membership.of"}
 """What remembers that a fault lost something; a fault in there, on top of the first, cannot be remembered."""
 
 
@@ -78,22 +78,22 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> RolloutSpanProcessor:
+def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> RecordingSpanProcessor:
     """Every part of it may raise."""
-    rollouts = OpenRollouts(max_rollouts=1 << 20, max_bytes=1 << 30, grace=1 << 20)
-    processor = RolloutSpanProcessor(
+    rollouts = RolloutBuffer(max_open=1 << 20, grace=1 << 20)
+    processor = RecordingSpanProcessor(
         spool=Faulty(SpoolWriter(folder), faults),
         rollouts=Faulty(rollouts, faults),
         rewrites=[Faulty(object(), faults)],
         rollout_spans=["job *"],
-        own_rollout=Faulty(OwnRollout(lambda: provider.get_tracer("own"), rollouts.counts), faults),
+        own_rollout=Faulty(OwnRollout(lambda: provider.get_tracer("own"), rollouts), faults),
     )
     processor.membership = Faulty(processor.membership, faults)
     processor._lines = Faulty(processor._lines, faults)
     return processor
 
 
-def one_rollout(tracer, processor: RolloutSpanProcessor, number: int) -> str:
+def one_rollout(tracer, processor: RecordingSpanProcessor, number: int) -> str:
     """A rollout of four spans, as rollout() makes them; its id."""
     rollout_id = f"{number:032x}"
     named = {attributes.ROLLOUT_ID: rollout_id, attributes.ROLLOUT_NAME: "x"}

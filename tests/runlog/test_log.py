@@ -56,7 +56,7 @@ def test_a_batch_lies_where_art_looks_for_it(run_log, tmp_path):
     assert list(read_trajectories(entry.unrewarded)) == GROUPED[4:]
     assert entry.unrewarded == entry.file.parent / "unrewarded" / "0003.parquet"
     assert run_log.folder.history == tmp_path / "weather/models/agent-1/history.jsonl"
-    assert (entry.split, entry.step, entry.left_out) == ("train", 3, ())
+    assert (entry.split, entry.step, entry.skipped) == ("train", 3, ())
 
 
 def test_the_row_of_a_batch(run_log):
@@ -133,7 +133,7 @@ def test_a_metric_of_a_trajectory_that_is_no_finite_number_is_left_out_and_named
     entry = run_log.log([group], "train", 0)
     means = {"train/acc": 1.0, "train/turns": 2.0, "train/exception_rate": 0.0}
     assert metrics(entry) == {**means, "train/reward": 0.5, "train/reward_std_dev": 0.0}
-    assert entry.left_out == ("train/acc", "train/kl", "train/group_agree")
+    assert entry.skipped == ("train/acc", "train/kl", "train/group_agree")
     # ART's reader refuses a file in which a metric is null.
     assert pl.read_parquet(entry.file)["metrics"].to_list() == ['{"acc":1.0}', '{"turns":2.0}']
     assert [trajectory.metrics for trajectory in read_trajectories(entry.file)] == [{"acc": 1.0}, {"turns": 2.0}]
@@ -142,7 +142,7 @@ def test_a_metric_of_a_trajectory_that_is_no_finite_number_is_left_out_and_named
 def test_what_is_no_finite_number_is_left_out_and_named(run_log):
     entry = run_log.log(metrics={"loss": math.nan, "kl": math.inf, "later": None, "lr": 1e-5}, split="train", step=0)
     assert entry.metrics == {"train/lr": 1e-5}
-    assert entry.left_out == ("train/loss", "train/kl", "train/later")
+    assert entry.skipped == ("train/loss", "train/kl", "train/later")
     assert not {"train/loss", "train/kl", "train/later"} & set(run_log.history()[0])
 
 

@@ -33,11 +33,32 @@ def test_files_are_private_and_rotated_and_read_again(tmp_path, monkeypatch):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert (spool.counts.written, len(list(folder.iterdir())), lines(folder)) == (10, 10, texts)
     assert [line.read() for line in written] == texts
-    written[0].path.write_bytes(b"cut")
-    written[1].path.unlink()
-    for line in written[:2]:
-        with pytest.raises(OSError, match=r"cut|No such file"):
-            line.read()
+    first, second, *_ = sorted(folder.iterdir())
+    first.write_bytes(b"cut")
+    second.unlink()
+    with pytest.raises(OSError, match="cut"):
+        written[0].read()
+    assert written[1].read() == texts[1], "who holds a line has it"
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+@pytest.mark.parametrize("folder", ["spool", None])
+def test_a_file_is_open_as_long_as_somebody_holds_a_line_of_it(tmp_path, folder, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = open_files()
+    spool = SpoolWriter(folder and tmp_path / folder, max_file_bytes=100)
+    written = [spool.write(b"%064d\n" % number) for number in range(10)]
+    assert (open_files(), [line.read() for line in written[:2]]) == (before + 10, [b"%064d\n" % 0, b"%064d\n" % 1])
+    del written[3:]
+    assert open_files() == before + 4, "and the one that is written to"
+    spool.close()
+    assert (spool.flush(), open_files()) == (True, before + 3)
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == (10 if folder else 0)
+    written.clear()
+    assert open_files() == before
 
 
 def test_threads_do_not_mix_lines(tmp_path):
@@ -175,5 +196,6 @@ def test_new_lines_are_taken_once_and_whole(tmp_path_factory, writes):
             spool.write(data)
         taken += new.take()
     whole = [line for path in folder.iterdir() for line in path.read_bytes().split(b"\n")[:-1]]
-    assert sorted(taken) == sorted(line + b"\n" for line in whole)
+    assert sorted(line.text for line in taken) == sorted(line + b"\n" for line in whole)
+    assert all(line.place.read() == line.text for line in taken)
     assert list(new.take()) == []

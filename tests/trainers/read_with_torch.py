@@ -100,7 +100,7 @@ def refusals(path: str) -> dict[str, str]:
         **{f"states={states!r}": refused(partial(resumed, path, states)) for states in ([1], "x")},
         **{
             f"{name}={value!r}": refused(partial(TorchBatches, path, **{name: value}))
-            for name, value in [("epoch", None), ("epoch", 1.5), ("shard", None)]
+            for name, value in [("epoch", None), ("epoch", 1.5), ("rank", None)]
         },
     }
 
@@ -118,7 +118,7 @@ def main(path: str) -> None:
     answer = {f"{workers} workers": epochs(path, workers, shuffle_buffer=1) for workers in (0, 2)}
     answer["stopped, 0 workers"] = stopped(path, 0, 3)
     answer["stopped, 2 workers"] = stopped(path, 2, 5)
-    shards = [epochs(path, 2, shuffle_buffer=1, shard=(rank, 2)) for rank in range(2)]
+    shards = [epochs(path, 2, shuffle_buffer=1, rank=rank, world_size=2) for rank in range(2)]
     answer["2 ranks of 2 workers"] = [[*one, *other] for one, other in zip(*shards, strict=True)]
     answer["refusals"] = refusals(path)
     answer["a later epoch"] = later_epoch(path)

@@ -130,7 +130,7 @@ REFUSED = {
     "no paths": "give paths",
     "epoch=None": "epoch=None: ",
     "epoch=1.5": "epoch=1.5: ",
-    "shard=None": "shard=None: ",
+    "rank=None": "rank=None: ",
     "states=[1]": "states=[1]: ",
     "states='x'": "states='x': ",
 }

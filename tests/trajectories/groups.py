@@ -23,7 +23,7 @@ TELLING = st.fixed_dictionaries(
         "gen_ai.response.id": st.sampled_from(["p", "q"]),
         "openinference.span.kind": st.sampled_from(["LLM", "AGENT", "CHAIN"]),
         "art.rollout.id": st.sampled_from(["", "r", "s"]),
-        "art.rollout.guessed": st.booleans(),
+        "art.rollout.provisional": st.booleans(),
         "art.reward": st.sampled_from([0.5, "bad"]),
         "rl.reward.score": st.just(1.0),
         "gen_ai.evaluation.score.value": st.just(2.0),

@@ -11,7 +11,7 @@ from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 
 ID = "art.rollout.id"
-GUESS = {ID: "guess", "art.rollout.guessed": True}
+GUESS = {ID: "guess", "art.rollout.provisional": True}
 
 
 def service(number, parent, **fields):
@@ -31,7 +31,7 @@ def calls(trajectories):
 @pytest.mark.parametrize("mark", [True, "true"])
 def test_it_gives_way_to_the_rollout_around_it(tmp_path, mark):
     root = make_span(1, name="rollout x", attributes={ID: "r", "art.reward": 0.5})
-    marked = service(3, 2, attributes={"art.rollout.guessed": mark})
+    marked = service(3, 2, attributes={"art.rollout.provisional": mark})
     (found,), _ = convert_spans(tmp_path, root, make_span(2, 1, name="POST"), *marked)
     assert (found.rollout_id, found.reward, len(found.calls), found.complete) == ("r", 0.5, 1, True)
 
@@ -54,7 +54,7 @@ def test_without_its_parent_it_is_a_rollout(tmp_path):
 
 def test_an_id_that_was_not_guessed_stays(tmp_path):
     root = make_span(1, name="rollout x", attributes={ID: "r"})
-    for number, said in enumerate(({"art.rollout.guessed": False}, {"art.rollout.guessed": "no"})):
+    for number, said in enumerate(({"art.rollout.provisional": False}, {"art.rollout.provisional": "no"})):
         found, _ = convert_spans(tmp_path / str(number), root, *service(3, 1, attributes=said))
         assert calls(found) == {"r": [], "guess": [4]}
 
@@ -131,7 +131,7 @@ SPANS = st.builds(
         {},
         optional={
             ID: st.sampled_from(["r", "s", "guess", "other guess"]),
-            "art.rollout.guessed": st.booleans(),
+            "art.rollout.provisional": st.booleans(),
             "gen_ai.operation.name": st.just("chat"),
         },
     ),
@@ -141,7 +141,7 @@ SPANS = st.builds(
 @given(st.lists(SPANS, max_size=9))
 def test_below_a_rollout_that_the_trace_tells_no_guessed_id_counts(spans):
     tree = build_tree(spans)
-    guessed = [span for span in tree.spans.values() if span.attributes.get("art.rollout.guessed")]
+    guessed = [span for span in tree.spans.values() if span.attributes.get("art.rollout.provisional")]
     guesses = {span.attributes[ID] for span in guessed if ID in span.attributes}
     roles = {key: role_of(span) for key, span in tree.spans.items()}
     assignment = assign_rollouts(tree, roles)

@@ -23,6 +23,7 @@ class JoinedChunks:
 
     def __init__(self) -> None:
         self._head: dict[str, Value] = {}
+        self._usage: dict[str, Value] = {}
         self._choices: dict[int, _JoinedChoice] = {}
 
     def add(self, chunk: dict[str, Value]) -> None:
@@ -30,6 +31,8 @@ class JoinedChunks:
         for name in _HEAD - self._head.keys():
             if chunk.get(name) is not None:
                 self._head[name] = chunk[name]
+        if chunk.get("usage") is not None:
+            self._usage = {"usage": chunk["usage"]}  # some servers count up with each chunk
         for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
             fields = values.mapping(entry) or {}
             index = place_of(fields, position)
@@ -41,7 +44,7 @@ class JoinedChunks:
     def body(self) -> dict[str, Value]:
         """The body so far."""
         choices = [{"index": index, **self._choices[index].fields()} for index in sorted(self._choices)]
-        return {**self._head, "choices": choices}
+        return {**self._head, **self._usage, "choices": choices}
 
 
 class _JoinedChoice:

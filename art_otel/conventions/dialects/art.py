@@ -96,11 +96,6 @@ def _messages(recording: Recording, reader: AttributeReader) -> tuple[Message, .
     return join_assistant_messages(messages) if messages and genai.is_responses(recording.span) else messages
 
 
-def misreads_input(span_name: str, attributes: Attributes) -> bool:
-    """Whether OpenLLMetry recorded the input of a Responses call, where it writes item ids for tool call ids."""
-    return span_name == genai.RESPONSES_SPAN and genai.INPUT_MESSAGES in attributes
-
-
 def lost_input(attributes: Attributes) -> bool:
     """Whether instrumentors recorded a call's answer but not its prompt: then they do record content, and lost it."""
     if genai.INPUT_MESSAGES in attributes or openinference.INPUT_VALUE in attributes:

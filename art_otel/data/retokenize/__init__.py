@@ -5,10 +5,10 @@ Optional: nothing here is loaded unless a tokenizer is given.
 
 from collections.abc import Mapping, Sequence
 
-from art_otel.data.builder import HistorySource
 from art_otel.data.retokenize.chat_template import ChatTemplate
 from art_otel.data.retokenize.histories import RetokenizedHistories, RetokenizedHistory, Skipped, retokenize
-from art_otel.data.sequences import History
+from art_otel.data.sequences.builder import HistorySource
+from art_otel.data.sequences.sequence import History
 from art_otel.data.tokenizer import ChatTokenizer
 from art_otel.trajectories import Trajectory, text_only_histories, token_histories
 
@@ -33,7 +33,9 @@ def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
         recorded, without_ids = token_histories(trajectory), text_only_histories(trajectory)
         if not without_ids:
             return recorded, {}
-        made = retokenize(trajectory, template, without_ids)
-        return (*recorded, *made.histories), {turn: each.reason for each in made.skipped for turn in each.turns}
+        retokenized = retokenize(trajectory, template, without_ids)
+        return (*recorded, *retokenized.histories), {
+            turn: each.reason for each in retokenized.skipped for turn in each.turns
+        }
 
     return histories

@@ -11,7 +11,7 @@ from inspect import signature
 from typing import Any, Final, cast
 
 from art_otel.calls import InferenceCall, Message, TokenIds
-from art_otel.data.chat import template_message
+from art_otel.data.retokenize.template_message import template_message
 from art_otel.data.tokenizer import ChatTokenizer
 from art_otel.errors import UsageError
 from art_otel.trajectories import ChatMessage
@@ -77,16 +77,16 @@ class ChatTemplate:
 
     def token_ids(self, text: str) -> TokenIds:
         """The ids of a text that was rendered. Shape: (tokens,)."""
-        found = self._tokenizer(text, add_special_tokens=False, truncation=False, padding=False, verbose=False)
-        return TokenIds(TokenIds.of(found["input_ids"]).data)
+        encoding = self._tokenizer(text, add_special_tokens=False, truncation=False, padding=False, verbose=False)
+        return TokenIds(TokenIds.of(encoding["input_ids"]).data)
 
     def generated(self, sample: Sample) -> tuple[TokenIds, Sequence[int]] | None:
         """The ids of `answered` and a 1 for each that the template marks as generated; None if it has no markers."""
         if not self._marked:
             return None
         options = {"return_dict": True, "return_assistant_tokens_mask": True, "truncation": False, "padding": False}
-        found = self._apply(sample, (sample.message,), tokenize=True, **options)
-        return TokenIds(TokenIds.of(found["input_ids"]).data), found["assistant_masks"]
+        encoding = self._apply(sample, (sample.message,), tokenize=True, **options)
+        return TokenIds(TokenIds.of(encoding["input_ids"]).data), encoding["assistant_masks"]
 
     def _apply(self, sample: Sample, answer: Sequence[Message], **options: Any) -> Any:  # noqa: ANN401 # str or ids
         messages = [template_message(message) for message in (*sample.prompt, *answer)]
@@ -95,11 +95,11 @@ class ChatTemplate:
 
     def _variables(self, call: InferenceCall) -> dict[str, Any]:
         """The template's variables that the request set (vLLM's and SGLang's `chat_template_kwargs`)."""
-        given: object = call.parameters.get("chat_template_kwargs")
-        if not isinstance(given, dict):
+        requested: object = call.parameters.get("chat_template_kwargs")
+        if not isinstance(requested, dict):
             return {}
         # What is an option of the tokenizer is no variable: a recording must not choose the template, say.
-        named = cast(dict[str, Any], given).items()
+        named = cast(dict[str, Any], requested).items()
         return {name: value for name, value in named if name not in self._options}
 
     def _render(self, messages: Sequence[ChatMessage], **options: Any) -> Any:  # noqa: ANN401 # str or ids
@@ -125,5 +125,5 @@ def _special_tokens(tokenizer: ChatTokenizer) -> tuple[str, ...]:
     """The texts of special tokens, long ones first."""
     added: Mapping[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
     named: Sequence[object] = getattr(tokenizer, "all_special_tokens", ())
-    found = {str(token) for token in named} | {str(token.content) for token in added.values() if token.special}
-    return tuple(sorted(found, key=lambda token: (-len(token), token)))
+    texts = {str(token) for token in named} | {str(token.content) for token in added.values() if token.special}
+    return tuple(sorted(texts, key=lambda token: (-len(token), token)))

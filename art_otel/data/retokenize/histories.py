@@ -97,7 +97,7 @@ def retokenize(
     """
     template = tokenizer if isinstance(tokenizer, ChatTemplate) else ChatTemplate(tokenizer)
     prompts = rebuild_prompts(trajectory.prompts, trajectory.turns)
-    found: list[RetokenizedHistory] = []
+    made_histories: list[RetokenizedHistory] = []
     skipped: list[Skipped] = []
     for history in text_only_histories(trajectory) if histories is None else histories:
         if history.messages is None:
@@ -105,8 +105,8 @@ def retokenize(
             continue
         for text in _texts(_samples(trajectory, history.messages, prompts), template, skipped):
             for tokens in _tokenize(text, template):
-                found.extend(_build(tokens, template, skipped))
-    return RetokenizedHistories(histories=tuple(found), skipped=tuple(skipped))
+                made_histories.extend(_build(tokens, template, skipped))
+    return RetokenizedHistories(histories=tuple(made_histories), skipped=tuple(skipped))
 
 
 def _samples(
@@ -161,8 +161,8 @@ def _render(sample: Sample, template: ChatTemplate) -> tuple[str, str] | Skipped
 def _is_whole(message: Message, completion: str) -> bool:
     """Whether the template wrote all that was sampled; some drop thinking, tool calls, or the text beside these."""
     written = "".join(completion.split())
-    said = (message.content, message.refusal, message.reasoning, *(call.name for call in message.tool_calls))
-    return all("".join(text.split()) in written for text in said if text is not None)
+    parts = (message.content, message.refusal, message.reasoning, *(call.name for call in message.tool_calls))
+    return all("".join(text.split()) in written for text in parts if text is not None)
 
 
 def _tokenize(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
@@ -209,7 +209,7 @@ def _build(tokens: _Tokens, template: ChatTemplate, skipped: list[Skipped]) -> I
     for completion in tokens.completions:
         start, end = completion.start, completion.end
         if marks is not None and start < end:
-            marked = [place for place in range(start, end) if marks[place]]
+            marked = [index for index in range(start, end) if marks[index]]
             if not marked:
                 skipped.append(Skipped(turns=(completion.sample.turn,), reason="not marked by the template"))
                 continue
@@ -223,5 +223,5 @@ def _build(tokens: _Tokens, template: ChatTemplate, skipped: list[Skipped]) -> I
 
 def _marks(tokens: _Tokens, template: ChatTemplate) -> Sequence[int] | None:
     """A 1 for each token that the template marks; None where it has no markers or its tokens are not these."""
-    found = template.generated(tokens.completions[-1].sample)
-    return found[1] if found is not None and found[0].startswith(tokens.ids) else None
+    generated = template.generated(tokens.completions[-1].sample)
+    return generated[1] if generated is not None and generated[0].startswith(tokens.ids) else None

@@ -8,7 +8,7 @@ Invariant: a file is never changed, and what is read from it is what was written
 bytes a slot counts depends on its records only, not on how they were spread over files.
 """
 
-from art_otel.engines.shards.reader import Entry, Shards
+from art_otel.engines.shards.reader import Shards
 from art_otel.engines.shards.shuffle_file import (
     REWARDS,
     Membership,
@@ -17,14 +17,15 @@ from art_otel.engines.shards.shuffle_file import (
     ShuffleFile,
     SlotSize,
     Stored,
+    encode,
     hash_of,
     link_region,
+    size_of,
 )
 from art_otel.engines.shards.writer import ShuffleWriter
 
 __all__ = [
     "REWARDS",
-    "Entry",
     "Membership",
     "Record",
     "Shards",
@@ -33,6 +34,8 @@ __all__ = [
     "Shuffled",
     "SlotSize",
     "Stored",
+    "encode",
     "hash_of",
     "link_region",
+    "size_of",
 ]

@@ -5,7 +5,7 @@ Invariant: every block is checked before it is read; one that is not as it was w
 
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import zstandard
@@ -15,8 +15,7 @@ from art_otel.engines.shards.shuffle_file import (
     DECODERS,
     HEADER,
     INDEX_DECODER,
-    NO_RESOURCE,
-    OVERHEAD,
+    KINDS,
     RESOURCE,
     RESOURCE_DECODER,
     Block,
@@ -27,35 +26,7 @@ from art_otel.engines.shards.shuffle_file import (
 from art_otel.errors import StorageError
 from art_otel.spans import Resource, Span
 
-_BUFFER: Final = 1 << 20
-
-
-class Entry(NamedTuple):
-    """A record in a region, not yet decoded. `own_hash` is the same for each delivery of a span."""
-
-    kind: bytes
-    trace_hash: int
-    own_hash: int
-    size: int
-    encoded: memoryview
-    resource: "Resource"
-
-    def record(self) -> Stored:
-        """The record."""
-        record = DECODERS[self.kind].decode(self.encoded)
-        if isinstance(record, Span):
-            msgspec.structs.force_setattr(record, "resource", self.resource)
-        return record
-
-    @property
-    def is_span(self) -> bool:
-        """Whether it is a span."""
-        return self.kind == b"s"
-
-    @property
-    def is_log(self) -> bool:
-        """Whether it is a log record."""
-        return self.kind == b"l"
+_BUFFER: Final = 256 << 10
 
 
 class Shards:
@@ -63,20 +34,31 @@ class Shards:
 
     def __init__(self, files: Iterable[ShuffleFile], regions: Collection[int]) -> None:
         wanted = frozenset(regions)
+        self._batches = _Batches()
         self._located = [(file, located) for file in files if (located := _located(file, wanted))]
-
-    def entries(self, regions: Collection[int]) -> Iterator[Entry]:
-        """The entries of these regions, each good until the next one is asked for."""
-        entries = _Entries()
-        for file, located in self._located:
-            blocks = sorted(block for region in regions for block in located.get(region, ()))
-            for block in _read_blocks(file, blocks) if blocks else ():
-                yield from entries.of(block)
 
     def records(self, regions: Collection[int]) -> Iterator[Stored]:
         """The records of these regions."""
-        for entry in self.entries(regions):
-            yield entry.record()
+        return self.decode(block for _, block in self._blocks(regions))
+
+    def blocks(self, regions: Collection[int]) -> dict[int, list[bytes]]:
+        """The blocks of these regions, compressed, by region: to be decoded one region after the other."""
+        blocks: dict[int, list[bytes]] = {region: [] for region in regions}
+        for region, block in self._blocks(regions):
+            blocks[region].append(block)
+        return blocks
+
+    def decode(self, blocks: Iterable[bytes]) -> Iterator[Stored]:
+        """The records of blocks. Ask for those of others only when these are no longer needed."""
+        for block in blocks:
+            for batch in self._batches.of(block):
+                yield from batch
+
+    def _blocks(self, regions: Collection[int]) -> Iterator[tuple[int, bytes]]:
+        for file, located in self._located:
+            blocks = sorted((block, region) for region in regions for block in located.get(region, ()))
+            if blocks:
+                yield from _read_blocks(file, blocks)
 
 
 def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
@@ -87,41 +69,45 @@ def _located(file: ShuffleFile, regions: Collection[int]) -> Index:
     return {region: blocks for region, blocks in index.items() if region in regions}
 
 
-def _read_blocks(file: ShuffleFile, blocks: Sequence[Block]) -> Iterator[bytes]:
+def _read_blocks(file: ShuffleFile, blocks: Iterable[tuple[Block, int]]) -> Iterator[tuple[int, bytes]]:
     with storage.open_reader(file.location) as reader:
-        for start, size, crc32 in blocks:
+        for (start, size, crc32), region in blocks:
             block = reader.read_at(size, start)
             if zlib.crc32(block) != crc32:
                 raise _changed(file)
-            yield block
+            yield region, block
 
 
 def _changed(file: ShuffleFile) -> StorageError:
     return StorageError(f"{storage.shown(file.location)}: was changed while it was needed; convert again")
 
 
-class _Entries:
-    """The entries of blocks. All stand in one buffer: to get it from the system anew for each block takes long."""
+class _Batches:
+    """The batches of blocks. All stand in one buffer: to get it from the system anew for each block takes long."""
 
     def __init__(self) -> None:
         self._decompressor = zstandard.ZstdDecompressor()
         self._buffer = bytearray(_BUFFER)
         self._start = self._end = 0  # where the unread bytes are
 
-    def of(self, block: bytes) -> Iterator[Entry]:
-        """The entries of a block, each good until the next one is asked for."""
-        header, resource = HEADER.size, NO_RESOURCE
+    def of(self, block: bytes) -> Iterator[Sequence[Stored]]:
+        """The batches of a block."""
+        header, resource = HEADER.size, Resource()
+        self._start = self._end = 0
         with self._decompressor.stream_reader(block) as stream:
             while self._hold(header, stream):
-                kind, size, trace_hash, own_hash = HEADER.unpack_from(self._buffer, self._start)
-                self._start += header
-                self._hold(size, stream)
-                encoded = memoryview(self._buffer)[self._start : self._start + size]
-                self._start += size
+                kind, size = HEADER.unpack_from(self._buffer, self._start)
+                self._hold(header + size, stream)
+                encoded = memoryview(self._buffer)[self._start + header : self._start + header + size]
+                self._start += header + size
                 if kind == RESOURCE:
                     resource = RESOURCE_DECODER.decode(encoded)
-                else:
-                    yield Entry(kind, trace_hash, own_hash, size + OVERHEAD, encoded, resource)
+                    continue
+                records = DECODERS[kind].decode(encoded)
+                if kind == KINDS[Span]:
+                    for record in records:
+                        msgspec.structs.force_setattr(record, "resource", resource)
+                yield records
 
     def _hold(self, size: int, stream: zstandard.ZstdDecompressionReader) -> bool:
         """Have the next `size` bytes in the buffer; False at the end of the block."""

@@ -1,11 +1,12 @@
 """ShuffleFile: one file of records in regions, and how its bytes are laid out.
 
-A region is one or more blocks, each compressed alone. A block is a sequence of entries: a header (`HEADER`), and a
-record in MessagePack. Invariant: a span stands behind its resource, without it.
+A region is one or more blocks, each compressed alone. A block is a sequence of batches: a header (`HEADER`), and a
+list of records of one kind in MessagePack. Invariant: spans stand behind their resource, without it.
 """
 
 import struct
 import zlib
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
@@ -27,23 +28,23 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
 Record: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
 Stored: TypeAlias = Record | Membership
 
-HEADER: Final = struct.Struct("<cIQI")
-"""Kind, bytes of the record, hash of its trace, hash of what tells it apart in the trace."""
+HEADER: Final = struct.Struct("<cI")
+"""Kind, bytes behind the header."""
 
-_KINDS: Final[dict[bytes, type[Stored]]] = {
-    b"s": Span,
-    b"l": LogRecord,
-    b"q": Quarantined,
-    b"r": ExternalReward,
-    b"m": Membership,
+KINDS: Final[dict[type[Stored], bytes]] = {
+    Span: b"s",
+    LogRecord: b"l",
+    Quarantined: b"q",
+    ExternalReward: b"r",
+    Membership: b"m",
 }
-KIND_OF: Final = {record: kind for kind, record in _KINDS.items()}
-DECODERS: Final = {kind: msgspec.msgpack.Decoder(record) for kind, record in _KINDS.items()}
+DECODERS: Final = {kind: msgspec.msgpack.Decoder(list[record]) for record, kind in KINDS.items()}
+ENCODER: Final = msgspec.msgpack.Encoder()
 RESOURCE: Final = b"o"
 """The resource of the spans behind it in a block: a process has one, and its spans need it once."""
 
 RESOURCE_DECODER: Final = msgspec.msgpack.Decoder(Resource)
-NO_RESOURCE: Final = Resource()
+_NO_RESOURCE: Final = Resource()
 OVERHEAD: Final = 64
 """Bytes that a record counts besides its own."""
 
@@ -82,8 +83,8 @@ class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
 class SlotSize(msgspec.Struct, frozen=True, array_like=True):
     """How many records a slot has, and how many bytes they are when nothing is compressed."""
 
-    records: int
-    bytes: int
+    records: int = 0
+    bytes: int = 0
 
     def __add__(self, other: "SlotSize") -> "SlotSize":
         """Both together."""
@@ -115,3 +116,15 @@ def link_region(rollout_id: str) -> int:
 def hash_of(text: str) -> int:
     """64 bits, the same in every process and run."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest())
+
+
+def encode(record: Stored) -> bytes:
+    """A record as it stands in a batch."""
+    if isinstance(record, Span):
+        record = msgspec.structs.replace(record, resource=_NO_RESOURCE)
+    return ENCODER.encode(record)
+
+
+def size_of(encoded: Sequence[bytes]) -> SlotSize:
+    """How much some records count."""
+    return SlotSize(len(encoded), sum(map(len, encoded)) + OVERHEAD * len(encoded))

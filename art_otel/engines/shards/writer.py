@@ -1,23 +1,25 @@
 """ShuffleWriter: writes one shuffle file.
 
-Invariant: memory holds about `_BUDGET` bytes of records.
+Invariant: memory holds about `_BUDGET` bytes of records. A batch has about `_BATCH` bytes, or a larger record.
 """
 
+import struct
 import tempfile
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 from uuid import uuid4
 
-import msgspec
 import zstandard
 
 from art_otel import storage
 from art_otel.engines.shards.shuffle_file import (
+    ENCODER,
     HEADER,
-    KIND_OF,
-    NO_RESOURCE,
+    KINDS,
     OVERHEAD,
     RESOURCE,
     Index,
@@ -26,7 +28,9 @@ from art_otel.engines.shards.shuffle_file import (
     ShuffleFile,
     SlotSize,
     Stored,
+    encode,
     hash_of,
+    size_of,
 )
 from art_otel.spans import Resource, Span
 
@@ -36,7 +40,12 @@ _BUDGET: Final = 48 << 20
 _COMPRESSION: Final = zstandard.ZstdCompressionParameters(compression_level=1, window_log=22)
 """Fast, and with a window that holds the prompts of a rollout: each repeats the one before."""
 
-_AT_ONCE: Final = 8
+_BATCH: Final = 64 << 10
+_LIST: Final = struct.Struct(">cI")
+"""How a list begins in MessagePack: what it is, and the number of its items."""
+
+_Key: TypeAlias = tuple[bytes, bytes]
+"""What the records of a batch share: their kind, and the resource of spans."""
 
 
 class ShuffleWriter:
@@ -47,14 +56,11 @@ class ShuffleWriter:
         self._location = storage.join(scratch, name)
         self._path = Path(tempfile.gettempdir() if storage.is_url(scratch) else scratch, name)
         self._slots = slots
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._parts: dict[int, list[bytes]] = defaultdict(list)
-        self._resources: dict[int, bytes] = {}
-        self._resource: tuple[Resource, bytes] = (NO_RESOURCE, self._encode(NO_RESOURCE))
-        self._trace: tuple[str, int] = ("", hash_of(""))
-        self._records: dict[int, int] = defaultdict(int)
-        self._bytes: dict[int, int] = defaultdict(int)
-        self._held = 0
+        self._held: dict[int, dict[_Key, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+        self._held_bytes = 0
+        self._resource: tuple[Resource | None, _Key] = (None, (b"", b""))
+        self._trace = ("", hash_of("") % slots)
+        self._sizes: dict[int, SlotSize] = defaultdict(SlotSize)
         self._index: Index = defaultdict(list)
         self._size = self._crc32 = 0
         self._compressor = zstandard.ZstdCompressor(compression_params=_COMPRESSION)
@@ -62,71 +68,54 @@ class ShuffleWriter:
 
     def add(self, record: Record) -> None:
         """Put a record into the slot of its trace."""
-        trace_hash = self._hash(record.trace_id or "")
-        self._put(trace_hash % self._slots, record, trace_hash)
+        trace_id = record.trace_id or ""
+        if trace_id != self._trace[0]:  # records of a trace mostly stand together
+            self._trace = (trace_id, hash_of(trace_id) % self._slots)
+        self.put(self._trace[1], record)
 
     def put(self, region: int, record: Stored) -> None:
-        """Put a record into a region that is not the one of its trace."""
-        self._put(region, record, self._hash(record.trace_id or ""))
+        """Put a record into a region."""
+        if not isinstance(record, Span):
+            key = (KINDS[type(record)], b"")
+        elif record.resource is self._resource[0]:
+            key = self._resource[1]
+        else:
+            key = (KINDS[Span], ENCODER.encode(record.resource))
+            self._resource = (record.resource, key)
+        encoded = encode(record)
+        self._held[region][key].append(encoded)
+        self._held_bytes += len(encoded) + OVERHEAD
+        if self._held_bytes > _BUDGET:
+            self._flush()
 
     def finish(self) -> Shuffled:
         """Write what is left, and the index."""
-        regions = {region: SlotSize(self._records[region], self._bytes[region]) for region in sorted(self._records)}
-        if not regions:
-            return Shuffled(file=None, regions={})
         self._flush()
+        if not self._sizes:
+            return Shuffled(file=None, regions={})
         start = self._size
-        self._write(self._encode(self._index))
+        self._write(ENCODER.encode(self._index))
         self._opened().close()
         if storage.is_url(self._location):
             storage.move(str(self._path), self._location)
         written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start)
-        return Shuffled(file=written, regions=regions)
-
-    def _hash(self, trace_id: str) -> int:
-        if trace_id != self._trace[0]:  # records of a trace mostly stand together
-            self._trace = (trace_id, hash_of(trace_id))
-        return self._trace[1]
-
-    def _put(self, region: int, record: Stored, trace_hash: int) -> None:
-        parts = self._parts[region]
-        if isinstance(record, Span):
-            self._put_resource(region, record.resource, parts)
-            encoded = self._encode(msgspec.structs.replace(record, resource=NO_RESOURCE))
-            own_hash = zlib.crc32(record.span_id.encode(errors="surrogatepass"))
-        else:
-            encoded = self._encode(record)
-            own_hash = zlib.crc32(encoded)
-        size = len(encoded)
-        parts += (HEADER.pack(KIND_OF[type(record)], size, trace_hash, own_hash), encoded)
-        self._records[region] += 1
-        self._bytes[region] += size + OVERHEAD
-        self._held += size + OVERHEAD
-        if self._held > _BUDGET:
-            self._flush()
-
-    def _put_resource(self, region: int, resource: Resource, parts: list[bytes]) -> None:
-        if resource is not self._resource[0]:
-            self._resource = (resource, self._encode(resource))
-        encoded = self._resource[1]
-        if self._resources.get(region) != encoded:
-            self._resources[region] = encoded
-            parts += (HEADER.pack(RESOURCE, len(encoded), 0, 0), encoded)
+        return Shuffled(file=written, regions=dict(sorted(self._sizes.items())))
 
     def _flush(self) -> None:
-        for region in sorted(self._parts):
-            block = self._compressed(self._parts[region])
+        for region, held in sorted(self._held.items()):
+            self._sizes[region] = sum(map(size_of, held.values()), self._sizes[region])
+            block = self._compressed(held)
             self._index[region].append((self._size, len(block), zlib.crc32(block)))
             self._write(block)
-        self._parts.clear()
-        self._resources.clear()
-        self._held = 0
+        self._held.clear()
+        self._held_bytes = 0
 
-    def _compressed(self, parts: list[bytes]) -> bytes:
-        """The parts as a block, a few at a time: to get memory for all from the system takes longer than the rest."""
-        compressor = self._compressor.compressobj(size=sum(map(len, parts)))
-        pieces = [compressor.compress(b"".join(parts[at : at + _AT_ONCE])) for at in range(0, len(parts), _AT_ONCE)]
-        return b"".join((*pieces, compressor.flush()))
+    def _compressed(self, held: Mapping[_Key, list[bytes]]) -> bytes:
+        """The records as a block, by batches: to get memory for all at once from the system takes longer."""
+        batches = [batch for key, records in held.items() for batch in _batches(key, records)]
+        compressor = self._compressor.compressobj(size=sum(map(len, chain.from_iterable(batches))))
+        compressed = [compressor.compress(b"".join(batch)) for batch in batches]
+        return b"".join((*compressed, compressor.flush()))
 
     def _write(self, data: bytes) -> None:
         self._opened().write(data)
@@ -137,3 +126,14 @@ class ShuffleWriter:
         if self._file is None:
             self._file = self._path.open("wb")
         return self._file
+
+
+def _batches(key: _Key, records: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The bytes of the batches of these records, each in pieces."""
+    kind, resource = key
+    if resource:
+        yield [HEADER.pack(RESOURCE, len(resource)), resource]
+    count = max(1, _BATCH * len(records) // sum(map(len, records)))
+    for start in range(0, len(records), count):
+        batch = records[start : start + count]
+        yield [HEADER.pack(kind, _LIST.size + sum(map(len, batch))), _LIST.pack(b"\xdd", len(batch)), *batch]

@@ -35,6 +35,7 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     rerouted: tuple[ShuffleFile, ...]
     representatives: dict[str, str]
     rollout_spans: tuple[str, ...]
+    rollout_traces: bool = False
     limits: Limits
     sizes: Sizes
     scratch: str
@@ -62,7 +63,7 @@ def assemble(task: AssembleTask) -> AssembledPart:
     name = f"part-{uuid4().hex}"
     location = storage.join(task.scratch, name)
     path = Path(tempfile.gettempdir(), name) if storage.is_url(task.scratch) else Path(location)
-    part = write_part(_trajectories(task, stats), path, task.number)
+    part = write_part(_trajectories(task, stats), path, task.number, with_traces=task.rollout_traces)
     if storage.is_url(task.scratch):
         storage.move(str(path), location)
     return AssembledPart(part=part, location=location, stats=stats)

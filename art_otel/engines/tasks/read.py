@@ -34,19 +34,27 @@ class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
 class ReadSummary(msgspec.Struct, kw_only=True):
     """What a read task found.
 
-    `spans` and `logs` count the records that were read, `quarantined` and `quarantined_logs` those of which nothing
-    could be kept, by reason; `quarantine` lists the first of all. `response_ids` are those that rewards name and
-    nothing else beside; None: so many that they stand in the shuffle file only.
+    `quarantined` and `quarantined_logs` count the records of which nothing could be kept, by reason; `quarantine` lists
+    the first of all. `response_ids` are those that rewards name and nothing else beside; None: so many that they stand
+    in the shuffle file only.
     """
 
     files: list[FileStats] = msgspec.field(default_factory=list[FileStats])
-    spans: int = 0
-    logs: int = 0
     quarantined: Counter[str] = msgspec.field(default_factory=Counter[str])
     quarantined_logs: Counter[str] = msgspec.field(default_factory=Counter[str])
     quarantine: list[Quarantined] = msgspec.field(default_factory=list[Quarantined])
     response_ids: tuple[str, ...] | None = ()
     shuffled: Shuffled = msgspec.field(default_factory=lambda: Shuffled(file=None, regions={}))
+
+    @property
+    def spans(self) -> int:
+        """The spans that were read."""
+        return sum(file.spans for file in self.files)
+
+    @property
+    def logs(self) -> int:
+        """The log records of spans that were read."""
+        return sum(file.log_records for file in self.files)
 
     def is_intact(self) -> bool:
         """Whether what it names is there as it was written, and no file is worth another try."""
@@ -88,23 +96,19 @@ class _Split:
         self._response_ids: set[str] = set()
 
     def take(self, records: Iterable[Record]) -> None:
-        summary, add = self._summary, self.writer.add
+        add = self.writer.add
         for record in records:
             if isinstance(record, Quarantined):
-                summary.count(record)
+                self._summary.count(record)
                 if record.trace_id is not None:
                     add(record)
                 continue
             for reward in external_rewards(record):
                 self._take_reward(reward)
-            if isinstance(record, Span):
-                summary.spans += 1
-                self._take_membership(record)
-            elif record.span_id:
-                summary.logs += 1
-            else:  # it is of no span, as its file's account says
-                continue
-            add(record)
+            if isinstance(record, Span) and (rollout_id := declared_id(record)) is not None:
+                self._take_membership(rollout_id, record.trace_id)
+            if record.span_id:  # what is of no span is in its file's account
+                add(record)
 
     def _take_reward(self, reward: ExternalReward) -> None:
         address = reward.address
@@ -118,9 +122,8 @@ class _Split:
         else:  # it names nothing and stands in no trace
             self.writer.add(reward)
 
-    def _take_membership(self, span: Span) -> None:
-        rollout_id = declared_id(span)
-        if rollout_id is not None and (pair := (rollout_id, span.trace_id)) not in self._memberships:
+    def _take_membership(self, rollout_id: str, trace_id: str) -> None:
+        if (pair := (rollout_id, trace_id)) not in self._memberships:
             self._memberships.add(pair)
             self.writer.put(link_region(rollout_id), Membership(*pair))
 

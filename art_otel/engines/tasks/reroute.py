@@ -6,7 +6,7 @@ that slot passes over them.
 
 import msgspec
 
-from art_otel.engines.shards import Membership, Shards, Shuffled, ShuffleFile, ShuffleWriter, hash_of
+from art_otel.engines.shards import Shards, Shuffled, ShuffleFile, ShuffleWriter
 
 
 class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,11 +21,9 @@ class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
 
 def reroute(task: RerouteTask) -> Shuffled:
     """Copy the records of the traces that leave."""
-    hashes = frozenset(map(hash_of, task.targets))
     writer = ShuffleWriter(task.scratch, task.slot_count)
-    for entry in Shards(task.files, task.slots).entries(task.slots):
-        if entry.trace_hash in hashes and not isinstance(record := entry.record(), Membership):
-            target = task.targets.get(record.trace_id or "")
-            if target is not None:
-                writer.put(target, record)
+    for record in Shards(task.files, task.slots).records(task.slots):
+        target = task.targets.get(record.trace_id or "")
+        if target is not None:
+            writer.put(target, record)
     return writer.finish()

@@ -31,10 +31,12 @@ class JsonSpanBuilder(SpanBuilder):
         flat: dict[str, Value] = {}
         for pair in pairs or ():
             value = pair.value
-            if value is None or (text := value.string_value) is None:
-                flat[pair.key] = self._value(value, (owner, pair.key), dropped, 1)
+            if value is not None and (text := value.string_value) is not None:
+                flat[pair.key] = text  # most are text or whole numbers, so no call for those, here and below
+            elif value is not None and (number := value.int_value) is not None:
+                flat[pair.key] = number
             else:
-                flat[pair.key] = text  # most are text, so no call for those, here and below
+                flat[pair.key] = self._value(value, (owner, pair.key), dropped, 1)
         return flat
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:

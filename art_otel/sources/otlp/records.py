@@ -38,8 +38,8 @@ from art_otel.spans import (
 
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
-_IS_HEX: Final = re.compile("[0-9a-f]+").fullmatch
-_ZEROS: Final = {digits: "0" * digits for digits in (_TRACE_DIGITS, _SPAN_DIGITS)}
+_HEX: Final = {digits: re.compile(f"[0-9a-f]{{{digits}}}").fullmatch for digits in (_TRACE_DIGITS, _SPAN_DIGITS)}
+_ZEROS: Final = frozenset("0" * digits for digits in _HEX)
 _MAX_TIME: Final = 2**63 - 1
 
 
@@ -164,12 +164,10 @@ class SpanBuilder(ABC):
         start_ns, end_ns = message.start_time_unix_nano, message.end_time_unix_nano
         if not start_ns or not end_ns or not 0 < start_ns <= end_ns <= _MAX_TIME:
             start_ns, end_ns = _times(start_ns, end_ns)
+        kind = SPAN_KINDS.get(message.kind) or _refused("kind", "SpanKind", message.kind)
         status = message.status
         code = status.code if status else None
-        if message.kind not in SPAN_KINDS:
-            raise Refused("bad field", "kind", f"{message.kind!r} is no SpanKind")
-        if code not in STATUS_CODES:
-            raise Refused("bad field", "status.code", f"{code!r} is no StatusCode")
+        status_code = STATUS_CODES.get(code) or _refused("status.code", "StatusCode", code)
         raw, parent = self._last_parent
         if message.parent_span_id != raw:
             raw = message.parent_span_id
@@ -180,13 +178,13 @@ class SpanBuilder(ABC):
             span_id=span_id,
             parent_span_id=parent,
             name=message.name or "",
-            kind=SPAN_KINDS[message.kind],
+            kind=kind,
             start_ns=start_ns,
             end_ns=end_ns,
             attributes=self.attributes(message.attributes, "", dropped),
             events=self._events(message.events, dropped) if message.events else (),
             links=self._links(message.links, dropped) if message.links else (),
-            status=STATUS_CODES[code],
+            status=status_code,
             status_message=(status.message or "") if status else "",
             scope=batch.scope,
             resource=batch.resource,
@@ -247,11 +245,12 @@ class SpanBuilder(ABC):
 
     def _id(self, raw: object, digits: int, field: str) -> str | None:
         """Check an id; None for one that is empty or all zeros, which is how OTLP writes that there is none."""
-        if isinstance(raw, str) and len(raw) == digits and _IS_HEX(raw) and raw != _ZEROS[digits]:
+        is_id = _HEX[digits]
+        if isinstance(raw, str) and is_id(raw) and raw not in _ZEROS:
             return raw  # as nearly all are in JSON
         text = self.hex(raw, digits)
-        if len(text) == digits and _IS_HEX(text):
-            return text if text != _ZEROS[digits] else None
+        if is_id(text):
+            return text if text not in _ZEROS else None
         if not text:
             return None
         raise Refused("bad id", field, f"{text[:MAX_NAME]!r} is not {digits} hex digits")
@@ -272,6 +271,10 @@ def finite(number: float, site: Site, dropped: DroppedFields) -> float | None:
 
 def _no_id(field: str) -> NoReturn:
     raise Refused("bad id", field, "it is absent or all zeros")
+
+
+def _refused(field: str, enum: str, value: object) -> NoReturn:
+    raise Refused("bad field", field, f"{value!r} is no {enum}")
 
 
 def _times(start: int | None, end: int | None) -> tuple[int, int | None]:

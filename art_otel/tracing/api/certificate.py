@@ -6,10 +6,10 @@ Invariant: it counts what this process saw of the rollout besides its own span; 
 from opentelemetry.trace import Span
 
 from art_otel import attributes
-from art_otel.tracing.api.recorder import Counts
+from art_otel.live import SpanCounts
 
 
-def certify(span: Span, counts: Counts | None) -> None:
+def certify(span: Span, counts: SpanCounts | None) -> None:
     """Put the counts on the rollout's span."""
     if counts is not None:
         span.set_attribute(attributes.SPANS_STARTED, counts.started)

@@ -56,9 +56,9 @@ def detach(token: Token[Context]) -> None:
 
 
 def in_context(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function as it would run here: give this to a thread or a pool, which start without a context.
+    """Bind a function to the current rollout, for a thread or a pool, which start without a context.
 
-    pool.submit(in_context(ask), question)
+    Write `pool.submit(in_context(ask), question)`.
     """
     here = otel_context.get_current()
 

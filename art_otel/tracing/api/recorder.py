@@ -5,18 +5,12 @@ means) the API still makes its spans and knows nothing of what became of them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall
+    from art_otel.live import SpanCounts
     from art_otel.trajectories import Trajectory
-
-
-class Counts(NamedTuple):
-    """Spans of a rollout besides its root, in this process."""
-
-    started: int
-    ended: int
 
 
 class Recorder(Protocol):
@@ -27,7 +21,7 @@ class Recorder(Protocol):
         """How many LLM calls began in this process outside of every rollout that the app has begun."""
         ...
 
-    def counts(self, rollout_id: str) -> Counts | None:
+    def counts(self, rollout_id: str) -> "SpanCounts | None":
         """How many spans the rollout has so far; None for one that is not known here."""
         ...
 

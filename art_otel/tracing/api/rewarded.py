@@ -45,7 +45,7 @@ class Rewarded:
 
     @property
     def reward(self) -> float | None:
-        """What it is worth so far; None while nobody said. What is no finite number is refused, with a warning."""
+        """The reward so far, None until one is given. A value that is no finite number is refused with a warning."""
         return self._reward
 
     @reward.setter

@@ -42,13 +42,13 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     label: str | None = None,
     explanation: str | None = None,
 ) -> None:
-    """Say what something is worth; also later, and from another process.
+    """Give a reward to a rollout, a step or a call; also later, and from another process.
 
-    Without a target it is the running step, else the running rollout. `target` is a response's id (that call), a span
-    or its context, a call or a whole trajectory as they were recorded, or a running trajectory or step. `rollout_id`
-    names a rollout that may run elsewhere, `step` a step of the rollout by its index. Of a call that is the target,
-    `choice` is one of several choices by its index, and `tokens` a range (start, end) of its completion's token ids,
-    the end exclusive. `value` may be None where there is a `label`; what is no finite number, and a range that is
+    Without a target it goes to the running step, else to the running rollout. `target` is a response's id (that call),
+    a span or its context, a call or a whole trajectory as they were recorded, or a running trajectory or step.
+    `rollout_id` names a rollout that may run elsewhere, `step` a step of the rollout by its index. Where the target is
+    a call, `choice` is one of several choices by its index, and `tokens` a range (start, end) of its completion's token
+    ids, the end exclusive. `value` may be None where there is a `label`; what is no finite number, and a range that is
     empty or negative, is refused with a warning. Raises UsageError where nothing says what is judged.
     """
     number = None if value is None else scalars.reward(value, name)

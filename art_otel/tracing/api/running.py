@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class RunningTrajectory(Rewarded):
-    """The handle to a rollout in progress; `rollout_id` is its id.
+    """The handle to a rollout in progress.
 
-    These fields are yours to set while it runs: `group_id`, `split`, `name` (texts), `training_step`, `attempt` (whole
+    You can set these fields while it runs: `group_id`, `split`, `name` (texts), `training_step`, `attempt` (whole
     numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting anything
     else raises AttributeError; a value of the wrong type raises UsageError. Metadata that it began with can be changed
     and not taken back.
@@ -64,12 +64,12 @@ class RunningTrajectory(Rewarded):
 
     @property
     def rollout_id(self) -> str:
-        """Its id, 32 hex digits."""
+        """The id of the rollout, 32 hex digits."""
         return self._rollout_id
 
     @property
     def failed(self) -> bool:
-        """Whether its code raised."""
+        """Whether the code of the rollout raised."""
         return self._failed
 
     @property
@@ -84,7 +84,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Its metrics, written when it ends."""
+        """The metrics by name, written when the rollout ends."""
         self._is_written("metrics")
         return self._metrics
 
@@ -96,7 +96,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def metadata(self) -> dict[str, object]:
-        """Its metadata, written when it ends."""
+        """The metadata by name, written when the rollout ends."""
         self._is_written("metadata")
         return self._metadata
 
@@ -118,7 +118,7 @@ class RunningTrajectory(Rewarded):
         return self._lineage()[1]
 
     def get_history(self, completion_id: str, choice: int = 0) -> "RunningHistory | None":
-        """The messages up to and with a completion, and what was appended to them; None when it is not known (yet).
+        """Return the messages up to and including a completion, and those appended to it; None if it is not known.
 
         `completion_id` is the id of its response, `choice` the index of one of its choices. Append tool results with
         `history.append(…)`, and send the messages with `history.to_openai()`.
@@ -221,7 +221,7 @@ class RunningTrajectory(Rewarded):
 
 
 def get_current_trajectory() -> RunningTrajectory:
-    """The rollout that this code is part of, the innermost one. Raises UsageError outside of every rollout."""
+    """Return the innermost rollout that this code runs in. Raises UsageError outside of every rollout."""
     running = running_trajectory()
     if running is None:
         raise UsageError(

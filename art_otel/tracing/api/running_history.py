@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class RunningHistory(Sequence[HistoryMessage]):
     """A sequence of messages; `completion_id` is the completion that it leads to.
 
-    history.append({"role": "tool", "tool_call_id": call.id, "content": result})
-    await client.chat.completions.create(model=model, messages=history.to_openai())
+    Append the result of a tool with `history.append({"role": "tool", "tool_call_id": call.id, "content": result})`, and
+    ask again with `client.chat.completions.create(model=model, messages=history.to_openai())`.
     """
 
     def __init__(self, running: "RunningTrajectory", completion_id: str, choice: int, history: History) -> None:

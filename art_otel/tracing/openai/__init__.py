@@ -1,5 +1,7 @@
 """Capture: exact tokens, choices and request parameters onto the live spans of LLM calls.
 
+A request of the client that no span of a call surrounds gets one of ours (`request_span`).
+
 Invariant: it works whichever instrumentor makes the spans and whenever it was put in place; it imports neither openai
 nor an instrumentor; what goes wrong in it is logged and never raised into the app.
 """
@@ -15,18 +17,12 @@ from art_otel.scrubbing import Scrubber
 from art_otel.tracing.guest import Guest
 from art_otel.tracing.import_hooks import after_import
 from art_otel.tracing.openai.asking import Asking
-from art_otel.tracing.openai.call import (
-    CAPTURING,
-    CapturedCall,
-    asks_for_completion,
-    asks_responses,
-    current_call_span,
-)
-from art_otel.tracing.openai.client import Asks, Method, hook
+from art_otel.tracing.openai.call import CAPTURING, CapturedCall, asks_for_completion, current_call_span
+from art_otel.tracing.openai.client import Asks, Hooks, Method, hook
 from art_otel.tracing.openai.exchange import Options, Response
-from art_otel.tracing.openai.openllmetry import REPAIRS, Repair
+from art_otel.tracing.openai.openllmetry import REPAIRS, Repair, repair
 from art_otel.tracing.openai.patches import Patches
-from art_otel.tracing.openai.promise import breaking, last_promise
+from art_otel.tracing.openai.request_span import around_request, building, current_request
 
 __all__ = ["Capture", "install", "uninstall"]
 
@@ -44,12 +40,14 @@ def install(
     policy_version_header: str | None = None,
     policy_version: Callable[[], str] | None = None,
     scrubber: Scrubber | None = None,
+    makes_spans: bool = True,
 ) -> "Capture":
     """Capture calls of openai's clients from now on. What was installed before is replaced.
 
     `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
     sampled is read from the response header `policy_version_header`, else asked of `policy_version`.
-    Token ids are written only where `scrubber` finds no secret in what they spell.
+    Token ids are written only where `scrubber` finds no secret in what they spell. Without `makes_spans` only calls
+    that somebody else records are captured.
     """
     global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
     with _lock:
@@ -60,6 +58,7 @@ def install(
             policy_version_header=policy_version_header,
             policy_version=policy_version,
             scrubber=scrubber,
+            makes_spans=makes_spans,
         )
         _installed.place()
         return _installed
@@ -84,6 +83,7 @@ class Capture:
         policy_version_header: str | None,
         policy_version: Callable[[], str] | None,
         scrubber: Scrubber | None,
+        makes_spans: bool,
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self.calls = 0
@@ -91,14 +91,15 @@ class Capture:
         self._header = policy_version_header
         self._version = policy_version
         self._scrubber = scrubber
+        self._makes_spans = makes_spans
         self._patches = Patches()
         self._is_removed = False
 
     def place(self) -> None:
         """Hook what is imported, and what will be as soon as it is."""
         after_import("openai", self._hook_client)
-        for name, repair in REPAIRS.items():
-            after_import(name, partial(self._repair, name, repair))
+        for name, repairs in REPAIRS.items():
+            after_import(name, partial(self._repair, name, repairs))
 
     def remove(self) -> None:
         """Undo everything."""
@@ -113,14 +114,18 @@ class Capture:
         openai = sys.modules["openai"]
         asking = self._asking
         asks = None if asking is None else Asks(build=asking.build, send=asking.send, async_send=asking.async_send)
-        found = hook(openai, self._patches, request=breaking, process=self._process, asks=asks)
-        self.problems += tuple(found)
-        for problem in found:
+        hooks = Hooks(request=around_request, build=self._build, process=self._process, asks=asks)
+        problems = hook(openai, self._patches, hooks)
+        self.problems += tuple(problems)
+        for problem in problems:
             logger.warning("art-otel: %s", problem)
 
-    def _repair(self, name: str, repair: Repair) -> None:
+    def _repair(self, name: str, repairs: dict[str, Repair]) -> None:
         if not self._is_removed:
-            repair(sys.modules[name], self._patches)
+            repair(sys.modules[name], repairs, self._patches)
+
+    def _build(self, method: Method) -> Method:
+        return building(method, may_record=lambda: self._makes_spans and not self._is_removed)
 
     def _process(self, method: Method) -> Method:
         """`_process_response` of a client, sync or async: its coroutine is handed on as it is."""
@@ -137,15 +142,16 @@ class Capture:
         if self._is_removed or not asks_for_completion(options):
             return
         span = current_call_span()
-        made = last_promise() if span is None and asks_responses(options) else None
-        if span is None and (made is None or not made.is_open):
+        if span is None:
             return
-        call = CapturedCall(options, response, self._policy_version_of(response), self._scrubber)
+        request = current_request()
+        version = self._policy_version_of(response)
+        is_own = request is not None and span is request.own
+        call = CapturedCall(options, response, version, self._scrubber, is_own=is_own)
         self.calls += 1
-        if span is not None:
-            call.write_at_end_of(span)
-        elif made is not None:
-            made.answered(call)
+        call.write_at_end_of(span)
+        if request is not None:
+            request.is_answered = True
 
     def _policy_version_of(self, response: Response) -> str | None:
         told = None if self._header is None else response.headers.get(self._header)

@@ -8,22 +8,24 @@ wrote is never overwritten, but for an error they did not see.
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import time_ns
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, StatusCode
 
 from art_otel import attributes as names
-from art_otel.conventions.dialects.art import lost_input, misreads_input
-from art_otel.conventions.dialects.genai import INPUT_MESSAGES
+from art_otel.conventions import response_attributes
+from art_otel.conventions.dialects.art import lost_input
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes
 from art_otel.tracing.guest import Guest
 from art_otel.tracing.openai.answer import answer_attributes, failure
 from art_otel.tracing.openai.exchange import RAW_HEADER, Options, Response
+from art_otel.tracing.openai.openllmetry import is_openllmetry
 from art_otel.tracing.openai.passing import Passing
-from art_otel.tracing.openai.request import messages, parameters, prompt
+from art_otel.tracing.openai.request import messages, parameters, prompt, request_attributes_of
+from art_otel.tracing.sdk import open_calls
 from art_otel.tracing.sdk.ancestors import path_up
 from art_otel.tracing.sdk.call_spans import is_call_by_now, runs_code
 from art_otel.tracing.sdk.token_attributes import without_tokens
@@ -36,7 +38,6 @@ _COMPLETIONS: Final = ("/completions", _RESPONSES)
 """Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
 
 _FAILED: Final = "failed"
-_PUT_OFF: Final = ("queued", "in_progress")
 """What a body of the Responses API may have as its status."""
 
 
@@ -60,11 +61,6 @@ def is_call_of_rollout(span: Span) -> bool:
     return names.ROLLOUT_ID in attributes_of(span) and is_call_by_now(span)
 
 
-def name_of(span: Span) -> str:
-    """The name so far; as `attributes_of`."""
-    return str(getattr(span, "name", ""))
-
-
 def attributes_of(span: Span) -> Attributes:
     """The attributes so far; the API has no word for them, the SDK has."""
     return cast(Attributes, getattr(span, "attributes", None) or {})
@@ -74,28 +70,28 @@ class CapturedCall:
     """A call whose response has begun. `policy_version` is None where nobody told it.
 
     `scrubber` reads what was asked and answered here, because ids spell what an instrumentor need not have recorded.
+    `is_own` says that nobody else records the call.
     """
 
     def __init__(
-        self, options: Options, response: Response, policy_version: str | None, scrubber: Scrubber | None
+        self,
+        options: Options,
+        response: Response,
+        policy_version: str | None,
+        scrubber: Scrubber | None,
+        *,
+        is_own: bool,
     ) -> None:
         self.response = response
         self._policy_version = policy_version
         self._scrubber = scrubber
-        self._is_chat = options.url.endswith("/chat/completions")
-        self._is_responses = asks_responses(options)
-        self.tells_content = False  # until it is known that what was asked may be recorded, which a failure hides
-        self._passing = Passing(response, responses=self._is_responses)
+        self._is_own = is_own
+        self._passing = Passing(response, responses=asks_responses(options))
 
     @property
     def is_to_come(self) -> bool:
         """Whether the app got the response before its body, and has not begun to read that."""
         return self._passing.is_to_come and RAW_HEADER in self.response.request.headers
-
-    @property
-    def is_put_off(self) -> bool:
-        """Whether the answer is that there will be one, which the app is to fetch."""
-        return self.response.is_closed and (self._passing.body() or {}).get("status") in _PUT_OFF
 
     @property
     def is_over(self) -> bool:
@@ -110,12 +106,20 @@ class CapturedCall:
             self._passing.when_over(act)
 
     def write_at_end_of(self, span: Span) -> None:
-        """Write to the span as soon as it ends."""
+        """Write to the span as soon as it ends. One of ours ends with the answer, as does one that nobody would end."""
         ending = vars(span).get("end")
         if isinstance(ending, _Ending):
             ending.call = self  # the span asked again, and the last answer is the one
         else:
             vars(span)["end"] = _Ending(span, self)
+        open_calls.begin(str(attributes_of(span).get(names.ROLLOUT_ID)))
+        self.when_over(partial(self._over, span))
+
+    def _over(self, span: Span) -> None:
+        """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
+        open_calls.end(str(attributes_of(span).get(names.ROLLOUT_ID)))
+        if span.is_recording() and (self._is_own or (self._passing.was_left and is_openllmetry(span))):
+            span.end()
 
     def write(self, span: Span) -> None:
         """Set what is known on a span that still records."""
@@ -126,18 +130,14 @@ class CapturedCall:
             added = _scanned(self._scrubber, prompt(request), added)
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
-        if self._misses_input(span, known):
+        if self._is_own:
+            span.set_attributes(cast(Any, {**request_attributes_of(request), **response_attributes(body)}))
+        elif lost_input(known):
             added |= messages(request)
         span.set_attributes({name: value for name, value in added.items() if name not in known})
         error = self._passing.error or (failure(body) if body.get("status") == _FAILED else None)
         if error is not None and ERROR_TYPE not in known:
             tell_error(span, error)
-
-    def _misses_input(self, span: Span, known: Attributes) -> bool:
-        if self._is_responses:
-            is_untold = self.tells_content and INPUT_MESSAGES not in known
-            return is_untold or lost_input(known) or misreads_input(name_of(span), known)
-        return self._is_chat and lost_input(known)
 
 
 def tell_error(span: Span, error: str) -> None:
@@ -196,9 +196,10 @@ def _call_spans(span: Span) -> Iterator[Span]:
 
     What a tool or an agent asks is not what the call around it asks.
     """
-    rollout = attributes_of(span).get(names.ROLLOUT_ID)
+    rollouts: set[object] = set()
     for around in path_up(span.get_span_context()):
-        if attributes_of(around).get(names.ROLLOUT_ID) != rollout:
+        rollouts.add(attributes_of(around).get(names.ROLLOUT_ID))
+        if len(rollouts) > 1:
             return
         if around.is_recording() and is_call_of_rollout(around):
             yield around

@@ -10,9 +10,8 @@ Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from art_otel.tracing.openai.patches import Patches
 
@@ -35,17 +34,25 @@ Method: TypeAlias = Callable[..., Any]
 Wrap: TypeAlias = Callable[[Method], Method]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asks:
-    """What is put around the methods that make a request and send it."""
+class Asks(NamedTuple):
+    """What is put around the methods that make a request and send it, to ask for more than the app does."""
 
     build: Wrap
     send: Wrap
     async_send: Wrap
 
 
-def hook(openai: ModuleType, patches: Patches, *, request: Wrap, process: Wrap, asks: Asks | None) -> list[str]:
-    """Put `request`, `process` and `asks` around the methods of both clients. Returns the problems met."""
+class Hooks(NamedTuple):
+    """What is put around the methods of both clients: a whole call, the making of a try's request, its answer."""
+
+    request: Wrap
+    build: Wrap
+    process: Wrap
+    asks: Asks | None = None
+
+
+def hook(openai: ModuleType, patches: Patches, hooks: Hooks) -> list[str]:
+    """Put the hooks in place. Returns the problems met."""
     problems: list[str] = []
     version = getattr(openai, "__version__", "(unknown version)")
     for name in _CLIENTS:
@@ -53,22 +60,20 @@ def hook(openai: ModuleType, patches: Patches, *, request: Wrap, process: Wrap, 
         if not isinstance(client, type):
             problems.append(f"openai {version} has no {name}: its calls get no exact tokens")
             continue
-        if changed := _changed(client, _PROCESS):
+        if changed := _changed(client, _REQUEST) or _changed(client, _BUILD) or _changed(client, _PROCESS):
             problems.append(f"openai {version}: {changed}: calls of {name} get no exact tokens")
-        else:
-            _place(client, _PROCESS, process, patches)
-        if changed := _changed(client, _REQUEST):
-            problems.append(f"openai {version}: {changed}: calls of {name} that are cancelled may be missing")
-        else:
-            _place(client, _REQUEST, request, patches)
-        if asks is not None and (changed := _hook_asking(openai, client, patches, asks)):
+            continue
+        if hooks.asks is not None and (changed := _hook_asking(openai, client, patches, hooks.asks)):
             problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
+        _place(client, _PROCESS, hooks.process, patches)
+        _place(client, _BUILD, hooks.build, patches)  # around what asks: that is for a call that has a span
+        _place(client, _REQUEST, hooks.request, patches)
     return problems
 
 
 def _hook_asking(openai: ModuleType, client: type, patches: Patches, asks: Asks) -> str | None:
     sender, send = _sender(openai, client)
-    changed = _changed(client, _BUILD) or _changed(client, _PREPARE) or _changed(sender, send)
+    changed = _changed(client, _PREPARE) or _changed(sender, send)
     if changed is None:
         is_async = inspect.iscoroutinefunction(getattr(sender, send))
         _place(client, _BUILD, asks.build, patches)

@@ -37,6 +37,7 @@ class EventStream:
 
     def __init__(self, *, responses: bool) -> None:
         self._error: str | None = None
+        self._is_done = False
         self._joined = JoinedEvents() if responses else JoinedChunks()
         self._passed: list[bytes] = []
         self._data: list[bytes] = []
@@ -47,6 +48,12 @@ class EventStream:
         """Why the stream failed, as far as an event said so."""
         self._read()
         return self._error
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the event passed that says that there are no more."""
+        self._read()
+        return self._is_done
 
     def body(self) -> dict[str, Value]:
         """The body so far."""
@@ -76,7 +83,10 @@ class EventStream:
                 self._tell(data)
 
     def _tell(self, data: bytes) -> None:
-        event = None if data.lstrip().startswith(_DONE) else decode(data)
+        if data.lstrip().startswith(_DONE):
+            self._is_done = True
+            return
+        event = decode(data)
         if event is None:
             return
         if (event.get("error") and "choices" not in event) or event.get("type") in _FAILED:

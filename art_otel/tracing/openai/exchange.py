@@ -4,7 +4,7 @@ Invariant: nothing else of them is touched, and `art_otel.tracing.openai.client`
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from art_otel.tracing.guest import Guest
 
@@ -21,6 +21,13 @@ class Options(Protocol):
     url: str
     json_data: object
     extra_json: Mapping[str, object] | None
+
+
+def model_of(options: Options) -> str | None:
+    """The model that is asked, as far as the options say."""
+    body = options.json_data
+    model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
+    return model if isinstance(model, str) else None
 
 
 class Request(Protocol):

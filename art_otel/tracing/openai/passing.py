@@ -25,6 +25,7 @@ class Passing:
         self._parts: list[bytes] = []
         self._broke: str | None = None
         self._has_begun = False
+        self._is_read = False
         self._is_awaited = False
         self._after: list[Callable[[], None]] = []
         self._is_blind = False
@@ -41,6 +42,12 @@ class Passing:
     def error(self) -> str | None:
         """The type of the exception, or the code of the event, that broke the body; None while nothing did."""
         return self._broke or (None if self._events is None else self._events.error)
+
+    @property
+    def was_left(self) -> bool:
+        """Whether the body is a stream that was closed before its end, by no error that `except Exception` sees."""
+        events = self._events
+        return events is not None and self._response.is_closed and not (self._is_read or events.is_done or events.error)
 
     @property
     def is_to_come(self) -> bool:
@@ -93,6 +100,7 @@ class Passing:
 
     def break_off(self, error: BaseException) -> None:
         """The body ended with an exception, or as it should."""
+        self._is_read = isinstance(error, Exception)
         if not isinstance(error, StopIteration | StopAsyncIteration):
             self._broke = type(error).__name__
 

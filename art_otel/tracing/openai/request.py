@@ -8,7 +8,9 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.tracing.openai.exchange import Options
+from art_otel.conventions import request_attributes
+from art_otel.spans import Value
+from art_otel.tracing.openai.answer import decode
 
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
 _PROMPT: Final = _ASKED | {"tools", "functions"}
@@ -35,18 +37,10 @@ def prompt(body: bytes) -> list[str]:
     return [bytes(value).decode(errors="replace") for name, value in _fields(body).items() if name in _PROMPT]
 
 
-def model(body: bytes) -> str | None:
-    """The model that is asked."""
-    try:
-        return msgspec.json.decode(_fields(body).get("model", b"null"), type=str | None)
-    except msgspec.MsgspecError:
-        return None
-
-
-def unsent(options: Options) -> bytes:
-    """The body of a request of which nobody saw whether it was sent."""
-    given = options.json_data
-    return msgspec.json.encode({**given, **(options.extra_json or {})}) if isinstance(given, dict) else b""
+def request_attributes_of(body: bytes) -> dict[str, Value]:
+    """The request as an instrumentor writes it, and its parameters exactly."""
+    asked = decode(body) or {}
+    return {**request_attributes(asked), **parameters(body)}
 
 
 def _input(fields: dict[str, msgspec.Raw]) -> bytes | None:

@@ -13,9 +13,10 @@ _LAST: Final = -1000
 """After the app's finalizers and after the children of the child, which may all make calls."""
 
 
-def at_child_exit(call: Callable[[], object]) -> bool:
-    """Call it at the end of this process, if that is such a child; gives False if it is not, as far as is known."""
-    return _is_finalized(call) or _is_signalled(call)
+def at_child_exit(call: Callable[[], object]) -> None:
+    """Call it at the end of this process, if that is such a child."""
+    if not _is_finalized(call):
+        _when_signalled(call)
 
 
 def _is_finalized(call: Callable[[], object]) -> bool:
@@ -28,17 +29,15 @@ def _is_finalized(call: Callable[[], object]) -> bool:
     return True
 
 
-def _is_signalled(call: Callable[[], object]) -> bool:
+def _when_signalled(call: Callable[[], object]) -> None:
     """By Celery, which sends this in the workers of its pools only."""
     signal = _loaded("celery.signals", "worker_process_shutdown")
-    if signal is None:
-        return False
 
     def receive(**_: object) -> None:
         call()
 
-    signal.connect(receive, weak=False)
-    return True
+    if signal is not None:
+        signal.connect(receive, weak=False)
 
 
 def _loaded(module: str, name: str) -> Any:  # noqa: ANN401 # whatever it is there

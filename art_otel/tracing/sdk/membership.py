@@ -3,7 +3,7 @@
 Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
 that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, and so does an LLM
 call: the outermost running span of its trace becomes the rollout, as in dumps; a call without a parent joins the
-process's own rollout. Where the outermost span has a parent (of another process, or ended), the rollout is a guess.
+process's own rollout. Where the outermost span has a parent (of another process, or ended), its id is provisional.
 """
 
 from collections import OrderedDict

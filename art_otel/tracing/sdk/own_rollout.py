@@ -15,22 +15,25 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, Tracer
 
 from art_otel import attributes
+from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.certificate import certify
-from art_otel.tracing.api.recorder import Counts
 from art_otel.tracing.guest import AS_GUEST
 
 
 class OwnRollout:
-    """`tracer` makes its span, `counts` knows how many spans it has."""
+    """`tracer` makes its span, `rollouts` knows how many spans it has.
+
+    Nobody asks for its trajectory while it runs, which is as long as the process does, so `rollouts` only counts it.
+    """
 
     def __init__(
         self,
         tracer: Callable[[], Tracer],
-        counts: Callable[[str], Counts | None],
+        rollouts: RolloutBuffer,
         name: str | None = None,
     ) -> None:
         self._tracer = tracer
-        self._counts = counts
+        self._rollouts = rollouts
         self._name = name or Path(sys.argv[0] if sys.argv else "").name or "python"
         self._lock = threading.RLock()
         self._span: Span | None = None
@@ -50,6 +53,7 @@ class OwnRollout:
                 self._span = self._tracer().start_span(
                     f"{attributes.ROLLOUT_SPAN_PREFIX}{self._name}", context=Context(), attributes=named
                 )
+                self._rollouts.count_only(self._id)
                 self._pid = os.getpid()
             return self._id
 
@@ -65,7 +69,7 @@ class OwnRollout:
             if span is None or rollout_id is None or self._pid != os.getpid():
                 return
             with AS_GUEST:
-                certify(span, self._counts(rollout_id))
+                certify(span, self._rollouts.counts(rollout_id))
             with AS_GUEST:  # the app's span processors may raise
                 span.end()
 

@@ -1,4 +1,4 @@
-"""RolloutSpanProcessor: the spans of rollouts, recorded as they start and end.
+"""RecordingSpanProcessor: the spans of rollouts, recorded as they start and end.
 
 Invariant: nothing here raises into the app, whatever its spans hold and whatever the disk does: a fault is counted and
 logged. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone.
@@ -13,14 +13,15 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from art_otel import attributes
-from art_otel.spool import SpooledLine, SpoolWriter
+from art_otel.live import Line, RolloutBuffer
+from art_otel.spool import SpoolWriter
 from art_otel.tracing.api.context import current_rollout_id
 from art_otel.tracing.guest import Guest, say_once
 from art_otel.tracing.sdk.ancestors import remember
 from art_otel.tracing.sdk.call_spans import is_call, was_call
 from art_otel.tracing.sdk.child_exit import at_child_exit
 from art_otel.tracing.sdk.membership import Membership, Running, key_of
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
+from art_otel.tracing.sdk.open_calls import close_dropped
 from art_otel.tracing.sdk.own_rollout import OwnRollout
 from art_otel.tracing.sdk.span_lines import SpanLines, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
@@ -33,11 +34,11 @@ Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
 """Changes a span before anybody else sees it (scrubbing, leaving content out) and gives what may be written."""
 
 
-class RolloutSpanProcessor(SpanProcessor):
+class RecordingSpanProcessor(SpanProcessor):
     """Give it to a TracerProvider, before its other processors.
 
     `rewrites` change each span of a rollout. `about` is put on each rollout's own span that does not say it itself.
-    `spool` None keeps nothing on disk. `rollout_spans` are globs of
+    Without a `spool` lines stand in temporary files, as long as their rollouts are open. `rollout_spans` are globs of
     span names that begin a rollout. `own_rollout` gathers calls that nothing is around.
     """
 
@@ -45,22 +46,22 @@ class RolloutSpanProcessor(SpanProcessor):
         self,
         *,
         spool: SpoolWriter | None = None,
-        rollouts: OpenRollouts | None = None,
+        rollouts: RolloutBuffer | None = None,
         rewrites: Sequence[Rewrite] = (),
         rollout_spans: Sequence[str] = (),
         own_rollout: OwnRollout | None = None,
         about: Mapping[str, str] | None = None,
     ) -> None:
         self._guest = Guest(_PROBLEM)
-        self.rollouts = OpenRollouts() if rollouts is None else rollouts
-        self.spool = spool
+        self.rollouts = RolloutBuffer() if rollouts is None else rollouts
+        self.spool = SpoolWriter(None) if spool is None else spool
         self.membership = Membership(rollout_spans)
         self._rewrites = tuple(rewrites)
         self._own = own_rollout
         self._about = dict(about or {})
         self._lines = SpanLines()
         self._waiting = Waiting()
-        self._is_ended_with_child = False
+        self._is_asked = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -165,8 +166,7 @@ class RolloutSpanProcessor(SpanProcessor):
             self._record_start(above, calls=False)
         for ended in self._waiting.pop(key_of(known.span)[0]):
             self.rollouts.started(rollout, is_root=False)
-            line = self._line(ended)
-            self.rollouts.ended(rollout, line, stored=self._write(line), is_root=False)
+            self.rollouts.ended(rollout, self._write(self._line(ended)), is_root=False)
         return True
 
     def _record_start(self, known: Running, *, calls: bool) -> None:
@@ -184,17 +184,18 @@ class RolloutSpanProcessor(SpanProcessor):
         certified = self.rollouts.started(known.rollout, is_root=known.is_root, parent=known.outer)
         known.counted = True
         if known.is_root or calls or not certified or attributes.STEP_INDEX in (known.span.attributes or {}):
-            line = self._line(start_of(known.span))
-            self.rollouts.add(known.rollout, line, stored=self._write(line))
+            self.rollouts.add(known.rollout, self._write(self._line(start_of(known.span))))
 
     def _record_surroundings(self, known: Running, rollout: str) -> None:
-        """Tell the assembler of the running spans around a nested rollout, which the spool will hold when they end."""
+        """Record that the spans around a nested rollout began: it may end long before they do."""
         for above in self.membership.outermost(known)[:-1]:
             if above.rollout is not None:
-                self.rollouts.add(rollout, self._line(start_of(above.span)))
+                self.rollouts.add(rollout, self._write(self._line(start_of(above.span))))
 
     def _end(self, span: ReadableSpan) -> None:
         known = self.membership.of(span)
+        if known is not None and known.is_root and known.rollout is not None:
+            close_dropped(known.rollout)
         is_ours = known is not None and (known.rollout is not None or known.is_aside)
         if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
@@ -209,17 +210,18 @@ class RolloutSpanProcessor(SpanProcessor):
         self._record_end(self._lines.line(span), known)
 
     def _record_end(self, line: bytes, known: Running) -> None:
-        stored = self._write(line)
+        written = self._write(line)
         if known.is_aside:
-            self.rollouts.add(known.rollout or "", line, stored=stored)
+            self.rollouts.add(known.rollout or "", written)
         elif known.rollout is not None:
-            self.rollouts.ended(known.rollout, line, stored=stored, is_root=known.is_root)
+            self.rollouts.ended(known.rollout, written, is_root=known.is_root)
 
-    def _write(self, line: bytes) -> SpooledLine | None:
-        """Give the line to the spool. None where no disk has it."""
-        if not self._is_ended_with_child:
-            self._is_ended_with_child = at_child_exit(self.shutdown)
-        return None if self.spool is None else self.spool.write(line)
+    def _write(self, line: bytes) -> Line:
+        """Give the line to the spool, and say where it stands; the line itself where no disk has it."""
+        if not self._is_asked:
+            self._is_asked = True
+            at_child_exit(self.shutdown)
+        return self.spool.write(line) or line
 
     def _line(self, span: ReadableSpan) -> bytes:
         return self._lines.line(self._rewritten(span))
@@ -230,14 +232,13 @@ class RolloutSpanProcessor(SpanProcessor):
         return span
 
     def _flush(self, timeout: float) -> bool:
-        return self.spool is None or (self.spool.flush(timeout) and not self.faults)
+        return self.spool.flush(timeout) and not self.faults
 
     def _shut_down(self) -> None:
         if self._own is not None:
             self._own.end()
         self._tell_running()
-        if self.spool is not None:
-            self.spool.close()
+        self.spool.close()
 
     def _tell_running(self) -> None:
         """Say which spans never ended: their rollouts count them as missing, and only we know their names."""
@@ -250,7 +251,7 @@ class RolloutSpanProcessor(SpanProcessor):
         self.membership.start_anew()
         self.rollouts.start_anew()
         self._guest.faults = 0
-        self._is_ended_with_child = False
+        self._is_asked = False
 
 
 def _make_root(known: Running, mark: Mapping[str, str | bool]) -> str:
@@ -267,4 +268,4 @@ def _named(known: Running) -> dict[str, str | bool]:
 
 def _outermost(known: Running) -> dict[str, str | bool]:
     """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
-    return _named(known) if known.above is None else {attributes.ROLLOUT_GUESSED: True}
+    return _named(known) if known.above is None else {attributes.ROLLOUT_PROVISIONAL: True}

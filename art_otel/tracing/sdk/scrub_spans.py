@@ -8,7 +8,7 @@ span loses its contents; they never leave unread. Nothing raises into the app.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -44,6 +44,11 @@ _ERROR: Final = "exception."
 _PARAMETERS: Final = frozenset({REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _TOOLS: Final = ("tools", "functions")
 
+_SHORT: Final = 64
+"""Characters of a text that is remembered as clean, with the name of its attribute."""
+_PROMPT: Final = "prompt_"
+"""What is in the names of a prompt's ids: whether they may stand on a span depends on what else does."""
+_MAX_KNOWN: Final = 4096
 _MAX_SHARED: Final = 256
 """Resources and scopes that are remembered; a process has a few."""
 
@@ -63,6 +68,7 @@ class SpanScrubber:
         self._scrubber = scrubber
         self._is_clean_name = lru_cache(maxsize=4096)(self._judge_name)
         self._shared: dict[int, tuple[object, Any]] = {}
+        self._known: set[tuple[str, str]] = set()
         self._in_place = can_put()
         if not self._in_place:
             logger.warning(
@@ -87,19 +93,38 @@ class SpanScrubber:
         """Whether a quick look at all texts together finds nothing, as in nearly all spans."""
         if self._resource_and_scope(span) != (span.resource, span.instrumentation_scope):
             return False
-        texts = [span.name, span.status.description or "", *(event.name for event in span.events)]
-        named = ["".join(pieces) for pieces in _pieces(span.events).values()]
-        for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *span.events, *span.links))):
+        given = as_dict(span.attributes)
+        events = [event for event in span.events if event.attributes]  # a stream has one without for each chunk
+        texts = [text for text in (span.name, span.status.description or "") if ("", text) not in self._known]
+        texts += {event.name for event in span.events}
+        named = ["".join(pieces) for pieces in _pieces(events).values()]
+        for name, value in chain(given.items(), *(as_dict(part.attributes).items() for part in (*events, *span.links))):
+            if isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._known:
+                continue
             if not self._is_clean_name(name):
                 return False
             if isinstance(value, (bool, int, float)) or name.startswith(_LEFT_ALONE):
                 continue
             if not _is_flat(value):
                 return False
-            (texts if name.startswith(_BEYOND_NAMES) else named).append("".join(value))
-        if spells_unread_prompt(span.attributes or {}) or may_name_secrets("\n".join(named)):
+            text = value if isinstance(value, str) else "".join(cast(Sequence[str], value))
+            (texts if name.startswith(_BEYOND_NAMES) else named).append(text)
+        if not texts and not named:
+            return True
+        if spells_unread_prompt(given) or may_name_secrets("\n".join(named)):
             return False
-        return not self._scrubber.may_hold_secret([*texts, *named])
+        if self._scrubber.may_hold_secret([*texts, *named]):
+            return False
+        self._remember([("", span.name), ("", span.status.description or ""), *given.items()])
+        return True
+
+    def _remember(self, clean: Iterable[tuple[str, Value]]) -> None:
+        """Remember short texts: most stand on every call, as its model and its parameters do."""
+        texts = [(name, value) for name, value in clean if isinstance(value, str) and len(value) <= _SHORT]
+        short = [entry for entry in texts if not any(_PROMPT in text for text in entry)]
+        if len(self._known) + len(short) > _MAX_KNOWN:
+            self._known = set()
+        self._known.update(short)
 
     def _judge_name(self, name: str) -> bool:
         """Whether an attribute of this name need not be looked at closely."""

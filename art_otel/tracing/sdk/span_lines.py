@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from art_otel.sources.otlp.checksums import with_checksum
+from art_otel.tracing.sdk.span_parts import as_dict
 
 Json: TypeAlias = dict[str, Any]
 
@@ -128,6 +129,8 @@ def _status(span: ReadableSpan) -> Json:
 
 
 def _event(event: Any) -> Json:  # noqa: ANN401 # the SDK's Event is deprecated as a name, not as a thing
+    if not event.attributes and not event.dropped_attributes:
+        return {"timeUnixNano": str(event.timestamp), "name": event.name, "attributes": []}
     dropped = event.dropped_attributes
     return {
         "timeUnixNano": str(event.timestamp),
@@ -148,7 +151,7 @@ def _link(link: Any) -> Json:  # noqa: ANN401 # as _event
 def _attributes(attributes: Mapping[str, Any] | None) -> list[Json]:
     return [
         {"key": name, "value": {"stringValue": value} if type(value) is str else _value(value, MAX_DEPTH)}
-        for name, value in (attributes or {}).items()
+        for name, value in as_dict(attributes).items()
     ]
 
 

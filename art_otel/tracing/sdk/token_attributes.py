@@ -40,8 +40,8 @@ def spells_unread_prompt(attributes: Attributes) -> bool:
 
     Our own packed ids do not count: whoever writes them has scanned the prompt.
     """
-    texts = chain(attributes, (value for value in attributes.values() if isinstance(value, str)))
-    has_ids = any(key in text for text in texts for key in _PROMPT_KEYS)
+    text = "\n".join(chain(attributes, (value for value in attributes.values() if isinstance(value, str))))
+    has_ids = any(key in text for key in _PROMPT_KEYS)
     return has_ids and not any(_shows_prompt(name, value) for name, value in attributes.items())
 
 

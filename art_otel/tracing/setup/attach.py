@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
 from art_otel.tracing.import_hooks import guarded
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.ids import SystemIdGenerator
 from art_otel.tracing.setup.sampler import RolloutSampler
 
@@ -41,7 +41,7 @@ class Attachment:
             step()
 
 
-def attach(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> Attachment | None:
+def attach(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -> Attachment | None:
     """Let the provider's spans go through the processor first. None, and a warning, where it takes no processors."""
     undo = _put_first(provider, processor)
     if undo is None:
@@ -73,7 +73,7 @@ def follow(provider: AnyTracerProvider, on_next: Callable[[AnyTracerProvider], N
     return Attachment(provider=provider, undo=(lambda: vars(provider).pop("set_provider", None),))
 
 
-def _put_first(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> Callable[[], None] | None:
+def _put_first(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -> Callable[[], None] | None:
     several = getattr(provider, _ACTIVE, None)
     processors: object = getattr(several, _ALL, None)
     if isinstance(processors, tuple):
@@ -95,7 +95,7 @@ def _put_first(provider: AnyTracerProvider, processor: RolloutSpanProcessor) -> 
     return lambda: None
 
 
-def _take_out(several: object, processor: RolloutSpanProcessor) -> None:
+def _take_out(several: object, processor: RecordingSpanProcessor) -> None:
     with _lock_of(several):
         setattr(several, _ALL, tuple(known for known in getattr(several, _ALL) if known is not processor))
 

@@ -103,10 +103,14 @@ def _instrumentor(about: Surroundings) -> Iterator[Check]:
     if is_disabled(about.environ):
         yield _instrumented("problem", f"{DISABLED}={about.environ[DISABLED]}: no LLM call is recorded")
     elif wanted == "none":
-        yield _instrumented("warning", "ART_OTEL_INSTRUMENTOR=none: LLM calls are recorded only if the app does it")
+        yield _instrumented(
+            "note", "ART_OTEL_INSTRUMENTOR=none: calls that the app does not record get spans of art-otel"
+        )
     elif not about.candidates:
         missing = "none is installed" if not found else f"{wanted} is not installed, only {names}"
-        yield _instrumented("problem", f"{missing}: pip install opentelemetry-instrumentation-openai")
+        yield _instrumented(
+            "warning", f"{missing}: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
+        )
     else:
         yield _instrumented("ok", f"{about.candidates[0].label} will be used, unless the app starts another")
     if len(found) > 1:

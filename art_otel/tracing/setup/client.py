@@ -1,16 +1,15 @@
 """Client: what is done to the openai client: it is instrumented, and its answers are captured.
 
-Invariant: nothing of it is imported before the app imports it, and everything is undone by `stop`.
+Invariant: nothing of it is imported before the app imports it, and after `stop` its calls leave no trace.
 """
 
 import os
 import sys
 from collections.abc import Mapping, MutableMapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from art_otel.tracing.import_hooks import after_import
-from art_otel.tracing.setup.settings import MODULES, Settings
+from art_otel.tracing.setup.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,8 +62,6 @@ class Client:
             self._is_hooked = True
             after_import(INSTRUMENTORS, self._watch)
             after_import(CLIENT, self._start)
-            for module in MODULES.values():
-                after_import(module, partial(self._imported, module))
         elif CLIENT in sys.modules:
             self._start()
 
@@ -78,13 +75,11 @@ class Client:
         if CLIENT in sys.modules:
             self._start()
 
-    def stop(self, *, for_good: bool = True) -> None:
-        """Leave the client and the variables as they were; if not `for_good`, the client's methods stay wrapped."""
+    def stop(self) -> None:
+        """Leave the variables as they were and the client to itself; our instrumentor passes its calls through."""
         self._settings = _OFF
         self._switches.withdraw()
-        if self._instrumentation is not None and for_good:
-            self._instrumentation.stop()
-        elif self._instrumentation is not None:
+        if self._instrumentation is not None:
             self._instrumentation.pause()
         if CLIENT in sys.modules:
             from art_otel.tracing.openai import uninstall  # noqa: PLC0415
@@ -95,11 +90,6 @@ class Client:
         """What all instrumentors are made of was imported; they look for their switches when they begin."""
         self._switch_content()
         self._instrumentations().watch()
-
-    def _imported(self, module: str) -> None:
-        """An instrumentor was imported."""
-        if self._instrumentation is not None and self._settings.enabled and not self._is_held:
-            self._instrumentation.imported(module)
 
     def _start(self) -> None:
         """The client was imported."""
@@ -119,6 +109,7 @@ class Client:
     def _capture(self) -> None:
         from art_otel.scrubbing import Scrubber  # noqa: PLC0415 # loaded with the client
         from art_otel.tracing.openai import install  # noqa: PLC0415 # as above
+        from art_otel.tracing.setup.instrument import is_disabled  # noqa: PLC0415 # as above
 
         version = self._settings.policy_version
         install(
@@ -126,6 +117,7 @@ class Client:
             policy_version_header=self._settings.policy_version_header,
             policy_version=version if version is None or callable(version) else lambda: version,
             scrubber=None if self._settings.scrub == "off" else Scrubber(self._settings.scrub),
+            makes_spans=not is_disabled(os.environ),
         )
 
     def _instrumentations(self) -> "Instrumentation":

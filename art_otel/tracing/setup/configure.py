@@ -20,7 +20,7 @@ from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import switch
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.guest import say_once
+from art_otel.tracing.guest import Guest, say_once
 from art_otel.tracing.import_hooks import after_import, guarded
 from art_otel.tracing.setup.client import Client
 from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
@@ -29,12 +29,12 @@ from art_otel.tracing.setup.unknown import warn_of_unknown
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from art_otel.tracing.setup.late_provider import LateTracerProvider
     from art_otel.tracing.setup.recording import Recording
 
 logger = logging.getLogger(__name__)
 
 _OFF: Final = Settings(enabled=False)
+_MAKING: Final = Guest("tracing could not begin; the app runs without it")
 
 
 def configure(**keywords: Unpack[Keywords]) -> "Tracing":
@@ -57,7 +57,7 @@ class Tracing:
         self._lock = threading.RLock()
         self._is_hooked = False
         self._recording: Recording | None = None
-        self._late: LateTracerProvider | None = None
+        self._own_provider: TracerProvider | None = None
         self._memory: Settings | None = None
         """The settings of `in_memory` while they are in use, by so many blocks."""
         self._memory_users = 0
@@ -107,7 +107,7 @@ class Tracing:
                 say_once("%s; going on without it", problem.text)
             if settings.enabled:
                 self._memory = settings
-                self.begin(settings, for_good=False)
+                self.begin(settings)
 
     def _leave_memory(self) -> None:
         with self._lock:
@@ -115,7 +115,7 @@ class Tracing:
             if self._memory_users or self._memory is None:
                 return
             if self._memory is self.settings:
-                self._let_go(for_good=False)
+                self._let_go()
                 self.settings = _OFF
             self._memory = None
 
@@ -130,7 +130,7 @@ class Tracing:
             self._keywords = {name: getattr(settings, name) for name in asked}  # paths stay where they were
             use_run_defaults(_said(settings, asked))
 
-    def begin(self, settings: Settings, *, for_good: bool = True) -> None:
+    def begin(self, settings: Settings) -> None:
         """Set up. Raises UsageError where something was recorded by other settings."""
         with self._lock:
             if settings == self.settings:
@@ -140,7 +140,7 @@ class Tracing:
                 self.settings = settings
                 return
             self._require_nothing_recorded(settings)
-            providers = self._let_go(for_good=for_good)
+            providers = self._let_go()
             self.settings = settings
             switch.turn(off=not settings.enabled)
             if settings.enabled:
@@ -156,48 +156,45 @@ class Tracing:
             self._attach_what_is_set()
         else:
             self._is_hooked = True
-            after_import("opentelemetry.trace", self._stand_in)
+            after_import("opentelemetry.trace", self._hook_providers)
 
-    def _stand_in(self) -> None:
-        """OTel's API was imported: learn which provider the app sets, or make one when a span needs it."""
-        from art_otel.tracing.setup.late_provider import LateTracerProvider, stand_in  # noqa: PLC0415
+    def _hook_providers(self) -> None:
+        """OTel's API was imported: learn which provider the app sets, and make one when a span needs it."""
+        from art_otel.tracing.setup.provider_hooks import hook_providers  # noqa: PLC0415
 
-        self._late = LateTracerProvider(self._make_provider)
-        if not stand_in(self._late, guarded(self._attach)):
+        if not hook_providers(guarded(self._attach), self._default_provider):
             logger.warning(
-                "art-otel: opentelemetry-api is not as it was: set the app's tracer provider before art-otel"
+                "art-otel: opentelemetry-api is not as it was: an app without a tracer provider records nothing"
             )
-            after_import("openai", self._set_own_provider)
         self._attach_what_is_set()
-
-    def _set_own_provider(self) -> None:
-        """Without a stand-in: there has to be a provider when the client is used."""
-        from opentelemetry import trace  # noqa: PLC0415
-
-        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            trace.set_tracer_provider(self._make_provider() or trace.NoOpTracerProvider())
 
     def _attach_what_is_set(self) -> None:
         if "opentelemetry.trace" in sys.modules:
-            from art_otel.tracing.setup.late_provider import provider_in_use  # noqa: PLC0415
+            from art_otel.tracing.setup.provider_hooks import provider_in_use  # noqa: PLC0415
 
             provider = provider_in_use()
             if provider is not None:
                 self._attach(provider)
 
-    def _make_provider(self) -> "TracerProvider | None":
+    def _default_provider(self) -> "TracerProvider | None":
+        """What makes the spans of an app without a provider; None where nothing is to be recorded."""
         if not self.settings.enabled:
             return None
-        from art_otel.tracing.setup.own_provider import make_provider  # noqa: PLC0415 # loads the SDK
+        return self._own_provider or self._make_provider()
 
-        is_memory = self.settings is self._memory
-        provider = self._memory_provider if is_memory else None
-        if provider is None:
-            provider = make_provider(self.settings, os.environ)
-        if is_memory:
-            self._memory_provider = provider
-        self._attach(provider)
-        return provider
+    def _make_provider(self) -> "TracerProvider | None":
+        with self._lock, _MAKING:
+            is_memory = self.settings is self._memory
+            if self._own_provider is None and is_memory:
+                self._own_provider = self._memory_provider
+            if self._own_provider is None:
+                from art_otel.tracing.setup.own_provider import make_provider  # noqa: PLC0415 # loads the SDK
+
+                self._own_provider = make_provider(self.settings, os.environ)
+            if is_memory:
+                self._memory_provider = self._own_provider
+            self._attach(self._own_provider)
+        return self._own_provider
 
     def _attach(self, provider: "TracerProvider") -> None:
         with self._lock:
@@ -209,15 +206,13 @@ class Tracing:
                 self._recording = make_recording(self.settings)
             self._recording.attach(provider)
 
-    def _let_go(self, *, for_good: bool = True) -> "list[TracerProvider]":
-        """Undo what was set up; gives the providers that were recorded."""
+    def _let_go(self) -> "list[TracerProvider]":
+        """Undo what was set up; gives the providers of the app that were recorded."""
         recording, self._recording = self._recording, None
-        self.client.stop(for_good=for_good)
+        own, self._own_provider = self._own_provider, None
+        self.client.stop()
         providers = [] if recording is None else recording.end()
-        if self.settings is self._memory and self._late is not None:
-            self._late.withdraw()
-            return [provider for provider in providers if provider is not self._memory_provider]
-        return providers
+        return [provider for provider in providers if provider is not own]
 
     def _require_nothing_recorded(self, settings: Settings) -> None:
         if self._recording is None or not self._recording.begun or self.settings is self._memory:

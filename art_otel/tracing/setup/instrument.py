@@ -1,7 +1,8 @@
 """Instrument: the openai client is instrumented once, and by the app's own choice where it makes one.
 
 Invariant: an instrumentor that the app, or opentelemetry-instrument, starts is the one in use: ours never stands beside
-it. Ours starts when `openai` has been imported and nobody instruments it; it gives way when somebody does later.
+it. Ours starts when `openai` has been imported and nobody instruments it; it gives way when somebody does later. What
+wrappers it leaves then (OpenLLMetry's do not all go) pass calls through.
 """
 
 import logging
@@ -15,12 +16,10 @@ from typing import Any, Final, cast
 
 from opentelemetry import trace
 from opentelemetry.metrics import NoOpMeterProvider
-from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, TracerProvider
+from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, TracerProvider
 from wrapt import wrap_function_wrapper
 
-from art_otel.tracing.setup.relay import RelayTracerProvider
 from art_otel.tracing.setup.settings import MODULES, Instrumentor
-from art_otel.tracing.setup.unwrap import unwrap
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +27,7 @@ GROUP: Final = "opentelemetry_instrumentor"
 CLIENT: Final = "openai"
 INSTRUMENTOR_MODULE: Final = "opentelemetry.instrumentation.instrumentor"
 DISABLED: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
+_NOTHING: Final = NoOpTracer()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,21 +66,40 @@ def is_disabled(environ: Mapping[str, str]) -> bool:
 
 
 def _is_half_imported(name: str) -> bool:
-    """Whether the import of a module has begun and not ended."""
+    """Whether the import of a module has begun and not ended, as where the app's own import of it brings the client."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
 
 
-class _Ours(RelayTracerProvider):
-    """What our instrumentor makes spans with, until it gives way; wrappers that are left then pass calls through."""
+class _Pausable(TracerProvider):
+    """What our instrumentor makes spans with: the process's provider, and nothing while it is not `active`.
 
-    def __init__(self) -> None:
-        self.is_active = True
-        self._nothing = NoOpTracerProvider()
+    Then its wrappers pass calls through, and what is below a call keeps its parent.
+    """
 
-    def provider(self) -> TracerProvider:
-        """The process's, or one that records nothing and keeps the parent of what is below."""
-        return trace.get_tracer_provider() if self.is_active else self._nothing
+    def __init__(self, kind: Instrumentor | None) -> None:
+        self.kind = kind
+        self.active = True
+
+    def get_tracer(self, *scope: Any, **named: Any) -> Tracer:  # noqa: ANN401 # as OTel
+        """A tracer that asks for each span."""
+        return _PausableTracer(self, trace.get_tracer_provider().get_tracer(*scope, **named))
+
+
+class _PausableTracer(Tracer):
+    def __init__(self, provider: _Pausable, inner: Tracer) -> None:
+        self._provider = provider
+        self._inner = inner
+
+    @property
+    def _tracer(self) -> Tracer:
+        return self._inner if self._provider.active else _NOTHING
+
+    def start_span(self, *given: Any, **named: Any) -> Span:  # noqa: ANN401 # as OTel
+        return self._tracer.start_span(*given, **named)
+
+    def start_as_current_span(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as OTel
+        return self._tracer.start_as_current_span(*given, **named)
 
 
 class Instrumentation:
@@ -89,9 +108,8 @@ class Instrumentation:
     def __init__(self, on_provider: Callable[[TracerProvider], None]) -> None:
         self._on_provider = on_provider
         self._lock = threading.RLock()
-        self._ours: tuple[Any, _Ours] | None = None
+        self._ours: tuple[Any, _Pausable] | None = None
         self._starting: int | None = None
-        self._awaited: tuple[str, Instrumentor] | None = None
         self._is_apps = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -100,57 +118,40 @@ class Instrumentation:
         """Learn of every instrumentor that starts. Call it once OTel's BaseInstrumentor has been imported."""
         wrap_function_wrapper(INSTRUMENTOR_MODULE, "BaseInstrumentor.instrument", self._before_instrument)
 
-    def start(self, wanted: Instrumentor, *, imported: str | None = None) -> None:
-        """Instrument the client, which has been imported, unless somebody has or does.
-
-        `imported` is a module whose import has just come to its end, which Python itself does not know yet.
-        """
+    def start(self, wanted: Instrumentor) -> None:
+        """Instrument the client, which has been imported, unless somebody has or does."""
         with self._lock:
-            if self._ours is not None:
-                self._ours[1].is_active = True
-            if self._is_apps or self._ours is not None or wanted == "none" or is_disabled(os.environ):
+            if self._ours is not None and wanted in ("auto", self._ours[1].kind):
+                self._ours[1].active = True
                 return
-            self._awaited = None
+            self._take_away()
             found = installed_instrumentors()
-            if any(one.active for one in found):
+            if self._is_apps or wanted == "none" or is_disabled(os.environ) or any(one.active for one in found):
                 return
             candidates = [one for one in found if wanted in ("auto", one.kind)]
-            if not candidates:
-                what = "an instrumentor of the openai client" if wanted == "auto" else wanted
-                logger.warning("art-otel: LLM calls are not recorded: %s is not installed", what)
+            if not candidates and wanted != "auto":
+                logger.warning("art-otel: %s is not installed; the calls of the client get spans of art-otel", wanted)
             for one in candidates:
-                module = one.entry_point.module
-                if one.kind is not None and module != imported and _is_half_imported(module):
-                    self._awaited = (module, wanted)
+                if _is_half_imported(one.entry_point.module) or self._start(one):
                     return
-                if self._start(one):
-                    return
-
-    def imported(self, module: str) -> None:
-        """An instrumentor has been imported: start it if that was waited for, as where it imports the client itself."""
-        awaited = self._awaited
-        if awaited is not None and awaited[0] == module:
-            self.start(awaited[1], imported=module)
 
     def pause(self) -> None:
         """Let calls pass through ours until `start`: to take it away and put it back takes a tenth of a second."""
         with self._lock:
             if self._ours is not None:
-                self._ours[1].is_active = False
+                self._ours[1].active = False
 
-    def stop(self) -> None:
-        """Take ours away."""
+    def _take_away(self) -> None:
         with self._lock:
             if self._ours is not None:
                 instrumentor, spans = self._ours
                 self._ours = None
-                spans.is_active = False
+                spans.active = False
                 instrumentor.uninstrument()
-                unwrap(CLIENT, type(instrumentor).__module__)
 
     def _start(self, one: Installed) -> bool:
         self._starting = threading.get_ident()
-        ours = _Ours()
+        ours = _Pausable(one.kind)
         try:
             instrumentor = one.entry_point.load()()
             # Metrics are none of our business, and would count twice beside those of an instrumentor of the app.
@@ -182,7 +183,7 @@ class Instrumentation:
             if (kind.__module__, kind.__qualname__) not in names:
                 return
             self._is_apps = True
-            self.stop()
+            self._take_away()
             provider = kwargs.get("tracer_provider")
             if provider is not None and not isinstance(provider, ProxyTracerProvider):  # one is still to be set
                 self._on_provider(cast(TracerProvider, provider))

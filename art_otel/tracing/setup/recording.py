@@ -13,36 +13,36 @@ from typing import Final, TypedDict
 from opentelemetry.trace import TracerProvider
 
 from art_otel import attributes
+from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.api.recorder import use_recorder
 from art_otel.tracing.guest import say_once
 from art_otel.tracing.sdk.content import leave_content_out
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout
-from art_otel.tracing.sdk.processor import Rewrite, RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 from art_otel.tracing.setup.attach import Attachment, attach, behind, follow
 from art_otel.tracing.setup.settings import Settings
 from art_otel.tracing.switch import is_sdk_off
 from art_otel.tracing.tracer import tracer
 
-_DAY: Final = 24 * 3600.0
+_HOUR: Final = 3600.0
+_DAY: Final = 24 * _HOUR
 
 
 @dataclass(kw_only=True, slots=True)
 class Recording:
     """`attachments` are the providers whose spans are recorded."""
 
-    processor: RolloutSpanProcessor
+    processor: RecordingSpanProcessor
     own: OwnRollout
     attachments: list[Attachment] = field(default_factory=list[Attachment])
 
     @property
     def begun(self) -> bool:
-        """Whether something may have been recorded; without a spool nobody can say."""
-        spool = self.processor.spool
-        return spool is None or spool.counts.written > 0
+        """Whether something was recorded."""
+        return self.processor.spool.counts.written > 0
 
     def attach(self, provider: TracerProvider) -> None:
         """Record the provider's spans too; one that is recorded already stays as it is."""
@@ -74,7 +74,7 @@ class RecordingParts(TypedDict):
     """What a processor is made of."""
 
     spool: SpoolWriter | None
-    rollouts: OpenRollouts
+    rollouts: RolloutBuffer
     rewrites: list[Rewrite]
     rollout_spans: tuple[str, ...]
     own_rollout: OwnRollout
@@ -83,13 +83,17 @@ class RecordingParts(TypedDict):
 
 def recording_parts(settings: Settings) -> RecordingParts:
     """The parts that the settings ask for."""
-    rollouts = OpenRollouts(grace=settings.grace_seconds)
+    rollouts = RolloutBuffer(
+        grace=settings.grace_seconds,
+        max_open=settings.max_open_rollouts,
+        max_age=settings.max_rollout_hours * _HOUR,
+    )
     return RecordingParts(
         spool=_spool(settings),
         rollouts=rollouts,
         rewrites=list(_rewrites(settings)),
         rollout_spans=settings.rollout_spans,
-        own_rollout=OwnRollout(tracer, rollouts.counts),
+        own_rollout=OwnRollout(tracer, rollouts),
         about=_about(settings),
     )
 
@@ -99,7 +103,7 @@ def make_recording(settings: Settings) -> Recording:
     if is_sdk_off(os.environ):
         say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
     parts = recording_parts(settings)
-    processor = RolloutSpanProcessor(**parts)
+    processor = RecordingSpanProcessor(**parts)
     use_recorder(parts["rollouts"])
     return Recording(processor=processor, own=parts["own_rollout"])
 

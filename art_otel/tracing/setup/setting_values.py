@@ -49,6 +49,22 @@ def seconds(given: object) -> float:
     return _number(given, "seconds")
 
 
+def hours(given: object) -> float:
+    """A number of hours, 0 or more."""
+    return _number(given, "hours")
+
+
+def count(given: object) -> int:
+    """A whole number, 1 or more."""
+    try:
+        number = int(cast(Any, given))
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1 or isinstance(given, bool | float):
+        raise ValueError("write a whole number, 1 or more")
+    return number
+
+
 def days(given: object) -> float | None:
     """A number of days, 0 or more; None sets no limit."""
     return None if given is None else _number(given, "days")

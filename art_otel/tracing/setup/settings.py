@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_type_hints
 
 from art_otel.errors import UsageError
+from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.tracing.setup import setting_values as values
 from art_otel.tracing.switch import ENABLED
 
@@ -63,6 +64,8 @@ class Settings:
     scrub: Annotated[Scrubbing, Source("ART_OTEL_SCRUB", values.one_of(Scrubbing), instead=lambda: "content")] = "on"
     rollout_spans: Annotated[tuple[str, ...], Source("ART_OTEL_ROLLOUT_SPANS", values.names)] = ()
     grace_seconds: Annotated[float, Source("ART_OTEL_GRACE_SECONDS", values.seconds)] = 2.0
+    max_open_rollouts: Annotated[int, Source("ART_OTEL_MAX_OPEN_ROLLOUTS", values.count)] = MAX_OPEN
+    max_rollout_hours: Annotated[float, Source("ART_OTEL_MAX_ROLLOUT_HOURS", values.hours)] = MAX_AGE / 3600
     policy_version: Annotated[
         str | Callable[[], str] | None, Source("ART_OTEL_POLICY_VERSION", values.text_or_function)
     ] = None
@@ -101,6 +104,8 @@ class Keywords(TypedDict, total=False):
     scrub: Scrubbing
     rollout_spans: str | list[str] | tuple[str, ...]
     grace_seconds: float | str
+    max_open_rollouts: int | str
+    max_rollout_hours: float | str
     policy_version: str | Callable[[], str] | None
     policy_version_header: str | None
     instrumentor: Instrumentor

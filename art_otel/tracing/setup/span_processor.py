@@ -1,4 +1,4 @@
-"""SpanProcessor: the processor that records rollouts, for an app that adds it to its provider itself.
+"""RolloutSpanProcessor: records rollouts, for an app that adds it to its provider itself.
 
 Invariant: it records what `configure()` would record, scrubbed in the same way; it touches neither OTel's globals nor
 the openai client.
@@ -9,12 +9,12 @@ from typing import Unpack
 
 from art_otel.errors import UsageError
 from art_otel.tracing.api.recorder import recorder, use_recorder
-from art_otel.tracing.sdk import processor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.recording import recording_parts
 from art_otel.tracing.setup.settings import Keywords, read_settings
 
 
-class RolloutSpanProcessor(processor.RolloutSpanProcessor):
+class RolloutSpanProcessor(RecordingSpanProcessor):
     """A span processor that records rollouts, to be added to a TracerProvider by hand.
 
     provider = TracerProvider()

@@ -6,6 +6,7 @@ gives a reward for something else is used, also outside every rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -59,8 +60,7 @@ def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
     cyclic = take_out_cycles(unique.spans)
     if unique.spans:
         stats.ignored[NO_CALL] += len(unique.spans)
-    for span in unique.spans.values():
-        stats.spans_without_calls[span.scope.name] += 1
+    stats.spans_without_calls.update(map(attrgetter("scope.name"), unique.spans.values()))
     for entry in cyclic:
         stats.quarantined[entry.reason] += 1
     extend_sorted(stats.quarantine, cyclic)

@@ -13,17 +13,15 @@ from art_otel.spans import Resource, Span
 
 def missing_spans(root: Span | None, spans: Iterable[Span]) -> int:
     """How many spans of the rollout are missing below its own span, as far as that counted them."""
-    expected = _counted(root)
+    expected = None if root is None else spans_counted_on(root)
     if root is None or expected is None:
         return 0
     here = sum(span is not root and _is_counted(span, root) for span in spans)
     return max(0, expected - here)
 
 
-def _counted(root: Span | None) -> int | None:
-    """The larger of both counts; None where the rollout's own span has none."""
-    if root is None:
-        return None
+def spans_counted_on(root: Span) -> int | None:
+    """How many spans a rollout has by its own span, the larger of both counts; None where it has none."""
     values = (root.attributes.get(name) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED))
     return max((count for count in map(integer, values) if count is not None), default=None)
 

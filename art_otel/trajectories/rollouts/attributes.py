@@ -31,7 +31,7 @@ _NOT_METADATA: Final = frozenset(
         attributes.ROLLOUT_TRACE_ID,
         attributes.SPANS_STARTED,
         attributes.SPANS_ENDED,
-        attributes.ROLLOUT_GUESSED,
+        attributes.ROLLOUT_PROVISIONAL,
         attributes.ROLLOUT_ARGUMENTS,
         attributes.ROLLOUT_RESULT,
         attributes.GROUP_ID,

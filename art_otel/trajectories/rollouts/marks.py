@@ -22,7 +22,7 @@ def declared_id(span: Span) -> str | None:
 
 def is_provisional(span: Span) -> bool:
     """Whether the span is a root whose id its process made up, not knowing what its parent belongs to."""
-    value = span.attributes.get(attributes.ROLLOUT_GUESSED)
+    value = span.attributes.get(attributes.ROLLOUT_PROVISIONAL)
     return value is not None and str(value).lower() == "true"  # some stores make it a text
 
 

@@ -91,7 +91,7 @@ class History(Sequence[HistoryMessage]):
 
 
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
-    """Every message path from a root turn to a leaf, in the order of the leaves."""
+    """Give the message histories: every message path from a root turn to a leaf, in the order of the leaves."""
     first_leaves = _first_leaves(trajectory.turns)
     return tuple(_history(trajectory, leaf, first_leaves) for leaf in leaves(trajectory.turns))
 

@@ -18,12 +18,13 @@ JsonObject: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutTrace:
-    """One call.
+    """One call, `span_id`, of a rollout.
 
     `reward_data` maps names to raw numbers, see `views.reward_components`; `env_state` and `extra` come from the span
     attributes `art.env_state…` and `art.extra…`.
     """
 
+    rollout_id: str
     span_id: str
     prompt: JsonObject | None = None
     policy_response: JsonObject | None = None
@@ -33,13 +34,14 @@ class RolloutTrace:
 
 
 def rollout_traces(trajectory: Trajectory) -> tuple[RolloutTrace, ...]:
-    """One RolloutTrace a call, in the order of the calls."""
+    """Give a RolloutTrace for each call, in the order of the calls."""
     components = RewardComponents(trajectory)
-    return tuple(_trace(call, components.of(call)) for call in trajectory.calls)
+    return tuple(_trace(trajectory.rollout_id, call, components.of(call)) for call in trajectory.calls)
 
 
-def _trace(call: InferenceCall, reward_data: Mapping[str, float]) -> RolloutTrace:
+def _trace(rollout_id: str, call: InferenceCall, reward_data: Mapping[str, float]) -> RolloutTrace:
     return RolloutTrace(
+        rollout_id=rollout_id,
         span_id=call.span_id,
         prompt=_prompt(call),
         policy_response=_policy_response(call),

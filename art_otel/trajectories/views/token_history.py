@@ -45,7 +45,7 @@ class TokenHistory:
 
 
 def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
-    """Every token path from a root to a leaf, in the order of the leaves.
+    """Give the token histories: every token path from a root turn to a leaf, in the order of the leaves.
 
     Needs turns and prompts only, so a trajectory that was read without the calls' prompts will do. Linear in the tokens
     of the histories: a context that several share is written out in each.

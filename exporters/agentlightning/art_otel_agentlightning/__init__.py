@@ -2,18 +2,18 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, JsonLines, Kind
+from art_otel.exporting import Exporter, Format, JsonLines
 from art_otel_agentlightning.config import TripletsConfig
 from art_otel_agentlightning.encode import encode_triplets
 
 EXPORTER: Final = Exporter(
     name="agentlightning",
     summary="Agent Lightning: rollouts of triplets (prompt, response, reward)",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="triplets",
             summary="a rollout a line as RolloutLegacy.model_validate_json reads it, a Triplet a completion",
-            takes="trajectories",
+            input="trajectories",
             needs="token ids; a reward, which Agent Lightning otherwise takes for 0",
             not_carried={
                 "rewards": "a triplet has one reward, that of the credit",

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from art_otel import attributes as names
-from art_otel.data.builder import SequenceBuilder
-from art_otel.exporting import Notes, ScoredTrajectory, unrewarded
+from art_otel.exporting import ExportStats, ScoredTrajectory, sequences_of, unrewarded
 from art_otel.trajectories import CompletionSpan, Trajectory
 from art_otel_agentlightning.config import TripletsConfig
 from art_otel_agentlightning.triplet import Sampled, triplet
@@ -22,7 +21,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 NULL: Final = "final rewards that are null, for which Agent Lightning's trainer takes 0: {}"
 EARLIER: Final = "rollouts whose calls have different rewards, written with the last (reward=each keeps them)"
-_BUILDER: Final = SequenceBuilder(advantages=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +29,25 @@ class _Rewarded:
     reward: float | None
 
 
-def encode_triplets(items: Iterator[ScoredTrajectory], config: TripletsConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_triplets(
+    items: Iterator[ScoredTrajectory], config: TripletsConfig, stats: ExportStats
+) -> Iterator[JsonObject]:
     """A rollout a record, as `RolloutLegacy.model_validate_json` reads it."""
     for item in items:
-        found = _found(item, notes)
-        if found:
-            yield _rollout(item.trajectory, found, config, notes)
+        completions = _completions(item, stats)
+        if completions:
+            yield _rollout(item.trajectory, completions, config, stats)
 
 
-def _found(item: ScoredTrajectory, notes: Notes) -> list[_Rewarded]:
+def _completions(item: ScoredTrajectory, stats: ExportStats) -> list[_Rewarded]:
     """The completions by their turns, which are in the order of calls."""
-    built = _BUILDER.build(item.trajectory, item.turn_rewards)
-    notes.count(built.verdict)
-    found: dict[int, _Rewarded] = {}
-    for sequence in built.sequences:
+    by_turn: dict[int, _Rewarded] = {}
+    for sequence in sequences_of(item, stats):
         for span, reward in zip(sequence.completions, sequence.rewards, strict=True):
             ids = sequence.input_ids[: span.end].tolist()
             logprobs = _known(sequence.logprobs[span.start : span.end].tolist())
-            found[span.turn] = _Rewarded(_sampled(item.trajectory, span, ids, logprobs), reward)
-    return [found[turn] for turn in sorted(found)]
+            by_turn[span.turn] = _Rewarded(_sampled(item.trajectory, span, ids, logprobs), reward)
+    return [by_turn[turn] for turn in sorted(by_turn)]
 
 
 def _known(logprobs: list[float]) -> list[float] | None:
@@ -68,20 +66,22 @@ def _sampled(trajectory: Trajectory, span: CompletionSpan, ids: list[int], logpr
     )
 
 
-def _rollout(trajectory: Trajectory, found: Sequence[_Rewarded], config: TripletsConfig, notes: Notes) -> JsonObject:
-    final = next((one.reward for one in reversed(found) if one.reward is not None), None)
+def _rollout(
+    trajectory: Trajectory, completions: Sequence[_Rewarded], config: TripletsConfig, stats: ExportStats
+) -> JsonObject:
+    final = next((one.reward for one in reversed(completions) if one.reward is not None), None)
     if final is None:
-        notes.changed[NULL.format(unrewarded(trajectory) or "no reward")] += 1
-    given = [one.reward for one in found]
+        stats.changed[NULL.format(unrewarded(trajectory) or "no reward")] += 1
+    rewards = [one.reward for one in completions]
     if config.reward == "last":
-        notes.changed[EARLIER] += len(set(given)) > 1
-        given = [*[None] * (len(found) - 1), final]
+        stats.changed[EARLIER] += len(set(rewards)) > 1
+        rewards = [*[None] * (len(completions) - 1), final]
     return {
         "rollout_id": trajectory.rollout_id,
         "final_reward": final,
         "triplets": [
-            triplet(one.sampled, reward, notes, raw_content=config.raw_content)
-            for one, reward in zip(found, given, strict=True)
+            triplet(one.sampled, reward, stats, raw_content=config.raw_content)
+            for one, reward in zip(completions, rewards, strict=True)
         ],
         "logs": list(trajectory.logs),
         "metadata": dict(_metadata(trajectory)),
@@ -90,7 +90,7 @@ def _rollout(trajectory: Trajectory, found: Sequence[_Rewarded], config: Triplet
 
 def _metadata(trajectory: Trajectory) -> Iterator[tuple[str, Any]]:
     """What a rollout of theirs has no field for, under the names of our attributes."""
-    known = {
+    fields = {
         names.ROLLOUT_NAME: trajectory.name,
         names.ROLLOUT_ATTEMPT: trajectory.attempt,
         names.GROUP_ID: trajectory.group_id,
@@ -100,6 +100,6 @@ def _metadata(trajectory: Trajectory) -> Iterator[tuple[str, Any]]:
         "status": trajectory.status,
         "error": trajectory.error,
     }
-    yield from ((name, value) for name, value in known.items() if value is not None)
+    yield from ((name, value) for name, value in fields.items() if value is not None)
     yield from ((names.METRIC_PREFIX + name, value) for name, value in trajectory.metrics.items())
     yield from ((names.METADATA_PREFIX + name, value) for name, value in trajectory.metadata.items())

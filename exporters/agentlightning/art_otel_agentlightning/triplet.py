@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats
 from art_otel.trajectories import ChatMessage, Turn, chat_message
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -29,17 +29,17 @@ class Sampled:
     logprobs: list[float] | None
 
 
-def triplet(sampled: Sampled, reward: float | None, notes: Notes, *, raw_content: bool) -> JsonObject:
+def triplet(sampled: Sampled, reward: float | None, stats: ExportStats, *, raw_content: bool) -> JsonObject:
     """The triplet."""
-    given = sampled.call.input_messages
-    asked = None if given is None else [chat_message(message) for message in given]
+    input_messages = sampled.call.input_messages
+    asked = None if input_messages is None else [chat_message(message) for message in input_messages]
     prompt: JsonObject = {"token_ids": sampled.prompt_ids, "image_urls": _image_urls(asked or [])}
     response: JsonObject = {"token_ids": sampled.response_ids}
     if raw_content:
         prompt["raw_content"] = asked
-        response["raw_content"] = _said(sampled.turn)
+        response["raw_content"] = _answer(sampled.turn)
     if sampled.logprobs is None:
-        notes.changed[NO_LOGPROBS] += 1
+        stats.changed[NO_LOGPROBS] += 1
     else:
         response["logprobs"] = _logprobs(sampled.response_ids, sampled.logprobs)
     return {"prompt": prompt, "response": response, "reward": reward, "metadata": _metadata(sampled)}
@@ -53,7 +53,7 @@ def _logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> list[JsonObject]
     ]
 
 
-def _said(turn: Turn) -> list[JsonObject] | None:
+def _answer(turn: Turn) -> list[JsonObject] | None:
     if turn.message is None:
         return None
     return [chat_message(turn.message) | {"finish_reason": turn.finish_reason}]
@@ -61,15 +61,15 @@ def _said(turn: Turn) -> list[JsonObject] | None:
 
 def _image_urls(messages: Sequence[ChatMessage]) -> list[str]:
     """The images of a prompt, which their trainer needs for positions of its tokens."""
-    found: list[str] = []
+    urls: list[str] = []
     for message in messages:
         content: object = message["content"]
         for part in cast(list[JsonObject], content) if isinstance(content, list) else ():
             image: object = part.get("image_url")
             url: object = cast(JsonObject, image).get("url") if isinstance(image, dict) else None
             if isinstance(url, str):
-                found.append(url)
-    return found
+                urls.append(url)
+    return urls
 
 
 def _metadata(sampled: Sampled) -> JsonObject:
@@ -83,7 +83,7 @@ def _metadata(sampled: Sampled) -> JsonObject:
         "finish_reason": turn.finish_reason,
         "usage": None if call.usage is None else msgspec.to_builtins(call.usage),
     }
-    known = {
+    fields = {
         "agent_name": call.agent,
         "step": call.step,
         "choice": turn.choice,
@@ -94,5 +94,5 @@ def _metadata(sampled: Sampled) -> JsonObject:
         "response": {name: value for name, value in response.items() if value is not None},
         "response_id": call.response_id,
         "span_id": call.span_id,
-        **{name: value for name, value in known.items() if value is not None},
+        **{name: value for name, value in fields.items() if value is not None},
     }

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from art_otel import batches
 from art_otel.calls import Logprobs, Usage
-from art_otel.data.credit import step_reward
-from art_otel.exporting import Notes, ScoredTrajectory
+from art_otel.data.rewards.credit import step_reward
+from art_otel.exporting import ExportStats, ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward, token_histories
 from art_otel_agentlightning import EXPORTER
@@ -45,7 +45,7 @@ TESTDATA = Path(__file__).parent.parent / "testdata"
 EACH = TripletsConfig(reward="each")
 
 
-def records(rollouts, config=TripletsConfig(), notes=None, credit="outcome_reward"):  # noqa: B008 # frozen
+def records(rollouts, config=TripletsConfig(), stats=None, credit="outcome_reward"):  # noqa: B008 # frozen
     stream = batches(
         rollouts,
         advantage=None,
@@ -54,7 +54,7 @@ def records(rollouts, config=TripletsConfig(), notes=None, credit="outcome_rewar
         status=("ok", "error", "cancelled", "unfinished"),
     )
     items = (ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories())
-    return list(encode_triplets(items, config, notes or Notes()))
+    return list(encode_triplets(items, config, stats or ExportStats()))
 
 
 def test_a_rollout_of_two_calls():
@@ -131,10 +131,10 @@ def test_every_choice_is_a_triplet_and_failed_calls_are_not():
 
 
 def test_what_has_no_ids_is_left_out_and_counted():
-    notes = Notes()
-    assert records([without_ids()], notes=notes) == []
-    assert notes.trajectories_skipped == {"no token ids": 1}
-    assert +notes.skipped == {"no token ids": 1}
+    stats = ExportStats()
+    assert records([without_ids()], stats=stats) == []
+    assert stats.trajectories_skipped == {"no token ids": 1}
+    assert +stats.skipped == {"no token ids": 1}
 
 
 @pytest.mark.parametrize("value", [None, float("-inf"), float("nan")])
@@ -144,10 +144,10 @@ def test_unknown_logprobs_are_absent(value):
         turn = trajectory.turns[0]
         given = Logprobs.of([value, *[-1.0] * (len(turn.token_ids) - 1)])
         trajectory = replace(trajectory, turns=(msgspec.structs.replace(turn, logprobs=given),))
-    notes = Notes()
-    (record,) = records([trajectory], notes=notes)
+    stats = ExportStats()
+    (record,) = records([trajectory], stats=stats)
     assert "logprobs" not in record["triplets"][0]["response"]
-    assert +notes.changed == Counter({NO_LOGPROBS: 1, NULL.format("no reward"): 1})
+    assert +stats.changed == Counter({NO_LOGPROBS: 1, NULL.format("no reward"): 1})
 
 
 def test_rewards_of_steps():
@@ -159,10 +159,10 @@ def test_rewards_of_steps():
     (record,) = records([trajectory], EACH, credit=step_reward())
     assert [one["reward"] for one in record["triplets"]] == [0.25, 0.75]
     assert record["final_reward"] == 0.75
-    notes = Notes()
-    (record,) = records([trajectory], notes=notes, credit=step_reward())
+    stats = ExportStats()
+    (record,) = records([trajectory], stats=stats, credit=step_reward())
     assert [one["reward"] for one in record["triplets"]] == [None, 0.75]
-    assert +notes.changed == {EARLIER: 1}
+    assert +stats.changed == {EARLIER: 1}
 
 
 def test_a_last_step_without_a_reward_takes_none_away():
@@ -207,10 +207,10 @@ def test_messages_that_nobody_recorded():
     ],
 )
 def test_a_reward_that_their_trainer_would_take_for_0_is_told(reward, reason):
-    notes = Notes()
-    (record,) = records([conversation("r", "Rain.", reward)], notes=notes)
+    stats = ExportStats()
+    (record,) = records([conversation("r", "Rain.", reward)], stats=stats)
     assert record["final_reward"] is None
-    assert notes.changed == Counter({NULL.format(reason): 1})
+    assert stats.changed == Counter({NULL.format(reason): 1})
 
 
 def test_golden(tmp_path):
@@ -220,8 +220,8 @@ def test_golden(tmp_path):
 @settings(deadline=None, max_examples=examples(60))
 @given(trajectories())
 def test_every_trained_completion_is_one_response(trajectory):
-    notes = Notes()
-    told = [one for record in records([trajectory], notes=notes) for one in record["triplets"]]
+    stats = ExportStats()
+    told = [one for record in records([trajectory], stats=stats) for one in record["triplets"]]
     expected = [
         (history.token_ids.tolist()[: span.start], history.token_ids.tolist()[span.start : span.end])
         for history in token_histories(trajectory)
@@ -231,6 +231,6 @@ def test_every_trained_completion_is_one_response(trajectory):
     given = [(one["prompt"]["token_ids"], one["response"]["token_ids"]) for one in told]
     assert Counter(map(str, given)) == Counter(map(str, expected))
     completions = len(trajectory.turns)
-    assert completions == len(told) + sum(notes.skipped.values())
+    assert completions == len(told) + sum(stats.skipped.values())
     for one in told:
         assert len(one["response"].get("logprobs", one["response"]["token_ids"])) == len(one["response"]["token_ids"])

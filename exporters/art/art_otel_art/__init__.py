@@ -5,7 +5,7 @@ Where ART is installed, `read_groups` reads the JSONL, and `art_groups` gives tr
 
 from typing import Final
 
-from art_otel.exporting import Exporter, JsonLines, Kind
+from art_otel.exporting import Exporter, Format, JsonLines
 from art_otel_art.config import LogConfig, TrajectoriesConfig
 from art_otel_art.encode import encode_trajectories
 from art_otel_art.groups import art_groups
@@ -17,14 +17,14 @@ __all__ = ["EXPORTER", "art_groups", "read_groups"]
 EXPORTER: Final = Exporter(
     name="art",
     summary="OpenPipe ART: groups of trajectories to train on, and its log of a training step",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="trajectories",
             summary="a TrajectoryGroup a line as ART's own model_dump writes it, choices with token ids and logprobs",
-            takes="trajectories",
+            input="trajectories",
             needs="recorded messages and a reward; token ids and logprobs where a completion is to be trained",
             not_carried={
-                "prompt_token_ids": "ART renders and tokenises the context itself",
+                "prompt_token_ids": "ART renders and tokenizes the context itself",
                 "rewards": "ART has one reward a trajectory",
                 "trace_id": "no place in the format",
                 "parent_rollout_id": "no place in the format",
@@ -38,10 +38,10 @@ EXPORTER: Final = Exporter(
             encode=encode_trajectories,
             sink=lambda _: JsonLines(),
         ),
-        Kind(
+        Format(
             name="log",
             summary="trajectories/{split}/{step:04d}.parquet, the files of ART's run folder",
-            takes="trajectories",
+            input="trajectories",
             needs="a reward, which ART's reader cannot do without",
             not_carried={
                 "token_ids": "ART's columns have none; they are in further columns, which ART leaves alone",

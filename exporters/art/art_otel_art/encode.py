@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.data.spill_file import SpillFile
-from art_otel.exporting import Notes, ScoredTrajectory
+from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.trajectory import RefusedError, art_trajectory
@@ -22,16 +21,16 @@ FAILED: Final = "trajectories that did not end well, written as exceptions of th
 
 
 def encode_trajectories(
-    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, notes: Notes
+    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
     """A group a record. Trajectories wait on disk for the others of their group; memory has one group."""
     members: dict[tuple[str | None, int | None], list[int]] = {}
     with SpillFile[tuple[str, bytes]]() as spilled:
         for number, item in enumerate(items):
             try:
-                field, member = _member(item, config, notes)
+                field, member = _member(item, config, stats)
             except RefusedError as error:
-                notes.trajectories_skipped[str(error)] += 1
+                stats.trajectories_skipped[str(error)] += 1
                 continue
             # A group without an id has a number of its own.
             group, step = item.trajectory.group_id, item.trajectory.training_step
@@ -41,12 +40,12 @@ def encode_trajectories(
             yield _group(group_id, [spilled[number] for number in numbers])
 
 
-def _member(item: ScoredTrajectory, config: TrajectoriesConfig, notes: Notes) -> tuple[str, JsonObject]:
+def _member(item: ScoredTrajectory, config: TrajectoriesConfig, stats: ExportStats) -> tuple[str, JsonObject]:
     """The field of the group that holds the member, and the member."""
     if item.trajectory.status != "ok":
-        notes.changed[FAILED] += 1
+        stats.changed[FAILED] += 1
         return "exceptions", _exception(item.trajectory)
-    return "trajectories", art_trajectory(item.trajectory, item.turn_rewards, config, notes)
+    return "trajectories", art_trajectory(item.trajectory, item.turn_rewards, config, stats)
 
 
 def _exception(trajectory: Trajectory) -> JsonObject:

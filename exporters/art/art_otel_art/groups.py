@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from art_otel import batches
-from art_otel.exporting import Notes, ScoredTrajectory
+from art_otel.exporting import ExportStats, ScoredTrajectory
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.encode import encode_trajectories
@@ -32,7 +32,7 @@ def art_groups(
     cannot train on is left out, with a warning that names the reasons. `allow_incomplete` and `tool_calls` are those of
     `art-otel export`. Raises ImportError without ART.
     """
-    notes = Notes()
+    stats = ExportStats()
     selected = batches(trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None)
     items = (
         ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards) for trajectory, rewards in selected.trajectories()
@@ -40,13 +40,13 @@ def art_groups(
     config = TrajectoriesConfig(tool_calls=tool_calls)
     groups = [
         make_group(msgspec.json.decode(msgspec.json.encode(record)))
-        for record in encode_trajectories(items, config, notes)
+        for record in encode_trajectories(items, config, stats)
     ]
-    _warn(Counter(selected.report.trajectories_skipped) + notes.trajectories_skipped)
+    _warn(Counter(selected.report.trajectories_skipped) + stats.trajectories_skipped)
     return groups
 
 
-def _warn(left_out: Counter[str]) -> None:
-    if left_out:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in left_out.items())
-        logger.warning("art-otel: %d trajectories are not given to ART (%s)", left_out.total(), reasons)
+def _warn(skipped: Counter[str]) -> None:
+    if skipped:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in skipped.items())
+        logger.warning("art-otel: %d trajectories are not given to ART (%s)", skipped.total(), reasons)

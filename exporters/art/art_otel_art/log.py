@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from art_otel.data.spill_file import SpillFile
 from art_otel.errors import UsageError
-from art_otel.exporting import Notes, ScoredTrajectory, check_place, unrewarded
-from art_otel.runlog.folder import checked_name
+from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile, check_place, unrewarded
+from art_otel.runlog import checked_name
 from art_otel.store import check_replaceable, write_trajectories
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import LogConfig
@@ -28,17 +27,17 @@ class Logged(NamedTuple):
     trajectory: Trajectory
 
 
-def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, notes: Notes) -> Iterator[Logged]:
+def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, stats: ExportStats) -> Iterator[Logged]:
     """Every trajectory that has a usable reward, and whose split can be a folder."""
     for item in items:
         trajectory = item.trajectory
         split, step = trajectory.split, trajectory.training_step
         reason = _reason_against(trajectory)
         if reason is not None:
-            notes.trajectories_skipped[reason] += 1
+            stats.trajectories_skipped[reason] += 1
             continue
-        notes.changed[NO_SPLIT] += split is None
-        notes.changed[NO_STEP] += step is None
+        stats.changed[NO_SPLIT] += split is None
+        stats.changed[NO_STEP] += step is None
         # What a gathered rollout returned lives in its process only.
         kept = replace(trajectory, result=None)
         yield Logged(config.split if split is None else split, config.step if step is None else step, kept)

@@ -9,7 +9,7 @@ Source: `art.trajectories` and `art.preprocessing.tokenize` of openpipe-art 0.5.
 import math
 from typing import Any, Final, TypeAlias
 
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats
 from art_otel.trajectories import ChatMessage, Turn, chat_message, is_text
 from art_otel_art.config import TrajectoriesConfig
 
@@ -27,40 +27,40 @@ NO_PARTS: Final = "content of sampled messages beside their text left out"
 NO_TOOL_CALLS: Final = "tool calls left out beside the sampled tokens that hold them"
 
 
-def art_choice(turn: Turn, config: TrajectoriesConfig, notes: Notes) -> JsonObject | None:
+def art_choice(turn: Turn, config: TrajectoriesConfig, stats: ExportStats) -> JsonObject | None:
     """The Choice of a turn that is trained; None where ART has none for it, because the role is not assistant."""
     message = turn.message
     if message is None or message.role != "assistant":
         return None
-    said = chat_message(message)
+    chat = chat_message(message)
     if not is_text(message):
-        notes.changed[NO_PARTS] += 1
-        said["content"] = message.content
+        stats.changed[NO_PARTS] += 1
+        chat["content"] = message.content
     logprobs = _logprobs(turn)
     if logprobs is None:
-        notes.changed[NOT_TRAINED] += 1
-    elif "tool_calls" in said and config.tool_calls == "drop":
-        notes.changed[NO_TOOL_CALLS] += 1
-        del said["tool_calls"]
+        stats.changed[NOT_TRAINED] += 1
+    elif "tool_calls" in chat and config.tool_calls == "drop":
+        stats.changed[NO_TOOL_CALLS] += 1
+        del chat["tool_calls"]
     reason = turn.finish_reason
     if reason not in _FINISH_REASONS:
-        notes.changed[NO_FINISH_REASON] += 1
+        stats.changed[NO_FINISH_REASON] += 1
         reason = "tool_calls" if message.tool_calls else "stop"
     return {
         "finish_reason": reason,
         "index": turn.choice,
         "logprobs": logprobs,
-        "message": _EMPTY | _with_ids(said, notes),
+        "message": _EMPTY | _with_ids(chat, stats),
     }
 
 
-def _with_ids(said: ChatMessage, notes: Notes) -> ChatMessage:
-    calls: list[JsonObject] = said.get("tool_calls", [])
+def _with_ids(chat: ChatMessage, stats: ExportStats) -> ChatMessage:
+    calls: list[JsonObject] = chat.get("tool_calls", [])
     for call in calls:
         if "id" not in call:
-            notes.changed[NO_ID] += 1
+            stats.changed[NO_ID] += 1
             call["id"] = ""
-    return said
+    return chat
 
 
 def _logprobs(turn: Turn) -> JsonObject | None:

@@ -20,7 +20,7 @@ def read_groups(path: str | Path) -> Iterator[Any]:
             yield make_group(json.loads(line))
 
 
-def make_group(told: dict[str, Any]) -> Any:  # noqa: ANN401 # ART's class
+def make_group(record: dict[str, Any]) -> Any:  # noqa: ANN401 # ART's class
     """A line of the file as an `art.TrajectoryGroup`. Raises ImportError without ART."""
     import art  # noqa: PLC0415 # ART is not installed where exports are only written
     from art.trajectories import PydanticException  # noqa: PLC0415 # as above
@@ -30,13 +30,13 @@ def make_group(told: dict[str, Any]) -> Any:  # noqa: ANN401 # ART's class
             art.Trajectory(
                 **_revive(one) | {"additional_histories": [_revive(each) for each in one["additional_histories"]]}
             )
-            for one in told["trajectories"]
+            for one in record["trajectories"]
         ],
-        metadata=told["metadata"],
-        metrics=told["metrics"],
-        logs=told["logs"],
+        metadata=record["metadata"],
+        metrics=record["metrics"],
+        logs=record["logs"],
     )
-    group.exceptions = [PydanticException(**one) for one in told["exceptions"]]
+    group.exceptions = [PydanticException(**one) for one in record["exceptions"]]
     return group
 
 

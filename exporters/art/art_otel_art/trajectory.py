@@ -6,13 +6,11 @@ take is noted, and only then left out.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from art_otel import attributes as names
-from art_otel.data.plan import TurnReward
-from art_otel.exporting import Notes, policy_number, unrewarded
-from art_otel.spans import Value
-from art_otel.store.art import art_metadata
+from art_otel.exporting import ExportStats, TurnReward, Value, is_function, policy_number, unrewarded
+from art_otel.store import art_metadata
 from art_otel.trajectories import History, Trajectory, chat_message, first_and_last_known, histories, main_history
 from art_otel_art.config import TrajectoriesConfig
 from art_otel_art.messages import art_choice
@@ -33,7 +31,7 @@ class RefusedError(Exception):
 
 
 def art_trajectory(
-    trajectory: Trajectory, turn_rewards: Sequence[TurnReward], config: TrajectoriesConfig, notes: Notes
+    trajectory: Trajectory, turn_rewards: Sequence[TurnReward], config: TrajectoriesConfig, stats: ExportStats
 ) -> JsonObject:
     """The trajectory, its longest history first. Raises RefusedError."""
     main = main_history(trajectory)
@@ -41,17 +39,17 @@ def art_trajectory(
         raise RefusedError("nothing sampled")
     reward = _reward(trajectory, turn_rewards)
     others = [path for path in histories(trajectory) if path.turns != main.turns]
-    known = [path for path in others if path.messages is not None]
-    notes.skipped[UNKNOWN] += len(others) - len(known) + (main.messages is None)
+    recorded = [path for path in others if path.messages is not None]
+    stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
     if main.messages is None:
         raise RefusedError("messages unknown")
     return {
-        **_history(trajectory, main, config, notes),
-        "additional_histories": [_history(trajectory, path, config, notes) for path in known],
+        **_history(trajectory, main, config, stats),
+        "additional_histories": [_history(trajectory, path, config, stats) for path in recorded],
         "reward": reward,
-        **_versions(trajectory, notes),
-        "metrics": _metrics(trajectory.metrics, notes),
-        "metadata": _metadata(trajectory, notes),
+        **_versions(trajectory, stats),
+        "metrics": _metrics(trajectory.metrics, stats),
+        "metadata": _metadata(trajectory, stats),
         "logs": list(trajectory.logs),
     }
 
@@ -67,63 +65,53 @@ def _reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float
     return reward
 
 
-def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, notes: Notes) -> JsonObject:
+def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, stats: ExportStats) -> JsonObject:
     messages: list[JsonObject] = []
     for entry in path.messages or ():
         choice = None
         if entry.trained and entry.turn is not None:
-            choice = art_choice(trajectory.turns[entry.turn], config, notes)
-            notes.skipped[NO_ROLE] += choice is None
+            choice = art_choice(trajectory.turns[entry.turn], config, stats)
+            stats.skipped[NO_ROLE] += choice is None
         messages.append(chat_message(entry.message) if choice is None else choice)
-    return {"messages_and_choices": messages, "tools": _tools(trajectory, path, notes)}
+    return {"messages_and_choices": messages, "tools": _tools(trajectory, path, stats)}
 
 
-def _tools(trajectory: Trajectory, path: History, notes: Notes) -> list[Value] | None:
+def _tools(trajectory: Trajectory, path: History, stats: ExportStats) -> list[Value] | None:
     calls = (trajectory.calls[trajectory.turns[turn].call] for turn in path.turns)
-    told = [call.tools for call in calls if call.tools is not None]
-    if not told:
+    tool_lists = [call.tools for call in calls if call.tools is not None]
+    if not tool_lists:
         return None
-    notes.changed[OTHER_TOOLS] += any(tools != told[-1] for tools in told)
-    functions = [tool for tool in told[-1] if _is_function(tool)]
-    notes.changed[NO_FUNCTION] += len(told[-1]) - len(functions)
+    stats.changed[OTHER_TOOLS] += any(tools != tool_lists[-1] for tools in tool_lists)
+    functions = [tool for tool in tool_lists[-1] if is_function(tool)]
+    stats.changed[NO_FUNCTION] += len(tool_lists[-1]) - len(functions)
     # ART's own history of a request without tools has None.
     return functions or None
 
 
-def _is_function(tool: object) -> bool:
-    if not isinstance(tool, dict):
-        return False
-    told = cast(JsonObject, tool)
-    function: object = told.get("function")
-    if told.get("type") != "function" or not isinstance(function, dict):
-        return False
-    return isinstance(cast(JsonObject, function).get("name"), str)
-
-
-def _versions(trajectory: Trajectory, notes: Notes) -> JsonObject:
-    given = first_and_last_known(trajectory)
-    texts = () if given is None else (given.first, given.last)
+def _versions(trajectory: Trajectory, stats: ExportStats) -> JsonObject:
+    versions = first_and_last_known(trajectory)
+    texts = () if versions is None else (versions.first, versions.last)
     numbers = [policy_number(text) for text in texts]
-    notes.changed[NO_VERSION] += numbers.count(None)
+    stats.changed[NO_VERSION] += numbers.count(None)
     first, last = numbers or (None, None)
     return {"initial_policy_version": first, "final_policy_version": last}
 
 
-def _metrics(metrics: Mapping[str, float], notes: Notes) -> dict[str, float]:
+def _metrics(metrics: Mapping[str, float], stats: ExportStats) -> dict[str, float]:
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    notes.changed[NO_NUMBER] += len(metrics) - len(finite)
+    stats.changed[NO_NUMBER] += len(metrics) - len(finite)
     return finite
 
 
-def _metadata(trajectory: Trajectory, notes: Notes) -> JsonObject:
+def _metadata(trajectory: Trajectory, stats: ExportStats) -> JsonObject:
     """The user's metadata, and what ART has no field for under the names of our attributes."""
     metadata, nested = art_metadata(trajectory.metadata)
-    notes.changed[NESTED] += len(nested)
-    return metadata | dict(_own(trajectory))
+    stats.changed[NESTED] += len(nested)
+    return metadata | dict(_our_fields(trajectory))
 
 
-def _own(trajectory: Trajectory) -> Iterator[tuple[str, str | int]]:
-    own = {
+def _our_fields(trajectory: Trajectory) -> Iterator[tuple[str, str | int]]:
+    fields = {
         names.ROLLOUT_ID: trajectory.rollout_id,
         names.ROLLOUT_NAME: trajectory.name,
         names.ROLLOUT_ATTEMPT: trajectory.attempt,
@@ -131,4 +119,4 @@ def _own(trajectory: Trajectory) -> Iterator[tuple[str, str | int]]:
         names.SPLIT: trajectory.split,
         names.TRAINING_STEP: trajectory.training_step,
     }
-    yield from ((name, value) for name, value in own.items() if value is not None)
+    yield from ((name, value) for name, value in fields.items() if value is not None)

@@ -13,7 +13,7 @@ from tests.exporting.samples import conversation, samples
 
 
 def logged(rollouts, out: Path, **options):
-    return export(rollouts, EXPORTER, out, kind="log", status=("ok", "error"), **options)
+    return export(rollouts, EXPORTER, out, format="log", status=("ok", "error"), **options)
 
 
 def test_every_split_and_step_has_its_file(tmp_path):
@@ -23,7 +23,7 @@ def test_every_split_and_step_has_its_file(tmp_path):
         conversation("b", "2", 0.0, split="val", training_step=12),
         conversation("d", "4", 0.5, split=None, training_step=None),
     ]
-    report = logged(rollouts, tmp_path, config={"split": "test", "step": "2"})
+    report = logged(rollouts, tmp_path, options={"split": "test", "step": "2"})
     files = {
         str(Path(file).relative_to(tmp_path)): [one.rollout_id for one in read_trajectories(file)]
         for file in report.files
@@ -71,7 +71,7 @@ def test_what_has_no_place_is_left_out_with_the_reason(tmp_path, fields, reason)
 def test_options_that_are_no_place_are_refused(tmp_path, config):
     rollouts = [conversation("a", "1", 1.0, split=None)]
     with pytest.raises(UsageError):
-        logged(rollouts, tmp_path / "out", config=config)
+        logged(rollouts, tmp_path / "out", options=config)
     assert not list(tmp_path.rglob("*.parquet"))
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import Logprobs, TokenIds, ToolCall
-from art_otel.data.plan import TurnReward
-from art_otel.exporting import Notes, export
+from art_otel.exporting import ExportStats, TurnReward, export
 from art_otel.exporting.exporter import ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, histories
@@ -24,9 +23,9 @@ from tests.exporting.samples import LOOK_UP, conversation, failed, samples, with
 TESTDATA = Path(__file__).parent.parent / "testdata"
 
 
-def encoded(*rollouts, rewards=None, **config) -> tuple[list[dict], Notes]:
+def encoded(*rollouts, rewards=None, **config) -> tuple[list[dict], ExportStats]:
     """The groups; each turn is worth what `rewards` says, or the final reward."""
-    notes = Notes()
+    stats = ExportStats()
     items = (
         ScoredTrajectory(
             trajectory=one,
@@ -34,14 +33,14 @@ def encoded(*rollouts, rewards=None, **config) -> tuple[list[dict], Notes]:
         )
         for one in rollouts
     )
-    groups = encode_trajectories(items, TrajectoriesConfig(**config), notes)
-    return [json.loads(json.dumps(group, default=lambda raw: json.loads(bytes(raw)))) for group in groups], notes
+    groups = encode_trajectories(items, TrajectoriesConfig(**config), stats)
+    return [json.loads(json.dumps(group, default=lambda raw: json.loads(bytes(raw)))) for group in groups], stats
 
 
-def only(*rollouts, **options) -> tuple[dict, Notes]:
-    ((group,), notes) = encoded(*rollouts, **options)
+def only(*rollouts, **options) -> tuple[dict, ExportStats]:
+    ((group,), stats) = encoded(*rollouts, **options)
     (trajectory,) = group["trajectories"]
-    return trajectory, notes
+    return trajectory, stats
 
 
 def choices_of(trajectory: dict) -> list[dict]:
@@ -55,7 +54,7 @@ def test_the_golden_file(tmp_path):
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())
 def test_every_sampled_message_of_a_known_history_is_a_choice_once(rollouts):
-    groups, notes = encoded(*rollouts)
+    groups, stats = encoded(*rollouts)
     written = [one for group in groups for one in group["trajectories"]]
     for trajectory in rollouts:
         found = [one for one in written if one["metadata"]["art.rollout.id"] == trajectory.rollout_id]
@@ -68,7 +67,7 @@ def test_every_sampled_message_of_a_known_history_is_a_choice_once(rollouts):
         if len(found) == 1 and [one.rollout_id for one in rollouts].count(trajectory.rollout_id) == 1:
             assert len(choices_of(found[0])) == len(trained)
     failures = sum(len(group["exceptions"]) for group in groups)
-    assert len(written) + failures + notes.trajectories_skipped.total() == len(rollouts)
+    assert len(written) + failures + stats.trajectories_skipped.total() == len(rollouts)
 
 
 def test_members_of_a_group_are_one_line_whatever_stands_between():
@@ -94,9 +93,9 @@ def test_a_group_id_of_two_training_steps_is_two_groups():
 
 
 def test_a_failed_rollout_is_an_exception_of_its_group():
-    ((group,), notes) = encoded(conversation("a", "1", 1.0), failed())
+    ((group,), stats) = encoded(conversation("a", "1", 1.0), failed())
     assert group["exceptions"] == [{"type": "error", "message": "ValueError: no rain", "traceback": ""}]
-    assert +notes.changed == {"trajectories that did not end well, written as exceptions of their groups": 1}
+    assert +stats.changed == {"trajectories that did not end well, written as exceptions of their groups": 1}
 
 
 @pytest.mark.parametrize(
@@ -111,9 +110,9 @@ def test_a_failed_rollout_is_an_exception_of_its_group():
     ],
 )
 def test_a_trajectory_that_art_cannot_hold_is_left_out_with_the_reason(trajectory, rewards, reason):
-    groups, notes = encoded(trajectory, rewards=rewards)
+    groups, stats = encoded(trajectory, rewards=rewards)
     assert groups == []
-    assert notes.trajectories_skipped == {reason: 1}
+    assert stats.trajectories_skipped == {reason: 1}
 
 
 def test_the_reward_is_that_of_the_credit():
@@ -123,16 +122,16 @@ def test_the_reward_is_that_of_the_credit():
 
 def test_a_history_that_nobody_recorded_is_counted_and_the_others_stay():
     calls = [call(0, (user("q"),), assistant("a")), call(1, None, assistant("b"))]
-    trajectory, notes = only(rollout(calls, reward=1.0))
+    trajectory, stats = only(rollout(calls, reward=1.0))
     assert trajectory["additional_histories"] == []
-    assert +notes.skipped == {"histories with messages that nobody recorded": 1}
+    assert +stats.skipped == {"histories with messages that nobody recorded": 1}
 
 
 def test_without_ids_a_choice_has_no_logprobs_and_that_is_told():
-    trajectory, notes = only(without_ids())
+    trajectory, stats = only(without_ids())
     (choice,) = choices_of(trajectory)
     assert choice["logprobs"] is None
-    assert notes.changed["completions without token ids and logprobs, which ART does not train on"] == 1
+    assert stats.changed["completions without token ids and logprobs, which ART does not train on"] == 1
 
 
 @pytest.mark.parametrize("logprobs", [[float("nan")], [float("-inf")], [-1.0, -1.0]])
@@ -155,21 +154,21 @@ def test_logprobs_are_those_that_were_sampled_exactly():
 def test_tool_calls_can_be_left_to_the_sampled_tokens():
     first, last = choices_of(only(conversation("a", "1", 1.0))[0])
     assert first["message"]["tool_calls"][0]["function"]["arguments"] == '{"city":"Zürich" }'
-    trajectory, notes = only(conversation("a", "1", 1.0), tool_calls="drop")
+    trajectory, stats = only(conversation("a", "1", 1.0), tool_calls="drop")
     assert choices_of(trajectory) == [first | {"message": first["message"] | {"tool_calls": None}}, last]
-    assert notes.changed["tool calls left out beside the sampled tokens that hold them"] == 1
+    assert stats.changed["tool calls left out beside the sampled tokens that hold them"] == 1
 
 
 def test_odd_sampled_messages_are_made_what_art_takes():
     look = assistant("see", tool_calls=(ToolCall(name="look", arguments="{}"),), parts='[{"type":"image","url":"u"}]')
     calls = [call(0, (user("q"),), look, finish_reason="odd"), call(1, (user("r"),), user("no assistant"))]
-    trajectory, notes = only(rollout(calls, reward=1.0))
+    trajectory, stats = only(rollout(calls, reward=1.0))
     (choice,) = choices_of(trajectory)
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "see"
     assert choice["message"]["tool_calls"][0]["id"] == ""
-    assert +notes.skipped == {"completions that are not the assistant's": 1}
-    assert set(notes.changed) >= {
+    assert +stats.skipped == {"completions that are not the assistant's": 1}
+    assert set(stats.changed) >= {
         "unknown finish reasons written as stop or tool_calls",
         "tool calls without an id given an empty one",
         "content of sampled messages beside their text left out",
@@ -183,21 +182,21 @@ def test_tools_are_those_of_the_last_call_and_functions():
         call(1, (user("q"), assistant("a"), user("r")), assistant("b"), tools=(LOOK_UP, *others)),
         call(2, (user("alone"),), assistant("c"), tools=()),
     ]
-    trajectory, notes = only(rollout(calls, reward=1.0))
+    trajectory, stats = only(rollout(calls, reward=1.0))
     assert trajectory["tools"] == [LOOK_UP]
     assert trajectory["additional_histories"][0]["tools"] is None
-    assert notes.changed["histories whose tools changed, written with those of the last call"] == 1
-    assert notes.changed["tools that are no function left out"] == 3
+    assert stats.changed["histories whose tools changed, written with those of the last call"] == 1
+    assert stats.changed["tools that are no function left out"] == 3
 
 
 def test_numbers_that_art_cannot_hold_are_left_out_and_told():
     versions = PolicyVersions(first="7", last="step-8")
     odd = conversation("a", "1", 1.0, metrics={"a": 1.0, "b": float("inf")}, policy_version=versions)
-    trajectory, notes = only(odd)
+    trajectory, stats = only(odd)
     assert trajectory["metrics"] == {"a": 1.0}
     assert (trajectory["initial_policy_version"], trajectory["final_policy_version"]) == (7, None)
-    assert notes.changed["metrics that are no finite number left out"] == 1
-    assert notes.changed["policy versions that are no whole number left out"] == 1
+    assert stats.changed["metrics that are no finite number left out"] == 1
+    assert stats.changed["policy versions that are no whole number left out"] == 1
     trajectory, _ = only(conversation("a", "1", 1.0, policy_version=None))
     assert trajectory["initial_policy_version"] is None
 
@@ -213,9 +212,9 @@ def test_policy_versions_are_known_where_that_of_every_call_is(told, numbers):
 @pytest.mark.parametrize("version", [str(2**63), "9" * 5000])
 def test_policy_versions_that_no_number_holds_are_left_out_and_told(version):
     versions = PolicyVersions(first="7", last=version)
-    trajectory, notes = only(conversation("a", "1", 1.0, policy_version=versions))
+    trajectory, stats = only(conversation("a", "1", 1.0, policy_version=versions))
     assert (trajectory["initial_policy_version"], trajectory["final_policy_version"]) == (7, None)
-    assert notes.changed["policy versions that are no whole number left out"] == 1
+    assert stats.changed["policy versions that are no whole number left out"] == 1
 
 
 def test_per_step_credit_leaves_out_what_has_no_single_reward(tmp_path):

@@ -1,4 +1,4 @@
-"""Runs in ART's environment: read exports, tokenise them with ART's own code; print JSON."""
+"""Runs in ART's environment: read exports, tokenize them with ART's own code; print JSON."""
 
 import json
 import runpy

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Folder, Kind
+from art_otel.exporting import Exporter, Folder, Format
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.encode import encode_trajectories
 
@@ -11,11 +11,11 @@ __all__ = ["EXPORTER"]
 EXPORTER: Final = Exporter(
     name="atif",
     summary="the Agent Trajectory Interchange Format of Harbor: a JSON document a trajectory",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="trajectories",
             summary="a folder of ATIF v1.8 documents, every history of a trajectory in one",
-            takes="trajectories",
+            input="trajectories",
             needs="a sampled message; token ids and logprobs go along where they are known",
             not_carried={
                 "edits": "a message stands as it was first given or sampled, also where a later prompt spells it"

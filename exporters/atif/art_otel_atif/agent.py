@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from art_otel.calls import InferenceCall
-from art_otel.exporting import Notes
-from art_otel.spans import Value
+from art_otel.exporting import ExportStats, Value
 from art_otel_atif.metrics import known
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -17,11 +16,11 @@ OTHER_TOOLS: Final = "histories whose tools changed, written with those of all t
 NO_OBJECT: Final = "tool definitions that are no object put into extra"
 
 
-def atif_agent(name: str | None, version: str, calls: Sequence[InferenceCall], notes: Notes) -> JsonObject:
+def atif_agent(name: str | None, version: str, calls: Sequence[InferenceCall], stats: ExportStats) -> JsonObject:
     """The agent of the first call that tells one, else `name`, that of the rollout."""
-    definitions = _definitions(calls, notes)
+    definitions = _definitions(calls, stats)
     other = None if definitions is None else [tool for tool in definitions if not isinstance(tool, dict)]
-    notes.changed[NO_OBJECT] += len(other or ())
+    stats.changed[NO_OBJECT] += len(other or ())
     agent = next((call.agent for call in calls if call.agent is not None), name)
     models = (call.response_model if call.request_model is None else call.request_model for call in calls)
     return known(
@@ -35,13 +34,13 @@ def atif_agent(name: str | None, version: str, calls: Sequence[InferenceCall], n
     )
 
 
-def _definitions(calls: Sequence[InferenceCall], notes: Notes) -> list[Value] | None:
+def _definitions(calls: Sequence[InferenceCall], stats: ExportStats) -> list[Value] | None:
     """Every definition that a call had, once; None where nobody recorded any."""
     toolsets: list[tuple[Value, ...]] = []
     for call in calls:
         if call.tools is not None and call.tools not in toolsets:
             toolsets.append(call.tools)
-    notes.changed[OTHER_TOOLS] += len(toolsets) > 1
+    stats.changed[OTHER_TOOLS] += len(toolsets) > 1
     definitions: list[Value] = []
     for tools in toolsets:
         definitions += [tool for tool in tools if tool not in definitions]

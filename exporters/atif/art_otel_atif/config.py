@@ -1,4 +1,4 @@
-"""Config: the options of the kind."""
+"""Config: the options of the format."""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -73,17 +73,17 @@ def atif_content(message: Message, media: Media) -> tuple[str | list[JsonObject]
         parts = _PARTS.decode(message.parts)
     except (msgspec.DecodeError, RecursionError):
         return message.content, [message.parts]
-    said: list[JsonObject] = []
-    other: list[JsonObject | str] = []
+    content_parts: list[JsonObject] = []
+    unsupported: list[JsonObject | str] = []
     for part in parts:
-        found = _content_part(part, media)
-        if found is None:
-            other.append(part)
+        content_part = _content_part(part, media)
+        if content_part is None:
+            unsupported.append(part)
         else:
-            said.append(found)
-    if all(part["type"] == "text" for part in said):
-        return message.content, other
-    return said, other
+            content_parts.append(content_part)
+    if all(part["type"] == "text" for part in content_parts):
+        return message.content, unsupported
+    return content_parts, unsupported
 
 
 def _content_part(part: JsonObject, media: Media) -> JsonObject | None:
@@ -104,9 +104,9 @@ def _content_part(part: JsonObject, media: Media) -> JsonObject | None:
     return None if path is None else {"type": kind, "source": {"media_type": media_type, "path": path}}
 
 
-def _media_type(told: object, url: object) -> str | None:
+def _media_type(declared: object, url: object) -> str | None:
     """A MIME type that ATIF has; where none was recorded, as the URL ends."""
-    name = told.strip().lower() if isinstance(told, str) else _guessed(url) if isinstance(url, str) else ""
+    name = declared.strip().lower() if isinstance(declared, str) else _guessed(url) if isinstance(url, str) else ""
     name = _OTHER_NAMES.get(name, name)
     return name if name in _SUFFIXES else None
 

@@ -61,7 +61,7 @@ def _history(subject: Subject, turns: tuple[int, ...], trajectory_id: str, writt
         "schema_version": SCHEMA,
         "session_id": trajectory.rollout_id,
         "trajectory_id": trajectory_id,
-        "agent": atif_agent(trajectory.name, subject.config.agent_version, callers, subject.notes),
+        "agent": atif_agent(trajectory.name, subject.config.agent_version, callers, subject.stats),
         "steps": path.steps,
         "final_metrics": final_metrics(new, len(path.steps)),
     }

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.exporting import NULL_REWARD, Notes, ScoredTrajectory, unrewarded
+from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, unrewarded
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media
 from art_otel_atif.document import document
@@ -20,7 +20,7 @@ NOTHING_SAMPLED: Final = "nothing sampled"
 
 
 def encode_trajectories(
-    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, notes: Notes
+    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, stats: ExportStats
 ) -> Iterator[tuple[str, bytes]]:
     """(path below the export, bytes) of each document, its media before it."""
     stems = Stems()
@@ -31,14 +31,14 @@ def encode_trajectories(
             trajectory=item.trajectory,
             turn_rewards=item.turn_rewards,
             config=config,
-            notes=notes,
+            stats=stats,
             media=media,
         )
         found = document(subject, stem)
         if found is None:
-            notes.trajectories_skipped[NOTHING_SAMPLED] += 1
+            stats.trajectories_skipped[NOTHING_SAMPLED] += 1
             continue
         if unrewarded(item.trajectory) == "unusable reward":
-            notes.changed[NULL_REWARD] += 1
+            stats.changed[NULL_REWARD] += 1
         yield from media.files.items()
         yield f"{stem}.json", msgspec.json.encode(found) + b"\n"

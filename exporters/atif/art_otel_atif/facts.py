@@ -30,17 +30,17 @@ def trajectory_facts(trajectory: Trajectory) -> JsonObject:
 
     A final reward that is no usable number is unknown here; `rewards` tell what was given.
     """
-    found = _known({field.name: getattr(trajectory, field.name) for field in fields(Trajectory)}, _IN_DOCUMENT)
+    facts = _known({field.name: getattr(trajectory, field.name) for field in fields(Trajectory)}, _IN_DOCUMENT)
     if unrewarded(trajectory):
-        found.pop("reward", None)
+        facts.pop("reward", None)
     answered = {turn.call for turn in trajectory.turns}
-    silent = [call for place, call in enumerate(trajectory.calls) if place not in answered]
+    silent = [call for position, call in enumerate(trajectory.calls) if position not in answered]
     lists = {
         "rewards": [_known(_fields(reward)) for reward in trajectory.rewards],
         "tool_calls": [_known(_fields(execution)) for execution in trajectory.tool_calls],
         "calls_without_completion": [_known(_fields(call), _MESSAGES) for call in silent],
     }
-    return {**found, "complete": trajectory.complete, **{name: value for name, value in lists.items() if value}}
+    return {**facts, "complete": trajectory.complete, **{name: value for name, value in lists.items() if value}}
 
 
 def call_facts(call: InferenceCall) -> JsonObject:
@@ -52,9 +52,9 @@ def _fields(record: InferenceCall | Reward | ToolExecution) -> JsonObject:
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
-def _known(found: JsonObject, skip: frozenset[str] = frozenset()) -> JsonObject:
+def _known(values: JsonObject, skip: frozenset[str] = frozenset()) -> JsonObject:
     return {
         name: dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
-        for name, value in found.items()
+        for name, value in values.items()
         if name not in skip and value not in _EMPTY and not (name in _DEFAULTS and value == _DEFAULTS[name])
     }

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from art_otel.calls import Message, ToolCall
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats
 from art_otel_atif.content import Media, atif_content
 from art_otel_atif.metrics import known
 
@@ -26,7 +26,7 @@ _USUAL_ROLES: Final = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class Rendered:
     """`content` is None where there is none; `fields` are those that only steps of the agent have."""
 
     content: str | list[JsonObject] | None
@@ -34,29 +34,29 @@ class Said:
     extra: JsonObject
 
 
-def say(message: Message, media: Media, notes: Notes, *, agent: bool, step: int) -> Said:
+def render(message: Message, media: Media, stats: ExportStats, *, agent: bool, step: int) -> Rendered:
     """The message in the words of a step; `step` is its id, which tool calls without an id are named after."""
-    content, other = atif_content(message, media)
-    notes.changed[OTHER_PARTS] += bool(other)
+    content, unsupported = atif_content(message, media)
+    stats.changed[OTHER_PARTS] += bool(unsupported)
     extra = {
         "role": None if message.role in _USUAL_ROLES else message.role,
         "name": message.name,
         "refusal": message.refusal,
-        "parts": other or None,
+        "parts": unsupported or None,
     }
     if agent:
-        calls = [_tool_call(call, f"call-{step}-{place}", notes) for place, call in enumerate(message.tool_calls)]
+        calls = [_tool_call(call, f"call-{step}-{position}", stats) for position, call in enumerate(message.tool_calls)]
         fields = {"reasoning_content": message.reasoning, "tool_calls": calls or None}
-        return Said(content=content, fields=known(fields), extra=known(extra))
+        return Rendered(content=content, fields=known(fields), extra=known(extra))
     extra |= {"reasoning": message.reasoning, "tool_calls": message.tool_calls or None}
-    return Said(content=content, fields={}, extra=known(extra))
+    return Rendered(content=content, fields={}, extra=known(extra))
 
 
-def _tool_call(call: ToolCall, substitute: str, notes: Notes) -> JsonObject:
+def _tool_call(call: ToolCall, substitute: str, stats: ExportStats) -> JsonObject:
     """Arguments as an object, as ATIF wants them; in `extra` the text as it was sampled, where it is known."""
-    notes.changed[NO_ID] += call.id is None
+    stats.changed[NO_ID] += call.id is None
     is_object = _is_object(call.arguments)
-    notes.changed[NO_OBJECT] += not is_object
+    stats.changed[NO_OBJECT] += not is_object
     return {
         "tool_call_id": substitute if call.id is None else call.id,
         "function_name": call.name,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from art_otel.calls import InferenceCall, Usage
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats
 from art_otel.trajectories import Turn
 from art_otel_atif.config import TrajectoriesConfig
 
@@ -23,7 +23,7 @@ _NO_USAGE: Final = Usage()
 
 
 def step_metrics(
-    turn: Turn, call: InferenceCall, config: TrajectoriesConfig, notes: Notes, *, with_usage: bool
+    turn: Turn, call: InferenceCall, config: TrajectoriesConfig, stats: ExportStats, *, with_usage: bool
 ) -> JsonObject | None:
     """The metrics of what a call sampled, None where nothing is known."""
     usage = (call.usage if with_usage else None) or _NO_USAGE
@@ -34,7 +34,7 @@ def step_metrics(
         "cached_tokens": usage.cached_tokens,
         "prompt_token_ids": None if prompt is None else prompt.tolist(),
         "completion_token_ids": None if turn.token_ids is None else turn.token_ids.tolist(),
-        "logprobs": _logprobs(turn, notes),
+        "logprobs": _logprobs(turn, stats),
         "extra": known({"total_tokens": usage.total_tokens, "reasoning_tokens": usage.reasoning_tokens}) or None,
     }
     return known(found) or None
@@ -64,11 +64,11 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return sum(given) if given and len(given) == len(found) else None
 
 
-def _logprobs(turn: Turn, notes: Notes) -> list[float] | None:
+def _logprobs(turn: Turn, stats: ExportStats) -> list[float] | None:
     if turn.logprobs is None:
         return None
     found = turn.logprobs.tolist()
     if (turn.token_ids is not None and len(turn.token_ids) != len(found)) or not all(map(math.isfinite, found)):
-        notes.changed[NO_LOGPROBS] += 1
+        stats.changed[NO_LOGPROBS] += 1
         return None
     return found

@@ -12,13 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from art_otel.calls import InferenceCall, Message
-from art_otel.data.plan import TurnReward
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats, TurnReward
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media
 from art_otel_atif.facts import call_facts
-from art_otel_atif.messages import Said, say
+from art_otel_atif.messages import Rendered, render
 from art_otel_atif.metrics import known, step_metrics
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -40,7 +39,7 @@ class Subject:
     trajectory: Trajectory
     turn_rewards: tuple[TurnReward, ...]
     config: TrajectoriesConfig
-    notes: Notes
+    stats: ExportStats
     media: Media
 
 
@@ -73,42 +72,42 @@ class Path:
 
     def _give(self, message: Message, *, again: bool) -> None:
         """A message that was given to the model; `again` if it stands in the document already."""
-        notes = self._subject.notes
+        stats = self._subject.stats
         if message.role in _TOOLS:
             self._observe(message, again=again)
         elif message.role == "assistant":
-            notes.changed[NOT_SAMPLED] += not again
-            said = self._say(message, agent=True)
-            self._step("agent", said, {"is_copied_context": True})
+            stats.changed[NOT_SAMPLED] += not again
+            rendered = self._say(message, agent=True)
+            self._step("agent", rendered, {"is_copied_context": True})
         else:
-            notes.changed[OTHER_ROLE] += message.role not in _SOURCES
-            said = self._say(message, agent=False)
+            stats.changed[OTHER_ROLE] += message.role not in _SOURCES
+            rendered = self._say(message, agent=False)
             extra = known({"tool_call_id": message.tool_call_id})
-            self._step(_SOURCES.get(message.role, "user"), said, _copied(copied=again), extra)
+            self._step(_SOURCES.get(message.role, "user"), rendered, _copied(copied=again), extra)
 
     def _observe(self, message: Message, *, again: bool) -> None:
         """What a tool answered; where it follows no step of the agent it gets a step of its own."""
         if not self.steps or not (self.steps[-1]["source"] == "agent" or "observation" in self.steps[-1]):
-            self._step("system", Said(content=None, fields={}, extra={}), _copied(copied=again))
+            self._step("system", Rendered(content=None, fields={}, extra={}), _copied(copied=again))
         step = self.steps[-1]
-        said = self._say(message, agent=False)
+        rendered = self._say(message, agent=False)
         asked = message.tool_call_id in {call["tool_call_id"] for call in step.get("tool_calls", ())}
         name = {"source_call_id": message.tool_call_id} if asked else {}
-        extra = said.extra if asked else said.extra | known({"tool_call_id": message.tool_call_id})
-        result = known({**name, "content": said.content, "extra": extra or None})
+        extra = rendered.extra if asked else rendered.extra | known({"tool_call_id": message.tool_call_id})
+        result = known({**name, "content": rendered.content, "extra": extra or None})
         step.setdefault("observation", {"results": []})["results"].append(result)
 
     def _sample(self, position: int, turn: Turn, message: Message) -> None:
         subject, call = self._subject, self._subject.trajectory.calls[turn.call]
-        said = self._say(message, agent=True)
+        rendered = self._say(message, agent=True)
         model = known({"model_name": call.request_model if call.response_model is None else call.response_model})
         if position in self._written.turns:
-            self._step("agent", said, {**model, "is_copied_context": True, "llm_call_count": 1}, {"turn": position})
+            self._step("agent", rendered, {**model, "is_copied_context": True, "llm_call_count": 1}, {"turn": position})
             return
-        subject.notes.changed[UNTRAINED] += turn.untrained is not None
-        subject.notes.changed[NO_PROMPT] += _prompt_messages(subject.trajectory, turn) is None
+        subject.stats.changed[UNTRAINED] += turn.untrained is not None
+        subject.stats.changed[NO_PROMPT] += _prompt_messages(subject.trajectory, turn) is None
         first = turn.call not in self._written.calls
-        metrics = step_metrics(turn, call, subject.config, subject.notes, with_usage=first)
+        metrics = step_metrics(turn, call, subject.config, subject.stats, with_usage=first)
         fields = {
             "timestamp": _timestamp(call.start_ns),
             **model,
@@ -116,10 +115,10 @@ class Path:
             **_copied(copied=turn.untrained is not None),
             "llm_call_count": 1,
         }
-        self._step("agent", said, fields, self._sampled_facts(position, turn, call))
+        self._step("agent", rendered, fields, self._sampled_facts(position, turn, call))
 
     def _sampled_facts(self, position: int, turn: Turn, call: InferenceCall) -> JsonObject:
-        own = {
+        facts = {
             "turn": position,
             "call": turn.call,
             "choice": turn.choice,
@@ -127,24 +126,24 @@ class Path:
             "respelled_at": turn.prompt.respelled_at,
             "finish_reason": turn.finish_reason,
             "untrained": turn.untrained,
-            "worth": self._subject.turn_rewards[position].reward,
+            "reward": self._subject.turn_rewards[position].reward,
             "prompt_messages": "unknown" if _prompt_messages(self._subject.trajectory, turn) is None else None,
         }
-        return known(own) | call_facts(call)
+        return known(facts) | call_facts(call)
 
-    def _say(self, message: Message, *, agent: bool) -> Said:
-        return say(message, self._subject.media, self._subject.notes, agent=agent, step=len(self.steps) + 1)
+    def _say(self, message: Message, *, agent: bool) -> Rendered:
+        return render(message, self._subject.media, self._subject.stats, agent=agent, step=len(self.steps) + 1)
 
-    def _step(self, source: str, said: Said, fields: JsonObject, extra: JsonObject | None = None) -> None:
-        found = said.extra | (extra or {})
+    def _step(self, source: str, rendered: Rendered, fields: JsonObject, extra: JsonObject | None = None) -> None:
+        facts = rendered.extra | (extra or {})
         self.steps.append(
             {
                 "step_id": len(self.steps) + 1,
                 "source": source,
-                "message": "" if said.content is None else said.content,
-                **said.fields,
+                "message": "" if rendered.content is None else rendered.content,
+                **rendered.fields,
                 **fields,
-                **({"extra": found} if found else {}),
+                **({"extra": facts} if facts else {}),
             }
         )
 

@@ -13,8 +13,7 @@ from msgspec import structs
 
 from art_otel.calls import Choice as Sampled
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.data.plan import TurnReward
-from art_otel.exporting import NULL_REWARD, Notes, ScoredTrajectory, export
+from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, TurnReward, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory, Turn
 from art_otel_atif.config import TrajectoriesConfig
@@ -27,23 +26,23 @@ EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "
 DOT = base64.b64encode(b"\x89PNG dot").decode()
 
 
-def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], Notes]:
-    notes = Notes()
+def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], ExportStats]:
+    stats = ExportStats()
     items = (
         ScoredTrajectory(trajectory=one, turn_rewards=(TurnReward(one.reward),) * len(one.turns)) for one in rollouts
     )
-    records = list(encode_trajectories(items, TrajectoriesConfig(**config), notes))
+    records = list(encode_trajectories(items, TrajectoriesConfig(**config), stats))
     files = dict(records)
     assert len(files) == len(records)
-    return files, notes
+    return files, stats
 
 
 def one_document(trajectory: Trajectory, **config) -> tuple[dict, dict[str, int]]:
-    files, notes = encoded(trajectory, **config)
+    files, stats = encoded(trajectory, **config)
     ((name, data),) = [(name, data) for name, data in files.items() if name.endswith(".json")]
     document = json.loads(data)
     assert name == f"{document['trajectory_id']}.json"
-    return document, dict(+notes.changed)
+    return document, dict(+stats.changed)
 
 
 def histories_of(document: dict) -> list[dict]:
@@ -65,10 +64,10 @@ def test_the_golden_documents(tmp_path):
 
 @given(st.lists(trajectories(), max_size=2) | agent_rollouts())
 def test_every_sampled_message_is_trained_in_exactly_one_step(rollouts):
-    files, notes = encoded(*rollouts)
+    files, stats = encoded(*rollouts)
     documents = [json.loads(data) for name, data in files.items() if name.endswith(".json")]
     told = [one for one in rollouts if any(turn.message for turn in one.turns)]
-    assert notes.trajectories_skipped.total() == len(rollouts) - len(told)
+    assert stats.trajectories_skipped.total() == len(rollouts) - len(told)
     for trajectory, document in zip(told, documents, strict=True):
         steps = [step for each in histories_of(document) for step in each["steps"] if is_trained(step)]
         expected = [
@@ -115,7 +114,7 @@ def test_histories_are_whole_and_named(trajectory):
                     assert reference["trajectory_id"] in by_id
 
 
-def test_a_conversation_that_was_tokenised_anew_goes_on():
+def test_a_conversation_that_was_tokenized_anew_goes_on():
     first = (samples.QUESTION,)
     second = (*first, samples.looking("Bern"), samples.found("rain"))
     third = (*second, samples.said("Rain."), Message(role="user", content="Sure?"))
@@ -333,7 +332,7 @@ def with_parts(*parts: dict) -> Message:
 
 def test_images_and_audio_are_parts_and_recorded_bytes_are_files():
     trajectory = rollout(chat(with_parts(*SHOWN.values()), assistant("a")))
-    files, notes = encoded(trajectory)
+    files, stats = encoded(trajectory)
     document = json.loads(files.pop("r.json"))
     text, dot, url, sound = document["steps"][0]["message"]
     assert text == {"type": "text", "text": "Look:"}
@@ -342,7 +341,7 @@ def test_images_and_audio_are_parts_and_recorded_bytes_are_files():
     assert dot["source"]["media_type"] == "image/jpeg"
     assert url["source"] == {"media_type": "image/webp", "path": "https://example.org/a/b.webp?c=d"}
     assert sound == {"type": "audio", "source": {"media_type": "audio/mpeg", "path": "s3://bucket/x"}}
-    assert +notes.changed == Counter()
+    assert +stats.changed == Counter()
 
 
 @pytest.mark.parametrize("part", UNSAID.values(), ids=UNSAID)

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, JsonLines, Kind
+from art_otel.exporting import Exporter, Format, JsonLines
 from art_otel_openai.config import PreferenceConfig, SftConfig
 from art_otel_openai.encode import encode_preferences, encode_sft
 
 _NOT_CARRIED: Final = {
     "reward": "the files hold conversations; rewards only choose them",
     "rewards": "as reward",
-    "token_ids": "OpenAI tokenises the messages itself",
+    "token_ids": "OpenAI tokenizes the messages itself",
     "logprobs": "as token_ids",
     "reasoning": "OpenAI takes no reasoning in messages; what the report counts as changed had some",
     "metrics": "no place in the format",
@@ -22,21 +22,21 @@ _NOT_CARRIED: Final = {
 EXPORTER: Final = Exporter(
     name="openai",
     summary="OpenAI fine-tuning files, which many other services and trainers read too",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="sft",
             summary="supervised fine-tuning: a history a line, weight 1 on messages that are trained there",
-            takes="conversations",
+            input="conversations",
             needs="recorded messages",
             not_carried=_NOT_CARRIED,
             config=SftConfig,
             encode=encode_sft,
             sink=lambda _: JsonLines(),
         ),
-        Kind(
+        Format(
             name="preference",
-            summary="direct preference optimisation: a pair a line, the best and the worst of each group",
-            takes="preferences",
+            summary="direct preference optimization: a pair a line, the best and the worst of each group",
+            input="preferences",
             needs="recorded messages, group ids, and rewards that differ within a group",
             not_carried=_NOT_CARRIED,
             config=PreferenceConfig,

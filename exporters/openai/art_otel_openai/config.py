@@ -1,4 +1,4 @@
-"""Config: the options of the kinds."""
+"""Config: the options of the formats."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias

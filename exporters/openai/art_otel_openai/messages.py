@@ -4,10 +4,9 @@ Invariant: only fields and parts that OpenAI's schema has for the role; what can
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
-from art_otel.exporting import FormatError, Notes
-from art_otel.spans import Value
+from art_otel.exporting import ExportStats, FormatError, Value, is_function
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -28,35 +27,35 @@ NO_NAME: Final = "name left out of tool messages"
 EMPTY: Final = "messages without content given empty text"
 
 
-def openai_message(message: Mapping[str, Any], notes: Notes) -> JsonObject:
+def openai_message(message: Mapping[str, Any], stats: ExportStats) -> JsonObject:
     """The message in fields that OpenAI takes. Raises FormatError."""
     role = message["role"]
     if role not in _FIELDS:
         raise FormatError(f"a message of a role that OpenAI does not have: {role!r:.40}")
-    said: JsonObject = {"role": role, "content": _content(message["content"], role)}
-    said |= {name: message[name] for name in _FIELDS[role] if name in message}
-    if role == "tool" and "tool_call_id" not in said:
+    fields: JsonObject = {"role": role, "content": _content(message["content"], role)}
+    fields |= {name: message[name] for name in _FIELDS[role] if name in message}
+    if role == "tool" and "tool_call_id" not in fields:
         raise FormatError("a tool message without a tool_call_id")
-    if any("id" not in call for call in said.get("tool_calls", ())):
+    if any("id" not in call for call in fields.get("tool_calls", ())):
         raise FormatError("a tool call without an id")
     if "reasoning_content" in message:
-        notes.changed[NO_REASONING] += 1
+        stats.changed[NO_REASONING] += 1
     if role == "tool" and "name" in message:
-        notes.changed[NO_NAME] += 1
-    if said["content"] is None and not ("tool_calls" in said or "refusal" in said):
-        notes.changed[EMPTY] += 1
-        said["content"] = ""
-    return said
+        stats.changed[NO_NAME] += 1
+    if fields["content"] is None and not ("tool_calls" in fields or "refusal" in fields):
+        stats.changed[EMPTY] += 1
+        fields["content"] = ""
+    return fields
 
 
 def openai_tools(tools: Sequence[Value]) -> list[JsonObject]:
     """The tools, which have to be functions. Raises FormatError."""
-    found: list[JsonObject] = []
+    functions: list[JsonObject] = []
     for tool in tools:
-        if not _is_function(tool):
+        if not is_function(tool):
             raise FormatError("a tool that is no function")
-        found.append(tool)
-    return found
+        functions.append(tool)
+    return functions
 
 
 def _content(content: str | Sequence[JsonObject] | None, role: str) -> Any:  # noqa: ANN401 # text or parts
@@ -65,11 +64,3 @@ def _content(content: str | Sequence[JsonObject] | None, role: str) -> Any:  # n
             if part.get("type") not in _PARTS.get(role, ("text",)):
                 raise FormatError(f"content that OpenAI does not take in {role} messages: {part.get('type')!r:.40}")
     return content
-
-
-def _is_function(tool: object) -> bool:
-    if not isinstance(tool, dict):
-        return False
-    told = cast(JsonObject, tool)
-    function: object = told.get("function")
-    return told.get("type") == "function" and isinstance(function, dict) and "name" in function

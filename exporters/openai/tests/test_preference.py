@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from art_otel.calls import Message
-from art_otel.data.preferences import preference_batches
-from art_otel.exporting import Notes
+from art_otel.data.conversations.preferences import preference_batches
+from art_otel.exporting import ExportStats
 from art_otel_openai.config import PreferenceConfig
 from art_otel_openai.encode import encode_preferences
 from tests.data.rollouts import agent_rollouts, assistant, call, chat, rollout, said, user
@@ -18,10 +18,10 @@ from tests.exporting.samples import samples
 TESTDATA = Path(__file__).parent.parent / "testdata"
 
 
-def encoded(*rollouts, **config) -> tuple[list[dict], Notes]:
-    notes = Notes()
+def encoded(*rollouts, **config) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
     pairs = preference_batches(rollouts, allow_incomplete=True).pairs()
-    return list(encode_preferences(pairs, PreferenceConfig(**config), notes)), notes
+    return list(encode_preferences(pairs, PreferenceConfig(**config), stats)), stats
 
 
 def two_turns(rollout_id: str, reward: float, *answers: str):
@@ -36,8 +36,8 @@ def test_the_golden_file(tmp_path):
 
 @given(agent_rollouts())
 def test_every_line_is_what_openai_takes(rollouts):
-    lines, notes = encoded(*rollouts)
-    assert len(lines) + notes.skipped.total() == len(list(preference_batches(rollouts, allow_incomplete=True).pairs()))
+    lines, stats = encoded(*rollouts)
+    assert len(lines) + stats.skipped.total() == len(list(preference_batches(rollouts, allow_incomplete=True).pairs()))
     for line in lines:
         sides = line["preferred_output"], line["non_preferred_output"]
         assert sides[0] != sides[1]
@@ -58,14 +58,14 @@ def test_the_better_answer_is_preferred():
 
 def test_later_messages_are_cut_kept_or_leave_the_pair_out():
     rollouts = two_turns("a", 0.0, "x", "y"), two_turns("b", 1.0, "X", "Y")
-    (cut,), notes = encoded(*rollouts)
+    (cut,), stats = encoded(*rollouts)
     assert cut["preferred_output"] == [{"role": "assistant", "content": "X"}]
-    assert notes.changed == {"messages behind the first answer cut": 2}
-    (kept,), notes = encoded(*rollouts, later_messages="keep")
+    assert stats.changed == {"messages behind the first answer cut": 2}
+    (kept,), stats = encoded(*rollouts, later_messages="keep")
     assert [message["content"] for message in kept["preferred_output"]] == ["X", "and?", "Y"]
-    assert not notes.changed
-    lines, notes = encoded(*rollouts, later_messages="drop")
-    assert (lines, notes.skipped) == ([], {"more than one message a side": 1})
+    assert not stats.changed
+    lines, stats = encoded(*rollouts, later_messages="drop")
+    assert (lines, stats.skipped) == ([], {"more than one message a side": 1})
 
 
 def asked(prompt, answer, rollout_id: str, reward: float):
@@ -81,9 +81,9 @@ def asked(prompt, answer, rollout_id: str, reward: float):
     ],
 )
 def test_what_openai_has_no_words_for_is_left_out_with_the_reason(prompt, good, bad, reason):
-    lines, notes = encoded(asked(prompt, good, "a", 1.0), asked(prompt, bad, "b", 0.0))
+    lines, stats = encoded(asked(prompt, good, "a", 1.0), asked(prompt, bad, "b", 0.0))
     assert lines == []
-    assert notes.skipped == {reason: 1}
+    assert stats.skipped == {reason: 1}
 
 
 def test_the_prompt_is_what_both_saw():

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.data.sft import message_batches
-from art_otel.exporting import Notes, export
+from art_otel.data.conversations.sft import message_batches
+from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_openai import EXPORTER
 from art_otel_openai.config import SftConfig
@@ -24,10 +24,10 @@ TESTDATA = Path(__file__).parent.parent / "testdata"
 LOOK = {"type": "function", "function": {"name": "look"}}
 
 
-def encoded(*rollouts, **config) -> tuple[list[dict], Notes]:
-    notes = Notes()
+def encoded(*rollouts, **config) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
     examples = message_batches(rollouts, allow_incomplete=True, status=("ok", "error")).examples()
-    return list(encode_sft(examples, SftConfig(**config), notes)), notes
+    return list(encode_sft(examples, SftConfig(**config), stats)), stats
 
 
 def check_line(line: dict) -> None:
@@ -47,11 +47,11 @@ def test_the_golden_file(tmp_path):
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())
 def test_every_line_is_what_openai_takes(rollouts):
-    lines, notes = encoded(*rollouts)
+    lines, stats = encoded(*rollouts)
     for line in lines:
         check_line(line)
     given_examples = message_batches(rollouts, allow_incomplete=True, status=("ok", "error")).examples()
-    assert len(lines) + notes.skipped.total() == len(list(given_examples))
+    assert len(lines) + stats.skipped.total() == len(list(given_examples))
 
 
 def test_arguments_stay_the_text_that_was_sampled():
@@ -71,24 +71,24 @@ def test_what_is_trained_elsewhere_or_failed_has_weight_0():
 
 
 def test_reasoning_is_left_out_and_told():
-    (line,), notes = encoded(rollout(chat(user("q"), assistant("a", reasoning="hm"))))
+    (line,), stats = encoded(rollout(chat(user("q"), assistant("a", reasoning="hm"))))
     assert line["messages"][1] == {"role": "assistant", "content": "a", "weight": 1}
-    assert notes.changed == Counter({"reasoning left out of messages": 1})
+    assert stats.changed == Counter({"reasoning left out of messages": 1})
 
 
 def test_an_answer_of_nothing_is_the_empty_text():
-    (line,), notes = encoded(rollout(chat(user("q"), assistant())))
+    (line,), stats = encoded(rollout(chat(user("q"), assistant())))
     assert line["messages"][1]["content"] == ""
-    assert notes.changed == Counter({"messages without content given empty text": 1})
+    assert stats.changed == Counter({"messages without content given empty text": 1})
 
 
 def test_a_name_of_a_tool_message_is_left_out_and_that_of_a_user_kept():
     told = Message(role="tool", content="rain", tool_call_id="call_0", name="look")
     asked = Message(role="user", content="q", name="ada")
-    (line,), notes = encoded(rollout(chat(asked, looking(), told, assistant("Rain."))))
+    (line,), stats = encoded(rollout(chat(asked, looking(), told, assistant("Rain."))))
     assert line["messages"][0]["name"] == "ada"
     assert "name" not in line["messages"][2]
-    assert notes.changed == Counter({"name left out of tool messages": 1})
+    assert stats.changed == Counter({"name left out of tool messages": 1})
 
 
 def test_tools_and_the_option_beside_them():
@@ -120,9 +120,9 @@ IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
     ],
 )
 def test_what_openai_has_no_words_for_is_left_out_with_the_reason(calls, reason):
-    lines, notes = encoded(rollout(calls))
+    lines, stats = encoded(rollout(calls))
     assert lines == []
-    (told,) = notes.skipped
+    (told,) = stats.skipped
     assert told.startswith(reason)
 
 

@@ -6,7 +6,7 @@ environments.
 
 from typing import Final
 
-from art_otel.exporting import Exporter, JsonLines, Kind
+from art_otel.exporting import Exporter, Format, JsonLines
 from art_otel_tinker.config import DatumsConfig, RolloutsConfig
 from art_otel_tinker.datums import encode_datums
 from art_otel_tinker.read import read_datums
@@ -17,11 +17,11 @@ __all__ = ["EXPORTER", "read_datums"]
 EXPORTER: Final = Exporter(
     name="tinker",
     summary="tinker-cookbook: datums to train on, and the rollout summaries of a run",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="datums",
             summary="a token history a line, shifted as trajectory_to_data has it: tokens, targets, logprobs, mask",
-            takes="sequences",
+            input="sequences",
             needs="token ids and logprobs of the completions, and rewards",
             not_carried={
                 "input_messages": "tinker trains on tokens alone",
@@ -36,10 +36,10 @@ EXPORTER: Final = Exporter(
             sink=lambda _: JsonLines(),
             advantage="centered",
         ),
-        Kind(
+        Format(
             name="rollouts",
             summary="iteration_NNNNNN/{train|eval_…}_rollout_summaries.jsonl, a trajectory a line, a step a call",
-            takes="trajectories",
+            input="trajectories",
             needs="nothing; a step has a trace of what is known of its call",
             not_carried={
                 "incomplete_reasons": "no place in the format; complete trajectories only unless you say otherwise",

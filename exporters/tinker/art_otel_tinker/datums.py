@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.sequences import TokenSequence
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats, TokenSequence
 from art_otel_tinker.config import DatumsConfig
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -24,24 +23,24 @@ NOTHING_LEFT: Final = "sequences that train nothing"
 FIRST: Final = "first tokens of sequences not trained, because tinker has nothing to sample them from"
 
 
-def encode_datums(items: Iterator[TokenSequence], _: DatumsConfig, notes: Notes) -> Iterator[JsonObject]:
+def encode_datums(items: Iterator[TokenSequence], _: DatumsConfig, stats: ExportStats) -> Iterator[JsonObject]:
     """A record a sequence. Numbers are those of its arrays, float32 as the shortest double that is equal."""
     for sequence in items:
-        mask = _trainable(sequence, notes)
+        mask = _trainable(sequence, stats)
         if not mask[1:].any():
-            notes.skipped[NOTHING_LEFT] += 1
+            stats.skipped[NOTHING_LEFT] += 1
             continue
         if mask[0]:
-            notes.changed[FIRST] += 1
+            stats.changed[FIRST] += 1
         yield _record(sequence, mask)
 
 
-def _trainable(sequence: TokenSequence, notes: Notes) -> NDArray[np.bool_]:
+def _trainable(sequence: TokenSequence, stats: ExportStats) -> NDArray[np.bool_]:
     """The loss mask without the completions that tinker could not train. Shape: (tokens,)."""
     mask = sequence.loss_mask.copy()
     for span in sequence.completions:
         if np.isnan(sequence.logprobs[span.start : span.end]).any():
-            notes.skipped[NO_LOGPROBS] += 1
+            stats.skipped[NO_LOGPROBS] += 1
             mask[span.start : span.end] = False
     return mask
 

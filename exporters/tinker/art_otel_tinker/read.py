@@ -20,14 +20,14 @@ def read_datums(path: str | Path) -> Iterator[Any]:
 
     with Path(path).open(encoding="utf-8") as lines:
         for line in lines:
-            told = json.loads(line)
+            record = json.loads(line)
             inputs = {
                 name: TensorData(
-                    data=told[name],
+                    data=record[name],
                     dtype="int64" if name == "target_tokens" else "float32",
-                    shape=[len(told[name])],
+                    shape=[len(record[name])],
                 )
                 for name in _INPUTS
-                if name in told
+                if name in record
             }
-            yield Datum(model_input=ModelInput.from_ints(told["model_input"]), loss_fn_inputs=inputs)
+            yield Datum(model_input=ModelInput.from_ints(record["model_input"]), loss_fn_inputs=inputs)

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.spill_file import SpillFile
-from art_otel.exporting import NULL_REWARD, Folder, Notes, ScoredTrajectory, policy_number, unrewarded
+from art_otel.exporting import NULL_REWARD, ExportStats, Folder, ScoredTrajectory, SpillFile, policy_number, unrewarded
 from art_otel.trajectories import Trajectory, aggregate, first_and_last_known
 from art_otel_tinker.config import RolloutsConfig
 from art_otel_tinker.steps import FINAL_REWARD, step_records
@@ -57,7 +56,7 @@ class _Numbers:
 
 
 def encode_rollouts(
-    items: Iterator[ScoredTrajectory], config: RolloutsConfig, notes: Notes
+    items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
 ) -> Iterator[tuple[str, bytes]]:
     """A record a trajectory, as a JSON line of its file."""
     numbers = _Numbers()
@@ -66,15 +65,15 @@ def encode_rollouts(
         split, iteration = trajectory.split, trajectory.training_step
         if split is None:
             split = config.split
-            notes.changed[NO_SPLIT] += 1
+            stats.changed[NO_SPLIT] += 1
         if iteration is None or iteration < 0:
             iteration = config.iteration
-            notes.changed[NO_STEP] += 1
+            stats.changed[NO_STEP] += 1
         label, base_name = _names(split)
         path = f"iteration_{iteration:06d}/{base_name}_rollout_summaries.jsonl"
         group_idx, traj_idx = numbers.of(path, trajectory.group_id)
         if unrewarded(trajectory) == "unusable reward":
-            notes.changed[NULL_REWARD] += 1
+            stats.changed[NULL_REWARD] += 1
         place = {"split": label, "iteration": iteration, "group_idx": group_idx, "traj_idx": traj_idx}
         yield path, msgspec.json.encode(_record(trajectory, place, traces=config.traces)) + b"\n"
 

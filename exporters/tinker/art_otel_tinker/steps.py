@@ -7,7 +7,7 @@ last call, so that their sum is that of both. What an agent or tool in a step wa
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel.calls import InferenceCall
-from art_otel.spans import Value
+from art_otel.exporting import Value
 from art_otel.trajectories import Reward, RolloutTrace, Trajectory, aggregate, rollout_traces
 
 JsonObject: TypeAlias = dict[str, Any]

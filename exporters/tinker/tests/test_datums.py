@@ -11,7 +11,7 @@ from msgspec import structs
 
 from art_otel import batches
 from art_otel.calls import TokenIds
-from art_otel.exporting import Notes, export
+from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
 from art_otel_tinker.config import DatumsConfig
@@ -24,10 +24,10 @@ TESTDATA = Path(__file__).parent.parent / "testdata"
 ARRAYS = ("model_input", "target_tokens", "logprobs", "mask")
 
 
-def encoded(*rollouts, advantage="centered") -> tuple[list[dict], Notes]:
-    notes = Notes()
+def encoded(*rollouts, advantage="centered") -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
     source = batches(rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"))
-    return list(encode_datums(source.sequences(), DatumsConfig(), notes)), notes
+    return list(encode_datums(source.sequences(), DatumsConfig(), stats)), stats
 
 
 def history_of(record: dict) -> list[int]:
@@ -40,7 +40,7 @@ def test_the_golden_file(tmp_path):
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())
 def test_every_datum_is_a_history_trained_where_it_can_be(rollouts):
-    records, notes = encoded(*rollouts, advantage=None)
+    records, stats = encoded(*rollouts, advantage=None)
     for record in records:
         assert {len(record[name]) for name in ARRAYS} == {len(record["model_input"])}
         assert record["model_input"][1:] == record["target_tokens"][:-1]
@@ -66,13 +66,13 @@ def test_every_datum_is_a_history_trained_where_it_can_be(rollouts):
     )
     assert trained <= expected
     # What is missing is the first token of a history, which has nothing before it.
-    alone = notes.skipped[NOTHING_LEFT]
-    assert notes.changed[FIRST] <= (expected - trained).total() <= notes.changed[FIRST] + alone
+    alone = stats.skipped[NOTHING_LEFT]
+    assert stats.changed[FIRST] <= (expected - trained).total() <= stats.changed[FIRST] + alone
 
 
 def test_advantages_stand_under_the_mask():
-    records, notes = encoded(*group())
-    assert not notes.skipped
+    records, stats = encoded(*group())
+    assert not stats.skipped
     by_rollout = {"r-good": 0.5, "r-fair": 0.0, "r-bad": -0.5}
     for record in records:
         expected = np.where(np.array(record["mask"]) > 0, by_rollout[record["rollout_id"]], 0.0)
@@ -92,32 +92,32 @@ def test_each_branch_trains_what_no_other_does():
 
 
 def test_a_completion_without_logprobs_is_left_out_alone():
-    records, notes = encoded(without_logprobs(), advantage=None)
+    records, stats = encoded(without_logprobs(), advantage=None)
     assert records == []
-    assert notes.skipped == {NO_LOGPROBS: 1, NOTHING_LEFT: 1}
+    assert stats.skipped == {NO_LOGPROBS: 1, NOTHING_LEFT: 1}
     first = branching().calls[0].input_messages
     second = (*first, said("Wait."), structs.replace(first[1], content="And?"))
     calls = [asked(0, first, said("Wait."), logprobs=False), asked(1, second, said("Rain."))]
-    (record,), notes = encoded(rollout("r-half", calls, reward=1.0), advantage=None)
-    assert notes.skipped == {NO_LOGPROBS: 1}
+    (record,), stats = encoded(rollout("r-half", calls, reward=1.0), advantage=None)
+    assert stats.skipped == {NO_LOGPROBS: 1}
     assert sum(record["mask"]) == len(b"Rain.") + 1
 
 
 def test_the_first_token_has_nothing_to_be_sampled_from():
     call = structs.replace(asked(0, (), said("ab")), prompt_token_ids=TokenIds())
-    (record,), notes = encoded(rollout("r-first", [call], reward=1.0))
+    (record,), stats = encoded(rollout("r-first", [call], reward=1.0))
     assert history_of(record) == call.choices[0].token_ids.tolist()
     assert record["mask"] == [1.0, 1.0]
-    assert notes.changed == {FIRST: 1}
+    assert stats.changed == {FIRST: 1}
     alone = structs.replace(call.choices[0], token_ids=TokenIds.of([5]), logprobs=call.choices[0].logprobs.of([-1.0]))
-    records, notes = encoded(rollout("r-one", [structs.replace(call, choices=(alone,))], reward=1.0))
+    records, stats = encoded(rollout("r-one", [structs.replace(call, choices=(alone,))], reward=1.0))
     assert records == []
-    assert notes.skipped == {NOTHING_LEFT: 1}
+    assert stats.skipped == {NOTHING_LEFT: 1}
 
 
 def test_the_advantage_is_tinker_s_unless_asked(tmp_path):
     report = export(group(), "tinker", tmp_path / "centered.jsonl")
-    assert (report.kind, report.records) == ("datums", 3)
+    assert (report.format, report.records) == ("datums", 3)
     export(group(), "tinker", tmp_path / "grpo.jsonl", advantage="grpo")
     found = {
         name: {max(json.loads(line)["advantages"]) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()}

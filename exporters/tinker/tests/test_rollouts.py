@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import TokenIds
-from art_otel.exporting import NULL_REWARD, Notes, ScoredTrajectory, export
+from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, rollout_traces
 from art_otel_tinker.config import RolloutsConfig
@@ -27,10 +27,10 @@ FILE = "iteration_000003/train_rollout_summaries.jsonl"
 TRACE = {"prompt", "policy_response", "reward_data", "env_state", "extra"}
 
 
-def encoded(*rollouts, **config) -> tuple[list[tuple[str, dict]], Notes]:
-    notes = Notes()
+def encoded(*rollouts, **config) -> tuple[list[tuple[str, dict]], ExportStats]:
+    stats = ExportStats()
     items = (ScoredTrajectory(trajectory=one, turn_rewards=()) for one in rollouts)
-    return [(path, json.loads(line)) for path, line in encode_rollouts(items, RolloutsConfig(**config), notes)], notes
+    return [(path, json.loads(line)) for path, line in encode_rollouts(items, RolloutsConfig(**config), stats)], stats
 
 
 def record_of(trajectory) -> dict:
@@ -43,7 +43,7 @@ def given_reward(value, **fields) -> Reward:
 
 
 def test_the_golden_file(tmp_path):
-    report = export(samples(), "tinker", tmp_path, kind="rollouts", **EVERYTHING)
+    report = export(samples(), "tinker", tmp_path, format="rollouts", **EVERYTHING)
     assert (report.records, report.files) == (len(samples()), (str(tmp_path / FILE),))
     if os.environ.get("ART_OTEL_GOLDEN"):
         GOLDEN.write_bytes((tmp_path / FILE).read_bytes())
@@ -75,8 +75,8 @@ def test_groups_and_their_members_are_numbered_in_each_file():
     again = conversation("r-again", "Rain.", 1.0, group_id=None)
     other = conversation("r-other", "Rain.", 1.0, group_id="h")
     later = conversation("r-later", "Rain.", 1.0, training_step=4)
-    records, notes = encoded(*group(), alone, other, again, group()[0], later)
-    assert not notes.changed
+    records, stats = encoded(*group(), alone, other, again, group()[0], later)
+    assert not stats.changed
     assert [(path, record["group_idx"], record["traj_idx"]) for path, record in records] == [
         (FILE, 0, 0),
         (FILE, 0, 1),
@@ -106,13 +106,13 @@ def test_splits(split, label, name, tmp_path):
     (((path, record),), _) = encoded(trajectory)
     assert path == f"iteration_000003/{name}_rollout_summaries.jsonl"
     assert record["split"] == label
-    report = export([trajectory], "tinker", tmp_path, kind="rollouts")
+    report = export([trajectory], "tinker", tmp_path, format="rollouts")
     assert report.files == (str(tmp_path / path),)
 
 
 def test_files_are_whole_whatever_the_order(tmp_path):
     mixed = [conversation(f"r{number}", "Rain.", 1.0, training_step=number % 3) for number in range(9)]
-    report = export(mixed, "tinker", tmp_path, kind="rollouts")
+    report = export(mixed, "tinker", tmp_path, format="rollouts")
     assert report.records == 9
     for step in range(3):
         path = tmp_path / f"iteration_{step:06d}/train_rollout_summaries.jsonl"
@@ -123,12 +123,12 @@ def test_files_are_whole_whatever_the_order(tmp_path):
 def test_what_has_no_place_goes_where_the_options_say():
     nowhere = conversation("r", "Rain.", 1.0, split=None, training_step=None)
     before = conversation("r", "Rain.", 1.0, training_step=-1)
-    records, notes = encoded(nowhere, before, split="val", iteration=5)
+    records, stats = encoded(nowhere, before, split="val", iteration=5)
     assert [path for path, _ in records] == [
         "iteration_000005/eval_val_rollout_summaries.jsonl",
         "iteration_000005/train_rollout_summaries.jsonl",
     ]
-    assert notes.changed == {NO_SPLIT: 1, NO_STEP: 2}
+    assert stats.changed == {NO_SPLIT: 1, NO_STEP: 2}
 
 
 def test_a_step_has_the_reward_of_its_call_and_its_last_call_that_of_the_step():
@@ -201,9 +201,9 @@ def test_metrics_and_logs_of_the_environment_stand_where_tinker_has_them():
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e300])
 def test_an_unusable_reward_is_null_and_told(reward):
-    ((_, record),), notes = encoded(conversation("r", "Rain.", reward))
+    ((_, record),), stats = encoded(conversation("r", "Rain.", reward))
     assert (record["total_reward"], record["final_reward"]) == (None, None)
-    assert notes.changed == {NULL_REWARD: 1}
+    assert stats.changed == {NULL_REWARD: 1}
 
 
 def test_traces_can_be_left_out():

@@ -79,7 +79,7 @@ def read(ours, python, folder) -> dict:
     """What tinker-cookbook reads of our export of its own rollouts."""
     traced = [one for one in ours if one.training_step == 3]
     export(traced, "tinker", folder / "datums.jsonl", **EXACT)
-    export(traced, "tinker", folder / "exported", kind="rollouts")
+    export(traced, "tinker", folder / "exported", format="rollouts")
     return run(python, "read_with_tinker.py", folder / "datums.jsonl", folder / "exported")
 
 
@@ -292,7 +292,7 @@ def test_our_samples_are_read(python, tmp_path):
         changed = [
             type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"split": split}) for one in rollouts
         ]
-        export(changed, "tinker", tmp_path / split, kind="rollouts", status=("ok", "error"))
+        export(changed, "tinker", tmp_path / split, format="rollouts", status=("ok", "error"))
     (tmp_path / "val/iteration_000003/eval_val_rollout_summaries.jsonl").rename(
         tmp_path / "train/iteration_000003/eval_val_rollout_summaries.jsonl"
     )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Folder, Kind
+from art_otel.exporting import Exporter, Folder, Format
 from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
 from art_otel_trinity.database import DatabaseFile
 from art_otel_trinity.encode import encode_experiences, encode_payloads
@@ -22,11 +22,11 @@ _NOT_CARRIED: Final = {
 EXPORTER: Final = Exporter(
     name="trinity",
     summary="Trinity-RFT: experience buffers with token ids, action masks, logprobs, rewards and advantages",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="experiences",
             summary="an SQLite database that Trinity's trainer reads as its experience buffer",
-            takes="trajectories",
+            input="trajectories",
             needs=_NEEDS,
             not_carried=_NOT_CARRIED,
             config=DatabaseConfig,
@@ -34,10 +34,10 @@ EXPORTER: Final = Exporter(
             sink=lambda config: DatabaseFile(config.table),
             advantage="grpo_sample",
         ),
-        Kind(
+        Format(
             name="payloads",
             summary="a file a task as an explorer sends it: bytes for Experience.deserialize_many",
-            takes="trajectories",
+            input="trajectories",
             needs=_NEEDS,
             not_carried=_NOT_CARRIED,
             config=ExperiencesConfig,

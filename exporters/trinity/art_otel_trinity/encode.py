@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from art_otel.data.spill_file import SpillFile
-from art_otel.exporting import Notes, ScoredTrajectory
+from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
 from art_otel.trajectories import Trajectory
 from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
 from art_otel_trinity.experience import Experience
@@ -19,25 +18,27 @@ from art_otel_trinity.wire import to_bytes
 NAME: Final = "payloads/{:06d}.trxp"
 
 
-def encode_experiences(items: Iterator[ScoredTrajectory], config: DatabaseConfig, notes: Notes) -> Iterator[Experience]:
+def encode_experiences(
+    items: Iterator[ScoredTrajectory], config: DatabaseConfig, stats: ExportStats
+) -> Iterator[Experience]:
     """The experiences of one trajectory after the other."""
     for item, run in _numbered(items):
-        yield from experiences_of(item, run, config, notes)
+        yield from experiences_of(item, run, config, stats)
 
 
 def encode_payloads(
-    items: Iterator[ScoredTrajectory], config: ExperiencesConfig, notes: Notes
+    items: Iterator[ScoredTrajectory], config: ExperiencesConfig, stats: ExportStats
 ) -> Iterator[tuple[str, bytes]]:
     """A payload a task, in the order of their first runs. Experiences wait on disk; memory has those of one task."""
     tasks: dict[tuple[int | str, str], list[int]] = {}
     with SpillFile[list[Experience]]() as spilled:
         for number, (item, run) in enumerate(_numbered(items)):
-            found = experiences_of(item, run, config, notes)
-            if found:
+            experiences = experiences_of(item, run, config, stats)
+            if experiences:
                 tasks.setdefault((run.batch, run.task), []).append(number)
-                spilled[number] = found
-        for place, numbers in enumerate(tasks.values()):
-            yield NAME.format(place), to_bytes([one for number in numbers for one in spilled[number]])
+                spilled[number] = experiences
+        for task_number, numbers in enumerate(tasks.values()):
+            yield NAME.format(task_number), to_bytes([one for number in numbers for one in spilled[number]])
 
 
 def _numbered(items: Iterator[ScoredTrajectory]) -> Iterator[tuple[ScoredTrajectory, Run]]:

@@ -11,17 +11,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.builder import SequenceBuilder
-from art_otel.data.sequences import TokenSequence
-from art_otel.data.token_rewards import weights_of
-from art_otel.exporting import Notes, ScoredTrajectory, policy_number
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, policy_number, sequences_of
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
 
 NO_LOGPROBS: Final = "no logprobs"
 OTHER_REWARDS: Final = "histories whose completions have different rewards, written with that of the last"
-UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"
 NO_VERSION: Final = "policy versions that are no whole number left out"
 
 _LARGEST: Final = 2**31 - 1
@@ -57,29 +53,21 @@ class _Piece:
         return not np.isnan(self.sequence.logprobs[self.response]).any()
 
 
-def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, notes: Notes) -> list[Experience]:
+def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, stats: ExportStats) -> list[Experience]:
     """The experiences, by the last turn that each trains."""
-    pieces = [piece for one in _sequences(item, config, notes) for piece in _pieces(one, config)]
+    pieces = [
+        piece
+        for one in sequences_of(item, stats, max_tokens=config.max_tokens, token_rewards=config.token_rewards)
+        for piece in _pieces(one, config)
+    ]
     kept = [piece for piece in pieces if config.without_logprobs == "keep" or piece.has_logprobs]
     if len(kept) < len(pieces):
-        notes.skipped[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
+        stats.skipped[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
         if not kept:
-            notes.trajectories_skipped[NO_LOGPROBS] += 1
+            stats.trajectories_skipped[NO_LOGPROBS] += 1
     kept.sort(key=lambda piece: piece.last.turn)
     steps = _steps(item.trajectory, kept)
-    return [_experience(item.trajectory, piece, run, step, notes) for piece, step in zip(kept, steps, strict=True)]
-
-
-def _sequences(item: ScoredTrajectory, config: ExperiencesConfig, notes: Notes) -> list[TokenSequence]:
-    builder = SequenceBuilder(
-        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
-        max_tokens=config.max_tokens,
-        weights=weights_of(config.token_rewards),
-    )
-    built = builder.build(item.trajectory, item.turn_rewards)
-    notes.count(built.verdict)
-    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
-    return built.sequences
+    return [_experience(item.trajectory, piece, run, step, stats) for piece, step in zip(kept, steps, strict=True)]
 
 
 def _pieces(sequence: TokenSequence, config: ExperiencesConfig) -> Iterator[_Piece]:
@@ -92,16 +80,16 @@ def _pieces(sequence: TokenSequence, config: ExperiencesConfig) -> Iterator[_Pie
 
 def _steps(trajectory: Trajectory, pieces: Sequence[_Piece]) -> Sequence[int]:
     """The step of each piece: that of its last call, its place in the run where a call has none."""
-    told = [trajectory.calls[trajectory.turns[piece.last.turn].call].step for piece in pieces]
-    known = [step for step in told if step is not None]
-    return known if len(known) == len(told) else range(len(told))
+    steps = [trajectory.calls[trajectory.turns[piece.last.turn].call].step for piece in pieces]
+    recorded = [step for step in steps if step is not None]
+    return recorded if len(recorded) == len(steps) else range(len(steps))
 
 
-def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, notes: Notes) -> Experience:
+def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, stats: ExportStats) -> Experience:
     sequence, response = piece.sequence, piece.response
     turn = trajectory.turns[piece.last.turn]
     call = trajectory.calls[turn.call]
-    notes.changed[OTHER_REWARDS] += len(set(piece.rewards)) > 1
+    stats.changed[OTHER_REWARDS] += len(set(piece.rewards)) > 1
     message = None if turn.message is None else chat_message(turn.message)
     messages = None
     if message is not None and call.input_messages is not None:
@@ -119,7 +107,7 @@ def _experience(trajectory: Trajectory, piece: _Piece, run: Run, step: int, note
         response_text=None if turn.message is None else turn.message.content,
         messages=messages,
         tools=None if call.tools is None else list(call.tools),
-        info=_info(trajectory, piece, notes),
+        info=_info(trajectory, piece, stats),
         metrics=trajectory.metrics,
     )
 
@@ -133,16 +121,16 @@ def _token_level_reward(piece: _Piece) -> NDArray[np.float32] | None:
     """What spans of tokens were given, and the reward at the last token: Trinity reads these instead of the reward."""
     if piece.sequence.token_rewards is None:
         return None
-    found = piece.sequence.token_rewards[piece.response].copy()
-    found[-1] += piece.rewards[-1] or 0.0
-    return found
+    rewards = piece.sequence.token_rewards[piece.response].copy()
+    rewards[-1] += piece.rewards[-1] or 0.0
+    return rewards
 
 
-def _info(trajectory: Trajectory, piece: _Piece, notes: Notes) -> dict[str, Any]:
-    told = version_of(trajectory, trajectory.calls[trajectory.turns[piece.completions[0].turn].call])
-    version = policy_number(told, largest=_LARGEST)
-    notes.changed[NO_VERSION] += told is not None and version is None
-    known = {
+def _info(trajectory: Trajectory, piece: _Piece, stats: ExportStats) -> dict[str, Any]:
+    policy_version = version_of(trajectory, trajectory.calls[trajectory.turns[piece.completions[0].turn].call])
+    version = policy_number(policy_version, largest=_LARGEST)
+    stats.changed[NO_VERSION] += policy_version is not None and version is None
+    fields = {
         "rollout_id": trajectory.rollout_id,
         "rollout_name": trajectory.name,
         "trace_id": trajectory.trace_id,
@@ -151,4 +139,4 @@ def _info(trajectory: Trajectory, piece: _Piece, notes: Notes) -> dict[str, Any]
         "status": trajectory.status,
         "metadata": dict(trajectory.metadata) or None,
     }
-    return {"model_version": version, **{name: value for name, value in known.items() if value is not None}}
+    return {"model_version": version, **{name: value for name, value in fields.items() if value is not None}}

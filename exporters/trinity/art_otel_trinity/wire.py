@@ -33,7 +33,7 @@ def to_bytes(experiences: Sequence[Experience]) -> bytes:
     """The payload of the experiences, in their order."""
     items = [_item(experience) for experience in experiences]
     fields = _pickled({"version": _VERSION, "num_items": len(items), "items": items})
-    arrays = save({name: array for place, one in enumerate(experiences) for name, array in _arrays(place, one)})
+    arrays = save({name: array for position, one in enumerate(experiences) for name, array in _arrays(position, one)})
     return _MAGIC + struct.pack("<BQQ", _VERSION, len(fields), len(arrays)) + fields + arrays
 
 
@@ -48,14 +48,14 @@ def _item(experience: Experience) -> dict[str, Any]:
     }
 
 
-def _arrays(place: int, experience: Experience) -> Iterator[tuple[str, NDArray[Any]]]:
+def _arrays(position: int, experience: Experience) -> Iterator[tuple[str, NDArray[Any]]]:
     for name in _ARRAYS:
         array: NDArray[Any] | None = getattr(experience, name)
         if array is not None:
-            yield f"{place}:{name}", np.ascontiguousarray(array)
+            yield f"{position}:{name}", np.ascontiguousarray(array)
     if experience.advantages is not None:
         # Trinity's own advantages without a critic are the returns too.
-        yield f"{place}:returns", np.ascontiguousarray(experience.advantages)
+        yield f"{position}:returns", np.ascontiguousarray(experience.advantages)
 
 
 def _pickled(value: object) -> bytes:

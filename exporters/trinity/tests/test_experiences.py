@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import load
 
 from art_otel import batches
-from art_otel.data.credit import step_reward
+from art_otel.data.rewards.credit import step_reward
 from art_otel.errors import UsageError
-from art_otel.exporting import Notes, ScoredTrajectory, export
+from art_otel.exporting import ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward
 from art_otel_trinity import EXPORTER
@@ -54,8 +54,8 @@ def credited(rollouts, *, advantage="grpo", credit="outcome_reward"):
     return [ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories()]
 
 
-def experiences(rollouts, config=ExperiencesConfig(), notes=None, **options):  # noqa: B008 # frozen
-    return list(encode_experiences(iter(credited(rollouts, **options)), config, notes or Notes()))
+def experiences(rollouts, config=ExperiencesConfig(), stats=None, **options):  # noqa: B008 # frozen
+    return list(encode_experiences(iter(credited(rollouts, **options)), config, stats or ExportStats()))
 
 
 def sampled(experience) -> list[int]:
@@ -104,8 +104,8 @@ def test_a_call_is_one_experience():
 
 @pytest.mark.parametrize("config", [ExperiencesConfig(), CALLS])
 def test_every_completion_is_trained_once_and_the_last_call_is_in_the_last_experience(config):
-    notes = Notes()
-    told = experiences([branching()], config, notes)
+    stats = ExportStats()
+    told = experiences([branching()], config, stats)
     answers = [looking("Zürich"), said("I do not know."), said("Yes."), said("Rain.")]
     trained = [token for one in told for token in sampled(one)]
     assert Counter(trained) == Counter(token for answer in answers for token in completion_ids(answer))
@@ -115,14 +115,14 @@ def test_every_completion_is_trained_once_and_the_last_call_is_in_the_last_exper
     # The helper's call had no tools, and the run's calls have no steps.
     assert [] in [one.tools for one in told]
     assert [one.eid.step for one in told] == list(range(len(told)))
-    assert not +notes.trajectories_skipped
+    assert not +stats.trajectories_skipped
 
 
 def test_what_has_no_ids_or_logprobs_is_left_out_and_counted():
-    notes = Notes()
-    assert experiences([without_ids(), without_logprobs()], notes=notes, advantage=None) == []
-    assert notes.trajectories_skipped == {"no token ids": 1, "no logprobs": 1}
-    assert notes.skipped == {"no token ids": 1, "no logprobs": 1}
+    stats = ExportStats()
+    assert experiences([without_ids(), without_logprobs()], stats=stats, advantage=None) == []
+    assert stats.trajectories_skipped == {"no token ids": 1, "no logprobs": 1}
+    assert stats.skipped == {"no token ids": 1, "no logprobs": 1}
     (kept,) = experiences([without_logprobs()], ExperiencesConfig(without_logprobs="keep"), advantage=None)
     assert (kept.logprobs, kept.reward, kept.advantages) == (None, None, None)
     assert (kept.eid.task, kept.eid.run) == ("r-without-logprobs", 0)
@@ -134,17 +134,17 @@ def test_one_completion_without_logprobs_costs_only_its_own_experience():
         asked(0, first, looking("Zürich"), logprobs=False),
         asked(1, (*first, looking("Zürich"), found("rain")), said("Rain.")),
     ]
-    notes = Notes()
-    (one,) = experiences([rollout("r", calls, reward=1.0)], CALLS, notes)
+    stats = ExportStats()
+    (one,) = experiences([rollout("r", calls, reward=1.0)], CALLS, stats)
     assert sampled(one) == completion_ids(said("Rain."))
-    assert notes.skipped == {"no logprobs": 1}
-    assert not +notes.trajectories_skipped
+    assert stats.skipped == {"no logprobs": 1}
+    assert not +stats.trajectories_skipped
 
 
 def test_long_histories_are_left_out():
-    notes = Notes()
-    assert experiences(group()[:1], ExperiencesConfig(max_tokens=10), notes) == []
-    assert +notes.skipped == {"longer than max_tokens": 2}
+    stats = ExportStats()
+    assert experiences(group()[:1], ExperiencesConfig(max_tokens=10), stats) == []
+    assert +stats.skipped == {"longer than max_tokens": 2}
 
 
 def test_rewards_of_steps_stay_with_their_calls():
@@ -155,10 +155,10 @@ def test_rewards_of_steps_stay_with_their_calls():
     one = replace(group()[0], rewards=tuple(given))
     told = experiences([one], CALLS, credit=step_reward())
     assert [experience.reward for experience in told] == [0.25, 0.75]
-    notes = Notes()
-    (whole,) = experiences([one], notes=notes, credit=step_reward())
+    stats = ExportStats()
+    (whole,) = experiences([one], stats=stats, credit=step_reward())
     assert whole.reward == 0.75
-    assert sum(notes.changed.values()) == 1
+    assert sum(stats.changed.values()) == 1
 
 
 def test_rewards_of_spans_of_tokens():
@@ -170,10 +170,10 @@ def test_rewards_of_spans_of_tokens():
     assert one.token_level_reward[:3].tolist() == [0.5, 0.5, 0.0]
     assert one.token_level_reward[-1] == 1.0
     assert one.token_level_reward.sum() == 2.0
-    notes = Notes()
-    (other,) = experiences([group()[0]], config, notes)
+    stats = ExportStats()
+    (other,) = experiences([group()[0]], config, stats)
     assert other.token_level_reward.sum() == 1.0
-    told = {what: count for what, count in notes.changed.items() if count}
+    told = {what: count for what, count in stats.changed.items() if count}
     assert told == {"trajectories without a reward of the name token_rewards for any span of tokens": 1}
     assert experiences([group()[0]])[0].token_level_reward is None
 
@@ -183,10 +183,10 @@ def test_rewards_of_spans_of_tokens():
 )
 def test_policy_versions_are_whole_numbers(told, kept):
     calls = [asked(0, (QUESTION,), said("Rain."), policy_version=told)]
-    notes = Notes()
-    (one,) = experiences([rollout("r", calls, reward=1.0)], notes=notes)
+    stats = ExportStats()
+    (one,) = experiences([rollout("r", calls, reward=1.0)], stats=stats)
     assert one.info["model_version"] == kept
-    assert sum(notes.changed.values()) == (kept is None)
+    assert sum(stats.changed.values()) == (kept is None)
 
 
 def test_a_call_without_a_version_has_the_rollout_s():
@@ -222,7 +222,7 @@ def test_a_payload_holds_a_task_whatever_stood_between_its_runs():
     alone = conversation("r-alone", "Rain.", 1.0, group_id=None, training_step=None)
     first, second, third = group()
     items = credited([first, other, second, alone, third])
-    files = dict(encode_payloads(iter(items), CALLS, Notes()))
+    files = dict(encode_payloads(iter(items), CALLS, ExportStats()))
     assert list(files) == [f"payloads/{number:06d}.trxp" for number in range(3)]
     told = [[item["eid"] for item in decoded(data)[0]["items"]] for data in files.values()]
     assert [(eid["task"], eid["run"], eid["step"]) for eid in told[0]] == [
@@ -253,7 +253,7 @@ def test_runs_without_a_group_that_share_an_id_are_tasks_of_their_own():
 
 @pytest.mark.parametrize("table", ["select", "order", "a"])
 def test_any_plain_name_can_be_that_of_the_table(tmp_path, table):
-    export(group(), EXPORTER, tmp_path / "x.db", config={"table": table})
+    export(group(), EXPORTER, tmp_path / "x.db", options={"table": table})
     with closing(sqlite3.connect(tmp_path / "x.db")) as database:
         assert database.execute(f'SELECT count(*) FROM "{table}"').fetchone() == (3,)
         indexes = database.execute("SELECT name FROM sqlite_master WHERE type = 'index'").fetchall()
@@ -263,7 +263,7 @@ def test_any_plain_name_can_be_that_of_the_table(tmp_path, table):
 @pytest.mark.parametrize("table", ["sqlite_x", "SQLite_x", "experience_buffer\n", "a b", "", "1a", 'a"b', "é"])
 def test_names_that_no_table_can_have_are_refused(tmp_path, table):
     with pytest.raises(UsageError, match="table"):
-        export(group(), EXPORTER, tmp_path / "x.db", config={"table": table})
+        export(group(), EXPORTER, tmp_path / "x.db", options={"table": table})
     assert not list(tmp_path.iterdir())
 
 
@@ -273,7 +273,7 @@ def rows(path: Path, table="experience_buffer"):
 
 
 def test_the_database_has_a_row_an_experience(tmp_path):
-    report = export(group(), EXPORTER, tmp_path / "x.db", config={"table": "mine"})
+    report = export(group(), EXPORTER, tmp_path / "x.db", options={"table": "mine"})
     assert (report.records, report.trajectories_used) == (3, 3)
     assert [row[2:] for row in rows(tmp_path / "x.db", "mine")] == [
         ("g", run, f"{2:016x}", 7, reward, 0) for run, reward in enumerate((1.0, 0.5, 0.0))
@@ -288,7 +288,7 @@ def test_the_database_has_a_row_an_experience(tmp_path):
 
 def test_no_rewards_no_advantages_no_experiences_left_out(tmp_path):
     unranked = {"advantage": None}
-    export([without_logprobs()], EXPORTER, tmp_path / "x.db", config={"without_logprobs": "keep"}, **unranked)
+    export([without_logprobs()], EXPORTER, tmp_path / "x.db", options={"without_logprobs": "keep"}, **unranked)
     ((_, blob),) = rows(tmp_path / "x.db", "experience_buffer_blob")
     assert set(decoded(blob)[1]) == {"0:tokens", "0:action_mask"}
 
@@ -296,14 +296,14 @@ def test_no_rewards_no_advantages_no_experiences_left_out(tmp_path):
 def test_an_export_that_breaks_leaves_the_old_file(tmp_path):
     export(group(), EXPORTER, tmp_path / "x.db")
     before = (tmp_path / "x.db").read_bytes()
-    kind = EXPORTER.kinds[0]
+    file_format = EXPORTER.formats[0]
 
     def broken():
-        yield from encode_experiences(iter(credited(group())), DatabaseConfig(), Notes())
+        yield from encode_experiences(iter(credited(group())), DatabaseConfig(), ExportStats())
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        kind.sink(DatabaseConfig()).write(broken(), tmp_path / "x.db")
+        file_format.sink(DatabaseConfig()).write(broken(), tmp_path / "x.db")
     assert (tmp_path / "x.db").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"x.db", "x.db.report.json"}
 
@@ -311,14 +311,14 @@ def test_an_export_that_breaks_leaves_the_old_file(tmp_path):
 @pytest.mark.parametrize("table", ["", "a b", 'x"; DROP TABLE y', "1st"])
 def test_a_table_has_a_plain_name(tmp_path, table):
     with pytest.raises(UsageError, match="table"):
-        export(group(), EXPORTER, tmp_path / "x.db", config={"table": table})
+        export(group(), EXPORTER, tmp_path / "x.db", options={"table": table})
 
 
 def test_golden(tmp_path):
     export(samples(), EXPORTER, tmp_path / "x.db", allow_incomplete=True)
     with closing(sqlite3.connect(tmp_path / "x.db")) as database:
         check(TESTDATA / "experiences.sql", "\n".join(database.iterdump()).encode() + b"\n")
-    export(group(), EXPORTER, tmp_path / "out", kind="payloads", config={"unit": "call"})
+    export(group(), EXPORTER, tmp_path / "out", format="payloads", options={"unit": "call"})
     check(TESTDATA / "payload.trxp", (tmp_path / "out" / "payloads" / "000000.trxp").read_bytes())
 
 
@@ -333,15 +333,15 @@ def check(golden: Path, data: bytes) -> None:
 def test_what_is_trained_is_what_the_sequences_train(rollouts, ranked, unit):
     advantage = "grpo" if ranked else None
     config = ExperiencesConfig(unit=unit, without_logprobs="keep")
-    notes = Notes()
-    told = experiences(rollouts, config, notes, advantage=advantage)
+    stats = ExportStats()
+    told = experiences(rollouts, config, stats, advantage=advantage)
     stream = batches(rollouts, advantage=advantage, allow_incomplete=True, max_tokens=None)
     sequences = list(stream.sequences())
     assert sum(int(one.action_mask.sum()) for one in told) == stream.report.trained_tokens
     assert Counter(token for one in told for token in sampled(one)) == Counter(
         int(token) for sequence in sequences for token in sequence.input_ids[sequence.loss_mask]
     )
-    assert +notes.skipped == +stream.report.completions_skipped
+    assert +stats.skipped == +stream.report.completions_skipped
     for one in told:
         response = len(one.tokens) - one.prompt_length
         arrays = (one.action_mask, one.logprobs, one.advantages)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from art_otel import batches
-from art_otel.exporting import Notes, ScoredTrajectory, export
+from art_otel.exporting import ExportStats, ScoredTrajectory, export
 from art_otel_trinity import EXPORTER
 from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
 from art_otel_trinity.encode import encode_experiences
@@ -44,7 +44,7 @@ def rollouts():
 def ours(config) -> list[Experience]:
     stream = batches(rollouts(), advantage="grpo_sample")
     items = [ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories()]
-    return list(encode_experiences(iter(items), config, Notes()))
+    return list(encode_experiences(iter(items), config, ExportStats()))
 
 
 def told(one: Experience) -> dict:
@@ -70,7 +70,7 @@ def folder(tmp_path_factory):
 def theirs(folder):
     """What Trinity makes of our files."""
     export(rollouts(), EXPORTER, folder / "x.db", **CHOICE)
-    export(rollouts(), EXPORTER, folder / "out", kind="payloads", config={"unit": "call"}, **CHOICE)
+    export(rollouts(), EXPORTER, folder / "out", format="payloads", options={"unit": "call"}, **CHOICE)
     python = trainer_python("trinity-buffers", *REQUIREMENTS, alone=TRINITY)
     script = Path(__file__).with_name("read_with_trinity.py")
     paths = [folder / "x.db", folder / "theirs.db", folder / "out" / "payloads"]

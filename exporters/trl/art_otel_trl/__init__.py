@@ -1,8 +1,8 @@
-"""art-otel trajectories for TRL: pre-tokenised SFT, conversational SFT, DPO and GRPO."""
+"""art-otel trajectories for TRL: pre-tokenized SFT, conversational SFT, DPO and GRPO."""
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Kind
+from art_otel.exporting import Exporter, Format
 from art_otel_trl.config import ChatConfig, DpoConfig, GrpoConfig, SftConfig
 from art_otel_trl.conversations import encode_chat, encode_dpo
 from art_otel_trl.schemas import DPO, GRPO, SFT, chat_file
@@ -16,7 +16,7 @@ _NEVER: Final = {
 }
 _TOKENS: Final = _NEVER | {"tools": "the ids hold what the policy saw of them"}
 _CHAT: Final = _NEVER | {
-    "token_ids": "TRL tokenises the messages itself",
+    "token_ids": "TRL tokenizes the messages itself",
     "logprobs": "as token_ids",
     "policy_version": "no place in the format",
 }
@@ -24,41 +24,41 @@ _CHAT: Final = _NEVER | {
 EXPORTER: Final = Exporter(
     name="trl",
     summary="TRL's SFTTrainer, DPOTrainer and GRPOTrainer",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="sft",
-            summary="pre-tokenised Parquet for SFTTrainer: trained are exactly the sampled tokens",
-            takes="sequences",
+            summary="pre-tokenized Parquet for SFTTrainer: trained are exactly the sampled tokens",
+            input="sequences",
             needs="token ids",
             not_carried=_TOKENS | {"logprobs": "SFT takes none"},
             config=SftConfig,
             encode=encode_sft,
             sink=lambda _: SFT,
         ),
-        Kind(
+        Format(
             name="chat",
-            summary="conversations for SFTTrainer, tokenised there with a chat template",
-            takes="conversations",
+            summary="conversations for SFTTrainer, tokenized there with a chat template",
+            input="conversations",
             needs="recorded messages",
             not_carried=_CHAT,
             config=ChatConfig,
             encode=encode_chat,
             sink=lambda config: chat_file(config.layout),
         ),
-        Kind(
+        Format(
             name="dpo",
             summary="prompt, chosen and rejected conversations for DPOTrainer",
-            takes="preferences",
+            input="preferences",
             needs="recorded messages, group ids, and rewards that differ within a group",
             not_carried=_CHAT,
             config=DpoConfig,
             encode=encode_dpo,
             sink=lambda _: DPO,
         ),
-        Kind(
+        Format(
             name="grpo",
             summary="rollouts for GRPOTrainer's rollout_func, which art_otel_trl.replay hands out",
-            takes="sequences",
+            input="sequences",
             needs="token ids and prompts of one token or more; logprobs and rewards where there are any",
             not_carried=_TOKENS,
             config=GrpoConfig,

@@ -9,10 +9,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from art_otel.data.preferences import PreferencePair
-from art_otel.data.sft import MessageExample
-from art_otel.exporting import FormatError, Notes, answers, encode_each
-from art_otel.exporting.chat_rows import NO_ASSISTANT, NO_PROMPT, SAME
+from art_otel.exporting import (
+    NO_ASSISTANT,
+    NO_PROMPT,
+    SAME,
+    ExportStats,
+    FormatError,
+    MessageExample,
+    PreferencePair,
+    answers,
+    encode_each,
+)
 from art_otel_trl.config import ChatConfig, DpoConfig
 from art_otel_trl.messages import Message, template_messages, tools_json
 
@@ -23,29 +30,29 @@ TRAINED_TOO: Final = "conversations in which TRL trains answers that are not tra
 BETWEEN: Final = "sides with messages between the answers, which TRL compares too"
 
 
-def encode_chat(items: Iterator[MessageExample], config: ChatConfig, notes: Notes) -> Iterator[Row]:
+def encode_chat(items: Iterator[MessageExample], config: ChatConfig, stats: ExportStats) -> Iterator[Row]:
     """A row an example: `messages`, or `prompt` and `completion`; and `tools`."""
-    return encode_each(items, lambda example: _chat(example, config, notes), notes)
+    return encode_each(items, lambda example: _chat(example, config, stats), stats)
 
 
-def encode_dpo(items: Iterator[PreferencePair], config: DpoConfig, notes: Notes) -> Iterator[Row]:
+def encode_dpo(items: Iterator[PreferencePair], config: DpoConfig, stats: ExportStats) -> Iterator[Row]:
     """A row a pair: `prompt`, `chosen`, `rejected` and `tools`."""
-    return encode_each(items, lambda pair: _dpo(pair, config, notes), notes)
+    return encode_each(items, lambda pair: _dpo(pair, config, stats), stats)
 
 
-def _chat(example: MessageExample, config: ChatConfig, notes: Notes) -> Row:
-    places = [place for place, train in enumerate(example.train) if train]
-    start, end = places[0], places[-1] + 1
-    if any(example.messages[place]["role"] != "assistant" for place in places):
+def _chat(example: MessageExample, config: ChatConfig, stats: ExportStats) -> Row:
+    trained_at = [position for position, train in enumerate(example.train) if train]
+    start, end = trained_at[0], trained_at[-1] + 1
+    if any(example.messages[position]["role"] != "assistant" for position in trained_at):
         raise FormatError(NO_ASSISTANT)
     if start == 0 and config.layout == "prompt_completion":
         raise FormatError(NO_PROMPT)
-    messages = template_messages(example.messages[:end], config.tool_arguments, notes)
+    messages = template_messages(example.messages[:end], config.tool_arguments, stats)
     trained = range(start, end) if config.layout == "prompt_completion" else range(end)
-    if any(messages[place]["role"] == "assistant" and not example.train[place] for place in trained):
-        notes.changed[TRAINED_TOO] += 1
+    if any(messages[position]["role"] == "assistant" and not example.train[position] for position in trained):
+        stats.changed[TRAINED_TOO] += 1
     if len(example.messages) > end:
-        notes.changed[END_CUT] += 1
+        stats.changed[END_CUT] += 1
     if config.layout == "messages":
         talk = {"messages": _json(messages)}
     else:
@@ -54,11 +61,11 @@ def _chat(example: MessageExample, config: ChatConfig, notes: Notes) -> Row:
     return {**talk, "tools": tools_json(example.tools), **origin}
 
 
-def _dpo(pair: PreferencePair, config: DpoConfig, notes: Notes) -> Row:
+def _dpo(pair: PreferencePair, config: DpoConfig, stats: ExportStats) -> Row:
     if not pair.prompt:
         raise FormatError(NO_PROMPT)
-    prompt = template_messages(pair.prompt, config.tool_arguments, notes)
-    chosen, rejected = (_side(side, config, notes) for side in (pair.chosen, pair.rejected))
+    prompt = template_messages(pair.prompt, config.tool_arguments, stats)
+    chosen, rejected = (_side(side, config, stats) for side in (pair.chosen, pair.rejected))
     if chosen == rejected:
         raise FormatError(SAME)
     return {
@@ -74,12 +81,12 @@ def _dpo(pair: PreferencePair, config: DpoConfig, notes: Notes) -> Row:
     }
 
 
-def _side(side: Sequence[Message], config: DpoConfig, notes: Notes) -> list[Message]:
+def _side(side: Sequence[Message], config: DpoConfig, stats: ExportStats) -> list[Message]:
     """One side of a pair, which begins with what the policy sampled."""
-    kept = answers(side, config.later_messages, notes)
+    kept = answers(side, config.later_messages, stats)
     if any(message["role"] != "assistant" for message in kept):
-        notes.changed[BETWEEN] += 1
-    return template_messages(kept, config.tool_arguments, notes)
+        stats.changed[BETWEEN] += 1
+    return template_messages(kept, config.tool_arguments, stats)
 
 
 def _json(messages: Sequence[Message]) -> str:

@@ -1,48 +1,65 @@
 """Live: rollouts that run now, for GRPOTrainer's rollout_func.
 
 Invariant: there is one row for each prompt, in order. A rollout that left nothing to train on becomes a row with no
-token under the mask and no reward, which TRL leaves out of its baseline.
+token under the mask and no reward, which TRL leaves out of its baseline. What is not trained is counted in `skipped`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
-from art_otel.data.builder import SequenceBuilder
-from art_otel.data.plan import TurnReward
+import art_otel
+from art_otel import Trajectory
 from art_otel.errors import UsageError
-from art_otel.trajectories import Trajectory
 from art_otel_trl.replay import columns
-from art_otel_trl.tokens import Row, grpo_row
+from art_otel_trl.tokens import NO_PROMPT, Row, grpo_row
+
+logger = logging.getLogger(__name__)
 
 Play: TypeAlias = Callable[[Sequence[Any], Any], Sequence[Trajectory]]
 """(prompts, trainer) -> a trajectory for each prompt, in order, as `art_otel.gather_trajectories` gives them."""
 
-RolloutFunc: TypeAlias = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
+OTHER_HISTORY: Final = "not the one that trains most tokens"
 
 
-def live_rollouts(play: Play) -> RolloutFunc:
-    """The `rollout_func` that plays: give `reward_funcs=recorded_reward` to train with the rewards of the rollouts.
+class LiveRollouts:
+    """Plays rollouts for GRPOTrainer: give it `rollout_func`, and `reward_funcs=recorded_reward` for their rewards.
 
     TRL takes one row for a prompt, so of several histories of a rollout it is given the one that trains most tokens.
-    Raises UsageError if there is not one trajectory for each prompt.
+    `allow_incomplete` is as for `art_otel.batches`. `skipped` counts by reason the trajectories, histories and
+    completions that were not given; a reason is logged when it is first met.
     """
 
-    def rollout_func(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:  # noqa: ANN401 # TRL's
-        played = play(prompts, trainer)
+    def __init__(self, play: Play, *, allow_incomplete: bool | Iterable[str] = False) -> None:
+        self.skipped: Counter[str] = Counter()
+        self._play = play
+        self._allow_incomplete = (
+            allow_incomplete if isinstance(allow_incomplete, bool | str) else tuple(allow_incomplete)
+        )
+
+    def rollout_func(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:  # noqa: ANN401 # TRL's
+        """The rows of the prompts, played now. Raises UsageError if there is not one trajectory for each prompt."""
+        played = self._play(prompts, trainer)
         if len(played) != len(prompts):
             raise UsageError(f"play: it gave {len(played)} trajectories for {len(prompts)} prompts")
-        return columns(_main_row(trajectory) or _empty_row(trajectory, trainer) for trajectory in played)
+        return columns(self._row(trajectory) or _empty_row(trajectory, trainer) for trajectory in played)
 
-    return rollout_func
+    def _row(self, trajectory: Trajectory) -> Row | None:
+        """The row of the history that trains most tokens, the first of equally long ones."""
+        selected = art_otel.batches([trajectory], advantage=None, allow_incomplete=self._allow_incomplete)
+        made = [grpo_row(sequence) for sequence in selected.sequences()]
+        rows = [row for row in made if row is not None]
+        self._count("trajectories: ", selected.report.trajectories_skipped)
+        self._count("completions: ", selected.report.completions_skipped)
+        self._count("histories: ", {NO_PROMPT: len(made) - len(rows), OTHER_HISTORY: max(len(rows) - 1, 0)})
+        return max(rows, key=lambda row: sum(row["env_mask"]), default=None)
 
-
-def _main_row(trajectory: Trajectory) -> Row | None:
-    """The row of the history that trains most tokens, the first of equally long ones."""
-    if trajectory.status != "ok":
-        return None
-    built = SequenceBuilder(advantages=False).build(trajectory, [TurnReward(trajectory.reward)] * len(trajectory.turns))
-    rows = [row for sequence in built.sequences if (row := grpo_row(sequence)) is not None]
-    return max(rows, key=lambda row: sum(row["env_mask"]), default=None)
+    def _count(self, what: str, counts: Mapping[str, int]) -> None:
+        for reason, count in counts.items():
+            if count and what + reason not in self.skipped:
+                logger.warning("art-otel: rollout_func skips %s%s; LiveRollouts.skipped counts them", what, reason)
+            self.skipped += Counter({what + reason: count})
 
 
 def _empty_row(trajectory: Trajectory, trainer: Any) -> Row:  # noqa: ANN401 # TRL's

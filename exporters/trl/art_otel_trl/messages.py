@@ -9,8 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from art_otel.exporting import Notes, text_message
-from art_otel.spans import Value
+from art_otel.exporting import ExportStats, Value, text_message
 
 Message: TypeAlias = dict[str, Any]
 
@@ -19,9 +18,11 @@ NO_OBJECT: Final = "tool call arguments that are no plain JSON object kept as te
 _INT64: Final = range(-(2**63), 2**63)
 
 
-def template_messages(messages: Sequence[Message], arguments: Literal["object", "text"], notes: Notes) -> list[Message]:
+def template_messages(
+    messages: Sequence[Message], arguments: Literal["object", "text"], stats: ExportStats
+) -> list[Message]:
     """OpenAI chat messages for a template. Raises FormatError."""
-    return [_message(message, arguments, notes) for message in messages]
+    return [_message(message, arguments, stats) for message in messages]
 
 
 def tools_json(tools: Sequence[Value] | None) -> str | None:
@@ -29,20 +30,20 @@ def tools_json(tools: Sequence[Value] | None) -> str | None:
     return json.dumps(tools, ensure_ascii=False) if tools else None
 
 
-def _message(message: Message, arguments: Literal["object", "text"], notes: Notes) -> Message:
-    plain = text_message(message, notes)
+def _message(message: Message, arguments: Literal["object", "text"], stats: ExportStats) -> Message:
+    plain = text_message(message, stats)
     if "tool_calls" in plain and arguments == "object":
-        plain["tool_calls"] = [_with_object(call, notes) for call in plain["tool_calls"]]
+        plain["tool_calls"] = [_with_object(call, stats) for call in plain["tool_calls"]]
     return plain
 
 
-def _with_object(call: Mapping[str, Any], notes: Notes) -> Message:
+def _with_object(call: Mapping[str, Any], stats: ExportStats) -> Message:
     function = call["function"]
-    found = _object(function["arguments"])
-    if found is None:
-        notes.changed[NO_OBJECT] += 1
+    parsed = _object(function["arguments"])
+    if parsed is None:
+        stats.changed[NO_OBJECT] += 1
         return dict(call)
-    return {**call, "function": {**function, "arguments": found}}
+    return {**call, "function": {**function, "arguments": parsed}}
 
 
 def _object(arguments: str) -> Message | None:
@@ -50,8 +51,8 @@ def _object(arguments: str) -> Message | None:
     if not arguments.strip():
         return {}
     try:
-        found: object = msgspec.json.decode(arguments)
-        return cast(Message, found) if isinstance(found, dict) and _is_plain(cast(object, found)) else None
+        value: object = msgspec.json.decode(arguments)
+        return cast(Message, value) if isinstance(value, dict) and _is_plain(cast(object, value)) else None
     except (msgspec.DecodeError, RecursionError):
         return None
 

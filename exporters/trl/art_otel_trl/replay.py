@@ -34,7 +34,7 @@ _Group: TypeAlias = tuple[str, int | None]
 
 
 class Replay:
-    """Rows of the kind `grpo`, `num_generations` at a time.
+    """Rows of the format `grpo`, `num_generations` at a time.
 
     `prompts` are the rows of the dataset to train on: each names a chunk and is no text that a model sees, because all
     was sampled before. `skipped` counts rows by reason.
@@ -56,7 +56,7 @@ class Replay:
 
     @classmethod
     def read(cls, path: str | Path, *, num_generations: int) -> "Replay":
-        """The rows of a file that `art-otel export --to trl --kind grpo` wrote; all of them are in memory."""
+        """The rows of a file that `art-otel export --to trl --format grpo` wrote; all of them are in memory."""
         return cls(pq.read_table(path).to_pylist(), num_generations=num_generations)
 
     @property
@@ -76,7 +76,7 @@ class Replay:
             )
         first = trainer.accelerator.process_index * len(prompts)
         return columns(
-            self._chunk(prompt)[(first + place) % self.num_generations] for place, prompt in enumerate(prompts)
+            self._chunk(prompt)[(first + position) % self.num_generations] for position, prompt in enumerate(prompts)
         )
 
     def _groups(self, rows: Iterable[Row]) -> dict[_Group, list[Row]]:

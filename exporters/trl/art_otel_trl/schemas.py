@@ -1,4 +1,4 @@
-"""Schemas: the file of each kind, by its columns.
+"""Schemas: the file of each format, by its columns.
 
 Conversations are columns of the type JSON, which `datasets` (4.7 and later) decodes to the same objects: as structs,
 Arrow would fill every message and all arguments with the keys of the others, as nulls. Tools are JSON in text, which

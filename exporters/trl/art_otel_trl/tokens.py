@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.data.sequences import TokenSequence
-from art_otel.exporting import Notes
+from art_otel.exporting import ExportStats, TokenSequence
 from art_otel_trl.config import GrpoConfig, SftConfig
 
 Row: TypeAlias = dict[str, Any]
@@ -26,14 +25,14 @@ FIRST: Final = "the first token is sampled, and no causal model is trained on it
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
-def encode_sft(items: Iterator[TokenSequence], _config: SftConfig, notes: Notes) -> Iterator[Row]:
+def encode_sft(items: Iterator[TokenSequence], _config: SftConfig, stats: ExportStats) -> Iterator[Row]:
     """A row a sequence: `input_ids`, and `labels` which are -100 where nothing is trained."""
     for sequence in items:
         if not sequence.loss_mask[1:].any():
-            notes.skipped[ONLY_FIRST] += 1
+            stats.skipped[ONLY_FIRST] += 1
             continue
         if sequence.loss_mask[0]:
-            notes.changed[FIRST] += 1
+            stats.changed[FIRST] += 1
         yield {
             "input_ids": sequence.input_ids.tolist(),
             "labels": np.where(sequence.loss_mask, sequence.input_ids, NOT_TRAINED).tolist(),
@@ -41,15 +40,15 @@ def encode_sft(items: Iterator[TokenSequence], _config: SftConfig, notes: Notes)
         }
 
 
-def encode_grpo(items: Iterator[TokenSequence], _config: GrpoConfig, notes: Notes) -> Iterator[Row]:
+def encode_grpo(items: Iterator[TokenSequence], _config: GrpoConfig, stats: ExportStats) -> Iterator[Row]:
     """A row a sequence, as `rollout_func` returns it; sequences that begin with a completion are left out."""
     for sequence in items:
         row = grpo_row(sequence)
         if row is None:
-            notes.skipped[NO_PROMPT] += 1
+            stats.skipped[NO_PROMPT] += 1
             continue
         if len(sequence) > sequence.completions[-1].end:
-            notes.changed[END_CUT] += 1
+            stats.changed[END_CUT] += 1
         yield row
 
 

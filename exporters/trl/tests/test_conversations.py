@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.data.preferences import preference_batches
-from art_otel.data.sft import message_batches
-from art_otel.exporting import Notes, export
-from art_otel.exporting.chat_rows import CUT, MORE_THAN_TEXT, NO_ASSISTANT, NO_PROMPT, REFUSAL, SAME
+from art_otel.data.conversations.preferences import preference_batches
+from art_otel.data.conversations.sft import message_batches
+from art_otel.exporting import NO_ASSISTANT, NO_PROMPT, SAME, ExportStats, export
+from art_otel.exporting.chat_rows import CUT, MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import JSON, trajectories
 from art_otel_trl.config import ChatConfig, DpoConfig
 from art_otel_trl.conversations import BETWEEN, END_CUT, TRAINED_TOO, encode_chat, encode_dpo
@@ -27,15 +27,15 @@ EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfin
 IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 
 
-def chats(*rollouts, **config) -> tuple[list[dict], Notes]:
-    notes = Notes()
+def chats(*rollouts, **config) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
     examples = message_batches(rollouts, **EVERY).examples()
-    return list(encode_chat(examples, ChatConfig(**config), notes)), notes
+    return list(encode_chat(examples, ChatConfig(**config), stats)), stats
 
 
-def pairs(*rollouts, **config) -> tuple[list[dict], Notes]:
-    notes = Notes()
-    return list(encode_dpo(preference_batches(rollouts, **EVERY).pairs(), DpoConfig(**config), notes)), notes
+def pairs(*rollouts, **config) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
+    return list(encode_dpo(preference_batches(rollouts, **EVERY).pairs(), DpoConfig(**config), stats)), stats
 
 
 def messages_of(row: dict) -> list[dict]:
@@ -44,9 +44,9 @@ def messages_of(row: dict) -> list[dict]:
     return json.loads(row["prompt"]) + json.loads(row["completion"])
 
 
-@pytest.mark.parametrize("kind", ["chat", "dpo"])
-def test_the_golden_file(tmp_path, kind):
-    check_golden(TESTDATA / f"{kind}.parquet", samples(), "trl", kind, tmp_path)
+@pytest.mark.parametrize("file_format", ["chat", "dpo"])
+def test_the_golden_file(tmp_path, file_format):
+    check_golden(TESTDATA / f"{file_format}.parquet", samples(), "trl", file_format, tmp_path)
 
 
 def test_the_golden_file_of_the_other_layout(tmp_path):
@@ -59,8 +59,8 @@ def test_the_golden_file_of_the_other_layout(tmp_path):
     st.sampled_from(["object", "text"]),
 )
 def test_every_row_is_conversational(rollouts, layout, arguments):
-    rows, notes = chats(*rollouts, layout=layout, tool_arguments=arguments)
-    assert len(rows) + notes.skipped.total() == len(list(message_batches(rollouts, **EVERY).examples()))
+    rows, stats = chats(*rollouts, layout=layout, tool_arguments=arguments)
+    assert len(rows) + stats.skipped.total() == len(list(message_batches(rollouts, **EVERY).examples()))
     for row in rows:
         messages = messages_of(row)
         assert messages[-1]["role"] == "assistant"
@@ -96,24 +96,24 @@ def test_arguments_are_the_object_or_the_text(arguments):
     ],
 )
 def test_arguments_that_datasets_would_not_read_stay_text(text):
-    (row,), notes = chats(rollout(chat(user("q"), looking(text), answer("rain"), assistant("Rain."))))
+    (row,), stats = chats(rollout(chat(user("q"), looking(text), answer("rain"), assistant("Rain."))))
     assert messages_of(row)[1]["tool_calls"][0]["function"]["arguments"] == text
-    assert notes.changed == Counter({NO_OBJECT: 1})
+    assert stats.changed == Counter({NO_OBJECT: 1})
 
 
 def test_half_a_character_in_arguments_costs_no_file(tmp_path):
     good = [user("q"), looking('{"a": "\\ud83d\\ude00"}'), answer("rain"), assistant("Rain.")]
     bad = [user("q"), looking('{"a": "\\ud83d"}'), answer("rain"), assistant("Sun.")]
-    for kind, changed in (("chat", 1), ("dpo", 1)):
-        report = export(two(good, bad), "trl", tmp_path / f"{kind}.parquet", kind=kind)
+    for file_format, changed in (("chat", 1), ("dpo", 1)):
+        report = export(two(good, bad), "trl", tmp_path / f"{file_format}.parquet", format=file_format)
         assert report.changed[NO_OBJECT] == changed
-        assert "😀" in str(pq.read_table(tmp_path / f"{kind}.parquet").to_pylist())
+        assert "😀" in str(pq.read_table(tmp_path / f"{file_format}.parquet").to_pylist())
 
 
 def test_no_arguments_are_the_empty_object():
-    (row,), notes = chats(rollout(chat(user("q"), looking(""), answer("rain"), assistant("Rain."))))
+    (row,), stats = chats(rollout(chat(user("q"), looking(""), answer("rain"), assistant("Rain."))))
     assert messages_of(row)[1]["tool_calls"][0]["function"]["arguments"] == {}
-    assert not notes.changed
+    assert not stats.changed
 
 
 def test_what_a_history_shares_with_an_earlier_one_is_its_prompt():
@@ -121,24 +121,24 @@ def test_what_a_history_shares_with_an_earlier_one_is_its_prompt():
     asked = call(0, first[:1], first[1])
     one = call(1, (*first, answer("rain")), assistant("Rain."))
     other = call(2, (*first, answer("sun")), assistant("Sun."))
-    rows, notes = chats(rollout([asked, one, other]))
+    rows, stats = chats(rollout([asked, one, other]))
     assert [len(json.loads(row["prompt"])) for row in rows] == [1, 3]
-    assert not notes.changed
-    rows, notes = chats(rollout([asked, one, other]), layout="messages")
-    assert notes.changed == Counter({TRAINED_TOO: 1})
+    assert not stats.changed
+    rows, stats = chats(rollout([asked, one, other]), layout="messages")
+    assert stats.changed == Counter({TRAINED_TOO: 1})
 
 
 def test_a_failed_answer_at_the_end_is_cut_and_between_it_is_told():
     first = (user("q"), assistant("a"))
     second = (*first, user("sure?"), assistant("b"))
     failed = call(1, second[:3], second[3], error_type="Cut")
-    rows, notes = chats(rollout([call(0, first[:1], first[1]), failed]))
+    rows, stats = chats(rollout([call(0, first[:1], first[1]), failed]))
     assert [len(messages_of(row)) for row in rows] == [2]
-    assert notes.changed == Counter({END_CUT: 1})
+    assert stats.changed == Counter({END_CUT: 1})
     again = call(2, (*second, user("yes?")), assistant("c"))
-    rows, notes = chats(rollout([call(0, first[:1], first[1]), failed, again]))
+    rows, stats = chats(rollout([call(0, first[:1], first[1]), failed, again]))
     assert [len(messages_of(row)) for row in rows] == [6]
-    assert notes.changed == Counter({TRAINED_TOO: 1})
+    assert stats.changed == Counter({TRAINED_TOO: 1})
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_a_failed_answer_at_the_end_is_cut_and_between_it_is_told():
     ],
 )
 def test_what_trl_has_no_words_for_is_left_out_with_the_reason(calls, reason):
-    rows, notes = chats(rollout(calls))
+    rows, stats = chats(rollout(calls))
     assert rows == []
-    assert notes.skipped == Counter({reason: 1})
+    assert stats.skipped == Counter({reason: 1})
 
 
 def test_a_list_of_messages_needs_no_prompt():
@@ -161,15 +161,15 @@ def test_a_list_of_messages_needs_no_prompt():
 
 
 def test_reasoning_is_kept_and_a_refusal_is_content():
-    (row,), notes = chats(rollout(chat(user("q"), assistant(None, refusal="No.", reasoning="hm"))))
+    (row,), stats = chats(rollout(chat(user("q"), assistant(None, refusal="No.", reasoning="hm"))))
     assert messages_of(row)[1] == {"role": "assistant", "content": "No.", "reasoning_content": "hm"}
-    assert notes.changed == Counter({REFUSAL: 1})
+    assert stats.changed == Counter({REFUSAL: 1})
 
 
 def test_tools_are_json_and_null_where_there_are_none(tmp_path):
     tools = ({"type": "function", "function": {"name": "look", "parameters": {}}},)
     rollouts = [rollout(chat(user("q"), assistant("a"), tools=each)) for each in (tools, (), None)]
-    export(rollouts, "trl", tmp_path / "c.parquet", kind="chat")
+    export(rollouts, "trl", tmp_path / "c.parquet", format="chat")
     assert pq.read_table(tmp_path / "c.parquet")["tools"].to_pylist() == [json.dumps(tools), None, None]
 
 
@@ -181,21 +181,21 @@ def two(good: list, bad: list) -> list:
 
 
 def test_a_pair_keeps_what_tools_said_between_the_answers():
-    (row,), notes = pairs(*two([user("q"), looking(), answer("rain"), assistant("Rain.")], [user("q"), assistant("?")]))
+    (row,), stats = pairs(*two([user("q"), looking(), answer("rain"), assistant("Rain.")], [user("q"), assistant("?")]))
     assert json.loads(row["prompt"]) == [{"role": "user", "content": "q"}]
     assert [message["role"] for message in json.loads(row["chosen"])] == ["assistant", "tool", "assistant"]
     assert [row["chosen_reward"], row["rejected_reward"]] == [1.0, 0.0]
-    assert notes.changed == Counter({BETWEEN: 1})
+    assert stats.changed == Counter({BETWEEN: 1})
 
 
 def test_later_messages_are_cut_or_the_pair_is_left_out():
     both = two([user("q"), looking(), answer("rain"), assistant("Rain.")], [user("q"), assistant("?")])
-    (row,), notes = pairs(*both, later_messages="truncate")
+    (row,), stats = pairs(*both, later_messages="truncate")
     assert [message["role"] for message in json.loads(row["chosen"])] == ["assistant"]
-    assert notes.changed == Counter({CUT: 1})
-    rows, notes = pairs(*both, later_messages="drop")
+    assert stats.changed == Counter({CUT: 1})
+    rows, stats = pairs(*both, later_messages="drop")
     assert rows == []
-    assert notes.skipped == Counter({"more than one message a side": 1})
+    assert stats.skipped == Counter({"more than one message a side": 1})
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_later_messages_are_cut_or_the_pair_is_left_out():
     ],
 )
 def test_a_pair_that_trl_cannot_compare_is_left_out(good, bad, reason):
-    rows, notes = pairs(*two(good, bad))
+    rows, stats = pairs(*two(good, bad))
     assert rows == []
-    assert notes.skipped == Counter({reason: 1})
+    assert stats.skipped == Counter({reason: 1})
 
 
 def test_a_side_that_the_assistant_did_not_say_is_left_out():
@@ -217,9 +217,9 @@ def test_a_side_that_the_assistant_did_not_say_is_left_out():
         rollout([call(0, (user("q"),), said)], rollout_id=name, group_id="g", reward=reward)
         for name, said, reward in (("good", user("a"), 1.0), ("bad", assistant("b"), 0.0))
     ]
-    rows, notes = pairs(*both)
+    rows, stats = pairs(*both)
     assert rows == []
-    assert notes.skipped == Counter({NO_ASSISTANT: 1})
+    assert stats.skipped == Counter({NO_ASSISTANT: 1})
 
 
 def test_several_tool_calls_keep_their_order_and_their_own_keys():

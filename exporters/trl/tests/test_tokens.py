@@ -1,6 +1,7 @@
 """Rows of tokens: what is under the mask of a sequence is trained, and a reason for all that is left out."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 import art_otel
 from art_otel.calls import Choice, InferenceCall, TokenIds
 from art_otel.errors import UsageError
-from art_otel.exporting import NULL_REWARD, Notes, export
+from art_otel.exporting import NULL_REWARD, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_trl.config import GrpoConfig, SftConfig
-from art_otel_trl.live import live_rollouts
+from art_otel_trl.live import OTHER_HISTORY, LiveRollouts
 from art_otel_trl.replay import NO_GROUP, TOO_FEW, Replay, recorded_reward
 from art_otel_trl.tokens import END_CUT, FIRST, NO_PROMPT, ONLY_FIRST, encode_grpo, encode_sft
 from tests.data.rollouts import agent_rollouts
@@ -43,14 +44,14 @@ def sequences(*rollouts) -> list:
     return list(art_otel.batches(rollouts, advantage=None, **EVERY).sequences())
 
 
-def sft(*rollouts) -> tuple[list[dict], Notes]:
-    notes = Notes()
-    return list(encode_sft(iter(sequences(*rollouts)), SftConfig(), notes)), notes
+def sft(*rollouts) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
+    return list(encode_sft(iter(sequences(*rollouts)), SftConfig(), stats)), stats
 
 
-def grpo(*rollouts) -> tuple[list[dict], Notes]:
-    notes = Notes()
-    return list(encode_grpo(iter(sequences(*rollouts)), GrpoConfig(), notes)), notes
+def grpo(*rollouts) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
+    return list(encode_grpo(iter(sequences(*rollouts)), GrpoConfig(), stats)), stats
 
 
 def with_prompt(prompt: list[int], *, sampled: tuple[int, ...] = (7, 8), **fields):
@@ -68,16 +69,16 @@ def with_prompt(prompt: list[int], *, sampled: tuple[int, ...] = (7, 8), **field
     return rollout("r", [call], **fields)
 
 
-@pytest.mark.parametrize("kind", ["sft", "grpo"])
-def test_the_golden_file(tmp_path, kind):
-    check_golden(TESTDATA / f"{kind}.parquet", samples(), "trl", kind, tmp_path)
+@pytest.mark.parametrize("file_format", ["sft", "grpo"])
+def test_the_golden_file(tmp_path, file_format):
+    check_golden(TESTDATA / f"{file_format}.parquet", samples(), "trl", file_format, tmp_path)
 
 
 @given(any_rollouts)
 def test_labels_are_the_ids_under_the_mask(rollouts):
-    rows, notes = sft(*rollouts)
+    rows, stats = sft(*rollouts)
     given_sequences = [one for one in sequences(*rollouts) if one.loss_mask[1:].any()]
-    assert len(given_sequences) == len(sequences(*rollouts)) - notes.skipped.total()
+    assert len(given_sequences) == len(sequences(*rollouts)) - stats.skipped.total()
     for row, sequence in zip(rows, given_sequences, strict=True):
         labels = np.array(row["labels"])
         assert row["input_ids"] == sequence.input_ids.tolist()
@@ -87,9 +88,9 @@ def test_labels_are_the_ids_under_the_mask(rollouts):
 
 @given(any_rollouts)
 def test_prompt_and_completion_are_the_history_up_to_its_last_trained_token(rollouts):
-    rows, notes = grpo(*rollouts)
+    rows, stats = grpo(*rollouts)
     given_sequences = [one for one in sequences(*rollouts) if one.completions[0].start > 0]
-    assert notes.skipped == Counter({NO_PROMPT: len(sequences(*rollouts)) - len(rows)} if notes.skipped else {})
+    assert stats.skipped == Counter({NO_PROMPT: len(sequences(*rollouts)) - len(rows)} if stats.skipped else {})
     for row, sequence in zip(rows, given_sequences, strict=True):
         ids = row["prompt_ids"] + row["completion_ids"]
         assert ids == sequence.input_ids[: len(ids)].tolist()
@@ -101,37 +102,37 @@ def test_prompt_and_completion_are_the_history_up_to_its_last_trained_token(roll
         assert row["reward"] == sequence.reward
 
 
-@pytest.mark.parametrize("kind", ["sft", "grpo"])
-def test_unusable_rewards_are_null_and_told(tmp_path, kind):
+@pytest.mark.parametrize("file_format", ["sft", "grpo"])
+def test_unusable_rewards_are_null_and_told(tmp_path, file_format):
     rewards = [1.0, None, float("nan"), float("inf"), 1e300]
     rollouts = [conversation(f"r-{place}", "Rain.", reward) for place, reward in enumerate(rewards)]
-    report = export(rollouts, "trl", tmp_path / "a.parquet", kind=kind)
+    report = export(rollouts, "trl", tmp_path / "a.parquet", format=file_format)
     assert pq.read_table(tmp_path / "a.parquet")["reward"].to_pylist() == [1.0, None, None, None, None]
     assert report.changed[NULL_REWARD] == 3
 
 
 def test_a_sampled_first_token_is_told():
-    (row,), notes = sft(with_prompt([]))
+    (row,), stats = sft(with_prompt([]))
     assert row["labels"] == [7, 8]
-    assert notes.changed == Counter({FIRST: 1})
+    assert stats.changed == Counter({FIRST: 1})
     assert grpo(with_prompt([]))[1].skipped == Counter({NO_PROMPT: 1})
 
 
 def test_a_first_token_alone_trains_nothing():
-    assert sft(with_prompt([], sampled=(7,))) == ([], Notes(skipped=Counter({ONLY_FIRST: 1})))
+    assert sft(with_prompt([], sampled=(7,))) == ([], ExportStats(skipped=Counter({ONLY_FIRST: 1})))
 
 
 def test_the_end_of_a_history_that_is_not_trained_is_cut():
     first = (SYSTEM, QUESTION)
     second = (*first, said("a"), QUESTION)
     calls = [asked(0, first, said("a")), asked(1, second, said("b"), error_type="Cut")]
-    (row,), notes = grpo(rollout("r", calls))
+    (row,), stats = grpo(rollout("r", calls))
     assert row["completion_ids"] == [*b"a", 260]
-    assert notes.changed == Counter({END_CUT: 1})
+    assert stats.changed == Counter({END_CUT: 1})
 
 
 def test_a_logprob_that_nobody_recorded_is_null(tmp_path):
-    export([with_prompt([1])], "trl", tmp_path / "g.parquet", kind="grpo")
+    export([with_prompt([1])], "trl", tmp_path / "g.parquet", format="grpo")
     (row,) = pq.read_table(tmp_path / "g.parquet").to_pylist()
     assert row["logprobs"] == [None, None]
     assert row["reward"] is None
@@ -189,7 +190,7 @@ def test_processes_share_a_chunk():
 
 
 def test_what_a_replay_does_not_have_is_an_error(tmp_path):
-    export(group(), "trl", tmp_path / "g.parquet", kind="grpo")
+    export(group(), "trl", tmp_path / "g.parquet", format="grpo")
     replay = Replay.read(tmp_path / "g.parquet", num_generations=3)
     with pytest.raises(UsageError, match="the trainer compares 2 completions, this replay holds chunks of 3"):
         replay.rollout_func(["g #0"], Trainer(2))
@@ -201,7 +202,7 @@ def test_what_a_replay_does_not_have_is_an_error(tmp_path):
 
 def test_live_rollouts_give_a_row_for_each_prompt():
     played = [branching(), failed(), with_prompt([]), with_prompt([1], reward=0.5)]
-    found = live_rollouts(lambda _prompts, _trainer: played)(["?"] * 4, Trainer())
+    found = LiveRollouts(lambda _prompts, _trainer: played).rollout_func(["?"] * 4, Trainer())
     main = max(sequences(branching()), key=lambda one: one.trained_tokens)
     assert found["prompt_ids"][0] + found["completion_ids"][0] == main.input_ids.tolist()
     assert found["prompt_ids"][1:] == [[260], [260], [1]]
@@ -212,4 +213,25 @@ def test_live_rollouts_give_a_row_for_each_prompt():
 
 def test_live_rollouts_want_one_trajectory_for_each_prompt():
     with pytest.raises(UsageError, match="play: it gave 0 trajectories for 1 prompts"):
-        live_rollouts(lambda _prompts, _trainer: [])(["?"], Trainer())
+        LiveRollouts(lambda _prompts, _trainer: []).rollout_func(["?"], Trainer())
+
+
+def test_what_a_live_step_skips_is_counted_and_each_reason_logged_once(caplog):
+    gap = replace(conversation("r-gap", "Rain.", 1.0), incomplete_reasons={"spans missing": 1})
+    played = [branching(), failed(), with_prompt([]), gap, group()[0]]
+    histories = len(sequences(branching()))
+    live = LiveRollouts(lambda _prompts, _trainer: played)
+    for _ in range(2):
+        live.rollout_func(["?"] * 5, Trainer())
+    counted = {
+        f"histories: {OTHER_HISTORY}": 2 * (histories - 1),
+        "trajectories: status": 2,
+        f"histories: {NO_PROMPT}": 2,
+        "trajectories: incomplete: spans missing": 2,
+    }
+    assert histories > 1
+    assert live.skipped == counted
+    assert [record.args[0] + record.args[1] for record in caplog.records] == list(counted)
+    forgiving = LiveRollouts(lambda _prompts, _trainer: [gap], allow_incomplete=["spans missing"])
+    assert forgiving.rollout_func(["?"], Trainer())["reward"] == [1.0]
+    assert not forgiving.skipped

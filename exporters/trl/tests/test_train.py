@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.data.sft import message_batches
-from art_otel.exporting import export
+from art_otel.data.conversations.sft import message_batches
+from art_otel.exporting import TokenSequence, export
 from art_otel_trl.replay import NO_GROUP, TOO_FEW
 from tests.exporting.samples import QUESTION, SYSTEM, asked, found, group, looking, prompt_ids, rollout, said, samples
 from tests.exporting.tokenizer import saved_tokenizer
@@ -58,8 +58,8 @@ FILES = {
 def trained(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("trl")
     saved_tokenizer(folder / "tokenizer")
-    for name, (kind, config) in FILES.items():
-        export(ROLLOUTS, "trl", folder / f"{name}.parquet", kind=kind, config=config)
+    for name, (file_format, config) in FILES.items():
+        export(ROLLOUTS, "trl", folder / f"{name}.parquet", format=file_format, options=config)
     python = trainer_python("trl", *REQUIREMENTS)
     script = Path(__file__).with_name("train_with_trl.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(script.parents[1])])}
@@ -70,7 +70,7 @@ def trained(tmp_path_factory) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def sampled_sequences() -> list[art_otel.data.sequences.Sequence]:
+def sampled_sequences() -> list[TokenSequence]:
     return list(art_otel.batches(ROLLOUTS, advantage=None).sequences())
 
 
@@ -187,6 +187,7 @@ def test_a_rollout_without_tokens_is_worth_nothing_in_a_live_step(trained):
     (batch,) = trained["live"]["seen"]
     assert batch["advantages"][3] == 0.0
     assert sum(np.array(batch["tool_mask"][3]) * np.array(batch["completion_mask"][3])) == 0
+    assert trained["live"]["skipped"] == {"trajectories: no token ids": 1, "completions: no token ids": 1}
 
 
 def test_the_samples_prompts_are_what_the_tokenizer_says():

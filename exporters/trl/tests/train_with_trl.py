@@ -12,7 +12,7 @@ from datasets import Dataset, load_dataset
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
-from art_otel_trl.live import live_rollouts
+from art_otel_trl.live import LiveRollouts
 from art_otel_trl.replay import Replay, recorded_reward
 from tests.exporting import samples
 
@@ -116,7 +116,8 @@ def replayed() -> dict:
 
 def live() -> dict:
     played = [*samples.group(), samples.without_ids()]
-    return grpo([{"prompt": "Weather?"}], live_rollouts(lambda _prompts, _trainer: played), 4)
+    rollouts = LiveRollouts(lambda _prompts, _trainer: played)
+    return grpo([{"prompt": "Weather?"}], rollouts.rollout_func, 4) | {"skipped": rollouts.skipped}
 
 
 def main() -> None:

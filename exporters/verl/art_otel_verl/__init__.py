@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Kind
+from art_otel.exporting import Exporter, Format
 from art_otel_verl.config import PromptsConfig, RolloutsConfig, SftConfig
 from art_otel_verl.conversations import encode_prompts, encode_sft
 from art_otel_verl.rollouts import encode_rollouts
@@ -15,7 +15,7 @@ _NEVER: Final = {
 }
 _CHAT: Final = _NEVER | {
     "rewards": "no place in the format",
-    "token_ids": "verl tokenises the messages itself",
+    "token_ids": "verl tokenizes the messages itself",
     "logprobs": "as token_ids",
     "policy_version": "no place in the format",
 }
@@ -23,21 +23,21 @@ _CHAT: Final = _NEVER | {
 EXPORTER: Final = Exporter(
     name="verl",
     summary="verl's SFT and RL datasets, and rollouts as a DataProto",
-    kinds=(
-        Kind(
+    formats=(
+        Format(
             name="sft",
             summary="multi-turn SFT Parquet for MultiTurnSFTDataset, whole with art_otel_verl.sft_dataset",
-            takes="conversations",
+            input="conversations",
             needs="recorded messages",
             not_carried=_CHAT,
             config=SftConfig,
             encode=encode_sft,
             sink=lambda _: SFT,
         ),
-        Kind(
+        Format(
             name="rollouts",
             summary="rollouts as tokens, of which art_otel_verl.data_proto makes a DataProto",
-            takes="trajectories",
+            input="trajectories",
             needs="token ids, prompts of one token or more, and rewards",
             not_carried=_NEVER | {"tools": "the ids hold what the policy saw of them"},
             config=RolloutsConfig,
@@ -45,10 +45,10 @@ EXPORTER: Final = Exporter(
             sink=lambda _: ROLLOUTS,
             advantage="grpo_sample",
         ),
-        Kind(
+        Format(
             name="prompts",
             summary="the first prompt of each group for RLHFDataset, to roll out again",
-            takes="trajectories",
+            input="trajectories",
             needs="recorded messages",
             not_carried=_CHAT
             | {

@@ -9,9 +9,15 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from art_otel.data.sft import MessageExample
-from art_otel.exporting import FormatError, Notes, ScoredTrajectory, encode_each, text_message
-from art_otel.exporting.chat_rows import NO_ASSISTANT
+from art_otel.exporting import (
+    NO_ASSISTANT,
+    ExportStats,
+    FormatError,
+    MessageExample,
+    ScoredTrajectory,
+    encode_each,
+    text_message,
+)
 from art_otel.trajectories import Trajectory, chat_message
 from art_otel_verl.config import PromptsConfig, SftConfig
 
@@ -23,39 +29,39 @@ TOOL_CALLS: Final = "a prompt with tool calls or tool results"
 SAME_GROUP: Final = "the prompt of its group is there already"
 
 
-def encode_sft(items: Iterator[MessageExample], _config: SftConfig, notes: Notes) -> Iterator[Row]:
+def encode_sft(items: Iterator[MessageExample], _config: SftConfig, stats: ExportStats) -> Iterator[Row]:
     """A row an example: `messages`, each with `train` (null where it is not the assistant's), and `tools`."""
-    return encode_each(items, lambda example: _sft(example, notes), notes)
+    return encode_each(items, lambda example: _sft(example, stats), stats)
 
 
-def encode_prompts(items: Iterator[ScoredTrajectory], config: PromptsConfig, notes: Notes) -> Iterator[Row]:
+def encode_prompts(items: Iterator[ScoredTrajectory], config: PromptsConfig, stats: ExportStats) -> Iterator[Row]:
     """A row a group: what its first trajectory was asked. One without a group is a group of its own."""
     seen: set[str] = set()
     index = 0
     for item in items:
         trajectory = item.trajectory
         if trajectory.group_id in seen:
-            notes.trajectories_skipped[SAME_GROUP] += 1
+            stats.trajectories_skipped[SAME_GROUP] += 1
             continue
         try:
-            yield _prompt(trajectory, index, config, notes)
+            yield _prompt(trajectory, index, config, stats)
         except FormatError as error:
-            notes.trajectories_skipped[str(error)] += 1
+            stats.trajectories_skipped[str(error)] += 1
             continue
         index += 1
         if trajectory.group_id is not None:
             seen.add(trajectory.group_id)
 
 
-def _sft(example: MessageExample, notes: Notes) -> Row:
-    end = max(place for place, train in enumerate(example.train) if train) + 1
+def _sft(example: MessageExample, stats: ExportStats) -> Row:
+    end = max(position for position, train in enumerate(example.train) if train) + 1
     messages: list[Row] = []
     for message, train in zip(example.messages[:end], example.train, strict=False):
         if train and message["role"] != "assistant":
             raise FormatError(NO_ASSISTANT)
-        messages.append({**text_message(message, notes), "train": train if message["role"] == "assistant" else None})
+        messages.append({**text_message(message, stats), "train": train if message["role"] == "assistant" else None})
     if len(example.messages) > end:
-        notes.changed[END_CUT] += 1
+        stats.changed[END_CUT] += 1
     return {
         "messages": messages,
         "tools": [json.dumps(tool, ensure_ascii=False) for tool in example.tools or ()],
@@ -65,11 +71,11 @@ def _sft(example: MessageExample, notes: Notes) -> Row:
     }
 
 
-def _prompt(trajectory: Trajectory, index: int, config: PromptsConfig, notes: Notes) -> Row:
-    given = trajectory.calls[0].input_messages if trajectory.calls else None
-    if not given:
+def _prompt(trajectory: Trajectory, index: int, config: PromptsConfig, stats: ExportStats) -> Row:
+    input_messages = trajectory.calls[0].input_messages if trajectory.calls else None
+    if not input_messages:
         raise FormatError(NO_PROMPT)
-    messages = [text_message(chat_message(message), notes) for message in given]
+    messages = [text_message(chat_message(message), stats) for message in input_messages]
     if any("tool_calls" in message or "tool_call_id" in message for message in messages):
         raise FormatError(TOOL_CALLS)
     truth = trajectory.metadata.get(config.ground_truth)

@@ -28,7 +28,7 @@ _NAMES: Final = ("uid", "rollout_id", "policy_version")
 def load_rollouts(
     path: str | Path, *, prompt_length: int | None = None, response_length: int | None = None, pad_token_id: int = 0
 ) -> DataProto:
-    """The rows of a file of the kind `rollouts`: tensors as `pad_rollouts` pads them; `uid`, `rollout_id` and
+    """The rows of a file of the format `rollouts`: tensors as `pad_rollouts` pads them; `uid`, `rollout_id` and
     `policy_version` as arrays of objects. `rollout_log_probs`, `rm_scores` and `advantages` are there only if every row
     has them. Raises UsageError for rows that are longer than the lengths, and for no rows.
     """  # noqa: D205 # names of tensors read better in one piece

@@ -11,22 +11,22 @@ def template_message(message: Mapping[str, Any], *, as_text: bool) -> dict[str, 
 
     What half a character, NaN and the like make invalid is no JSON and stays text.
     """
-    said = {name: value for name, value in message.items() if value is not None}
-    if "tool_calls" in said:
-        said["tool_calls"] = [_call(call, as_text=as_text) for call in said["tool_calls"]]
-    return said
+    fields = {name: value for name, value in message.items() if value is not None}
+    if "tool_calls" in fields:
+        fields["tool_calls"] = [_call(call, as_text=as_text) for call in fields["tool_calls"]]
+    return fields
 
 
 def _call(call: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:
     function = call["function"]
     arguments = function["arguments"] if as_text else _parsed(function["arguments"])
-    known = {name: value for name, value in call.items() if value is not None}
-    return {**known, "function": {**function, "arguments": arguments}}
+    call_fields = {name: value for name, value in call.items() if value is not None}
+    return {**call_fields, "function": {**function, "arguments": arguments}}
 
 
 def _parsed(arguments: str) -> object:
     try:
-        found: object = msgspec.json.decode(arguments or "{}")
+        value: object = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError):
         return arguments
-    return cast(object, found) if isinstance(found, dict) else arguments
+    return cast(object, value) if isinstance(value, dict) else arguments

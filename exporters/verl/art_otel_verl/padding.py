@@ -34,14 +34,14 @@ def pad_rollouts(
     attention = np.zeros((len(rows), before + behind), np.int64)
     mask = np.zeros((len(rows), behind), np.int64)
     optional = {name: np.zeros((len(rows), behind), np.float32) for name in _OPTIONAL if all(row[name] for row in rows)}
-    for place, row in enumerate(rows):
+    for row_number, row in enumerate(rows):
         start, size = before - len(row["prompts"]), len(row["responses"])
-        prompts[place, start:] = row["prompts"]
-        responses[place, :size] = row["responses"]
-        attention[place, start : before + size] = 1
-        mask[place, :size] = row["response_mask"]
+        prompts[row_number, start:] = row["prompts"]
+        responses[row_number, :size] = row["responses"]
+        attention[row_number, start : before + size] = 1
+        mask[row_number, :size] = row["response_mask"]
         for name, array in optional.items():
-            array[place, :size] = row[name]
+            array[row_number, :size] = row[name]
     return {
         "prompts": prompts,
         "responses": responses,

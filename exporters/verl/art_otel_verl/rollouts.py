@@ -11,46 +11,31 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.data.builder import SequenceBuilder
-from art_otel.data.sequences import TokenSequence
-from art_otel.data.token_rewards import weights_of
-from art_otel.exporting import Notes, ScoredTrajectory
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, sequences_of
 from art_otel.trajectories import Trajectory
 from art_otel_verl.config import RolloutsConfig
 
 Row: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
-UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
-def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, notes: Notes) -> Iterator[Row]:
+def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats) -> Iterator[Row]:
     """A row for each token history that trains something."""
     uids = _Uids()
     for item in items:
         uid = uids.of(item.trajectory)
-        sequences = _sequences(item, config, notes)
+        sequences = sequences_of(item, stats, token_rewards=config.token_rewards)
         kept = [sequence for sequence in sequences if sequence.completions[0].start > 0]
         if len(kept) < len(sequences):
-            notes.skipped[NO_PROMPT] += len(sequences) - len(kept)
+            stats.skipped[NO_PROMPT] += len(sequences) - len(kept)
             if not kept:
-                notes.trajectories_skipped[NO_PROMPT] += 1
+                stats.trajectories_skipped[NO_PROMPT] += 1
         for sequence in kept:
             if len(sequence) > sequence.completions[-1].end:
-                notes.changed[END_CUT] += 1
+                stats.changed[END_CUT] += 1
             yield _row(sequence, config, uid)
-
-
-def _sequences(item: ScoredTrajectory, config: RolloutsConfig, notes: Notes) -> list[TokenSequence]:
-    builder = SequenceBuilder(
-        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
-        weights=weights_of(config.token_rewards),
-    )
-    built = builder.build(item.trajectory, item.turn_rewards)
-    notes.count(built.verdict)
-    notes.changed[UNREWARDED_SPANS] += config.token_rewards is not None and not built.token_rewards.total()
-    return built.sequences
 
 
 class _Uids:
@@ -90,11 +75,11 @@ def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
 
 def _scores(sequence: TokenSequence, config: RolloutsConfig) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     """The reward of each token, None where a reward is unknown. Shape: (tokens,)."""
-    places = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
+    rewarded = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
     scores = np.zeros(len(sequence)) if sequence.token_rewards is None else sequence.token_rewards.astype(np.float64)
-    for place in places:
-        reward = sequence.rewards[place]
+    for position in rewarded:
+        reward = sequence.rewards[position]
         if reward is None:
             return None
-        scores[sequence.completions[place].end - 1] += reward
+        scores[sequence.completions[position].end - 1] += reward
     return scores

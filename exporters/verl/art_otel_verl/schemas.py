@@ -1,4 +1,4 @@
-"""Schemas: the file of each kind, by its columns.
+"""Schemas: the file of each format, by its columns.
 
 Each has an explicit schema, so that files of several exports fit together. A tool is JSON in text: as structs, Arrow
 would fill the parameters of each tool with those of all others, as nulls.

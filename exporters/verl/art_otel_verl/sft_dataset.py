@@ -24,7 +24,7 @@ except ImportError as missing:
 
 
 class SftDataset(MultiTurnSFTDataset):
-    """Rows of the kind `sft`, with their tools, and arguments of tool calls as templates take them.
+    """Rows of the format `sft`, with their tools, and arguments of tool calls as templates take them.
 
     `data.tool_arguments` is `object` (the default) or `text`, for templates that write the text as it is.
     """

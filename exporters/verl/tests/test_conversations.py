@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.data.sft import message_batches
-from art_otel.exporting import Notes, ScoredTrajectory, export
-from art_otel.exporting.chat_rows import MORE_THAN_TEXT, NO_ASSISTANT, REFUSAL
+from art_otel.data.conversations.sft import message_batches
+from art_otel.exporting import NO_ASSISTANT, ExportStats, ScoredTrajectory, export
+from art_otel.exporting.chat_rows import MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import trajectories
 from art_otel_verl.config import PromptsConfig, SftConfig
 from art_otel_verl.conversations import END_CUT, NO_PROMPT, SAME_GROUP, TOOL_CALLS, encode_prompts, encode_sft
@@ -27,41 +27,41 @@ IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
 
 
-def sft(*rollouts) -> tuple[list[dict], Notes]:
-    notes = Notes()
+def sft(*rollouts) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
     examples = message_batches(rollouts, **EVERY).examples()
-    return list(encode_sft(examples, SftConfig(), notes)), notes
+    return list(encode_sft(examples, SftConfig(), stats)), stats
 
 
-def prompts(*rollouts, **config) -> tuple[list[dict], Notes]:
-    notes = Notes()
+def prompts(*rollouts, **config) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
     items = (ScoredTrajectory(trajectory=one, turn_rewards=()) for one in rollouts)
-    return list(encode_prompts(items, PromptsConfig(**config), notes)), notes
+    return list(encode_prompts(items, PromptsConfig(**config), stats)), stats
 
 
-@pytest.mark.parametrize("kind", ["sft", "prompts"])
-def test_the_golden_file(tmp_path, kind):
-    check_golden(TESTDATA / f"{kind}.parquet", samples(), "verl", kind, tmp_path)
+@pytest.mark.parametrize("file_format", ["sft", "prompts"])
+def test_the_golden_file(tmp_path, file_format):
+    check_golden(TESTDATA / f"{file_format}.parquet", samples(), "verl", file_format, tmp_path)
 
 
 @given(any_rollouts)
 def test_every_sampled_message_is_trained_once(rollouts):
-    rows, notes = sft(*rollouts)
+    rows, stats = sft(*rollouts)
     examples = list(message_batches(rollouts, **EVERY).examples())
-    assert len(rows) + notes.skipped.total() == len(examples)
+    assert len(rows) + stats.skipped.total() == len(examples)
     for row in rows:
         assert all(isinstance(message["content"], str) for message in row["messages"])
         assert row["messages"][-1]["train"] is True
         assert {message["train"] for message in row["messages"] if message["role"] != "assistant"} <= {None}
-    if not notes.skipped:
+    if not stats.skipped:
         trained = [message["train"] for row in rows for message in row["messages"]].count(True)
         assert trained == sum(sum(example.train) for example in examples)
 
 
 @given(any_rollouts)
 def test_a_group_has_one_prompt(rollouts):
-    rows, notes = prompts(*rollouts)
-    assert len(rows) + notes.trajectories_skipped.total() == len(rollouts)
+    rows, stats = prompts(*rollouts)
+    assert len(rows) + stats.trajectories_skipped.total() == len(rollouts)
     groups = [row["extra_info"]["group_id"] for row in rows if row["extra_info"]["group_id"] is not None]
     assert len(set(groups)) == len(groups)
     assert [row["extra_info"]["index"] for row in rows] == list(range(len(rows)))
@@ -70,7 +70,7 @@ def test_a_group_has_one_prompt(rollouts):
 def test_messages_come_back_with_only_what_they_had(tmp_path):
     calls = (ToolCall(id="c0", name="f", arguments='{"c":9}'), ToolCall(id=None, name="f", arguments='{"a":null}'))
     talk = chat(user("q"), assistant("I look.", tool_calls=calls, reasoning="hm"), answer("r", id="c0"), assistant("a"))
-    export([rollout(talk)], "verl", tmp_path / "s.parquet", kind="sft")
+    export([rollout(talk)], "verl", tmp_path / "s.parquet", format="sft")
     ((asked, looked, told, said),) = (row["messages"] for row in pq.read_table(tmp_path / "s.parquet").to_pylist())
     assert template_message(asked, as_text=False) == {"role": "user", "content": "q"}
     assert template_message(told, as_text=False) == {"role": "tool", "content": "r", "tool_call_id": "c0"}
@@ -102,10 +102,10 @@ def test_what_is_trained_elsewhere_or_failed_is_not_trained():
     one = call(1, (*first, answer("rain")), assistant("Rain."))
     other = call(2, (*first, answer("sun")), assistant("Sun."))
     failed = call(3, (*first, answer("sun"), assistant("Sun."), user("sure?")), assistant("No."), error_type="Cut")
-    rows, notes = sft(rollout([asked, one, other, failed]))
+    rows, stats = sft(rollout([asked, one, other, failed]))
     trains = [[message["train"] for message in row["messages"]] for row in rows]
     assert trains == [[None, True, None, True], [None, False, None, True]]
-    assert notes.changed == Counter({END_CUT: 1})
+    assert stats.changed == Counter({END_CUT: 1})
 
 
 def test_tools_are_a_list_of_json_that_is_empty_where_there_are_none():
@@ -122,15 +122,15 @@ def test_tools_are_a_list_of_json_that_is_empty_where_there_are_none():
     ],
 )
 def test_what_verl_has_no_words_for_is_left_out_with_the_reason(calls, reason):
-    rows, notes = sft(rollout(calls))
+    rows, stats = sft(rollout(calls))
     assert rows == []
-    assert notes.skipped == Counter({reason: 1})
+    assert stats.skipped == Counter({reason: 1})
 
 
 def test_a_refusal_is_content():
-    (row,), notes = sft(rollout(chat(user("q"), assistant(None, refusal="No."))))
+    (row,), stats = sft(rollout(chat(user("q"), assistant(None, refusal="No."))))
     assert row["messages"][1]["content"] == "No."
-    assert notes.changed == Counter({REFUSAL: 1})
+    assert stats.changed == Counter({REFUSAL: 1})
 
 
 @pytest.mark.parametrize(
@@ -144,17 +144,17 @@ def test_a_refusal_is_content():
     ],
 )
 def test_a_prompt_that_verl_does_not_take_is_left_out(calls, reason):
-    rows, notes = prompts(rollout(calls))
+    rows, stats = prompts(rollout(calls))
     assert rows == []
-    assert notes.trajectories_skipped == Counter({reason: 1})
+    assert stats.trajectories_skipped == Counter({reason: 1})
 
 
 def test_a_group_that_begins_with_no_prompt_has_that_of_another_member():
     asked = chat(user("q"), assistant("a"))
     members = [rollout(calls, f"r{at}", group_id="g") for at, calls in enumerate(([], asked, asked))]
-    (row,), notes = prompts(*members)
+    (row,), stats = prompts(*members)
     assert row["extra_info"]["rollout_id"] == "r1"
-    assert notes.trajectories_skipped == Counter({NO_PROMPT: 1, SAME_GROUP: 1})
+    assert stats.trajectories_skipped == Counter({NO_PROMPT: 1, SAME_GROUP: 1})
 
 
 @pytest.mark.parametrize(("value", "truth"), [("four", "four"), (4, "4"), ([1, "é"], '[1, "é"]'), (None, None)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.data.sft import message_batches
+from art_otel.data.conversations.sft import message_batches
 from art_otel.exporting import export
 from tests.exporting.samples import (
     LOOK_UP,
@@ -76,10 +76,10 @@ ROLLOUTS = [*samples(), FORKED]
 def read(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("verl")
     saved_tokenizer(folder / "tokenizer")
-    export(ROLLOUTS, "verl", folder / "sft.parquet", kind="sft")
-    export([PLAIN], "verl", folder / "no-tools.parquet", kind="sft")
-    export(ROLLOUTS, "verl", folder / "rollouts.parquet", kind="rollouts")
-    export(ROLLOUTS, "verl", folder / "prompts.parquet", kind="prompts")
+    export(ROLLOUTS, "verl", folder / "sft.parquet", format="sft")
+    export([PLAIN], "verl", folder / "no-tools.parquet", format="sft")
+    export(ROLLOUTS, "verl", folder / "rollouts.parquet", format="rollouts")
+    export(ROLLOUTS, "verl", folder / "prompts.parquet", format="prompts")
     python = trainer_python("verl", *REQUIREMENTS, alone=("verl==0.9.1",))
     script = Path(__file__).with_name("read_with_verl.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(script.parents[1])])}
@@ -194,5 +194,5 @@ def test_the_samples_prompts_are_what_the_tokenizer_says():
 
 
 def test_without_advantages_there_are_none(tmp_path):
-    report = export(ROLLOUTS, "verl", tmp_path, kind="rollouts", advantage=None)
+    report = export(ROLLOUTS, "verl", tmp_path, format="rollouts", advantage=None)
     assert report.records == len(list(art_otel.batches(ROLLOUTS, advantage=None).sequences()))

@@ -16,7 +16,7 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import TokenIds
-from art_otel.data.credit import step_reward
+from art_otel.data.rewards.credit import step_reward
 from art_otel.errors import UsageError
 from art_otel.exporting import export
 from art_otel.testing import trajectories
@@ -37,7 +37,7 @@ def rows_of(rollouts, **told) -> tuple[list[dict], dict]:
     """The rows as they are read back, and the report."""
     choice = {**EVERY, "advantage": None, **told.pop("choice", {})}
     with TemporaryDirectory() as folder:
-        report = export(rollouts, EXPORTER, Path(folder) / "r.parquet", kind="rollouts", config=told, **choice)
+        report = export(rollouts, EXPORTER, Path(folder) / "r.parquet", format="rollouts", options=told, **choice)
         return pq.read_table(Path(folder) / "r.parquet").to_pylist(), report
 
 

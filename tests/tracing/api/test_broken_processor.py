@@ -43,7 +43,7 @@ def test_a_broken_processor_of_the_app_stops_no_rollout(app, where, caplog):
 
 
 def test_a_broken_processor_of_the_app_stops_no_exit_handler(app, caplog):
-    own = OwnRollout(lambda: app.provider.get_tracer("art_otel"), app.rollouts.counts, name="own")
+    own = OwnRollout(lambda: app.provider.get_tracer("art_otel"), app.rollouts, name="own")
     own.join()
     app.provider.add_span_processor(Broken("end"))
     before = AS_GUEST.faults

@@ -71,12 +71,12 @@ def test_the_images_of_a_message_are_sent_again(app):
 
 
 def test_calls_cost_what_is_new(app, monkeypatch):
-    from art_otel.tracing.sdk import live_calls  # noqa: PLC0415 # to count what it reads
+    from art_otel.live import running_calls  # noqa: PLC0415 # to count what it reads
 
     lines, built = [], []
-    read_lines, build = live_calls.read_lines, live_calls.build
-    monkeypatch.setattr(live_calls, "read_lines", lambda one, new: lines.extend(new) or read_lines(one, new))
-    monkeypatch.setattr(live_calls, "build", lambda spans: built.extend(spans) or build(spans))
+    read, build = running_calls.read_spans, running_calls._calls_of
+    monkeypatch.setattr(running_calls, "read_spans", lambda new: lines.extend(new) or read(new))
+    monkeypatch.setattr(running_calls, "_calls_of", lambda one, spans: built.extend(spans) or build(one, spans))
     with rollout(name="agent") as trajectory:
         for number in range(30):
             app.ask(f"{number}", "a", f"r{number}")

@@ -16,8 +16,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.sdk.span_lines import SpanLines
+from art_otel.trajectories import SpanGroup, build_trajectories
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of pydantic, in OpenLLMetry
@@ -46,7 +47,7 @@ class Instrumented:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.exporter = InMemorySpanExporter()
         if rollouts:
-            self.provider.add_span_processor(RolloutSpanProcessor())
+            self.provider.add_span_processor(RecordingSpanProcessor())
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = self.provider.get_tracer("app")
 
@@ -66,9 +67,15 @@ class Instrumented:
         """The spans of calls that ended so far."""
         return [span for span in self.exporter.get_finished_spans() if role_of(parsed(span)) == "inference"]
 
-    def calls(self):
-        """What was recorded of the calls, as a dump of them is read."""
+    def recordings(self):
+        """What each span of a call says."""
         return [parse_call(parsed(span)) for span in self.ended]
+
+    def calls(self):
+        """The calls of the rollout, each once, as a dump of its spans is read."""
+        spans = [parsed(span) for span in self.exporter.get_finished_spans()]
+        (trajectory,) = build_trajectories(SpanGroup(spans=spans)).trajectories
+        return trajectory.calls
 
     def call(self):
         (only,) = self.calls()

@@ -14,14 +14,14 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel.tracing import openai as capture
 from art_otel.tracing.openai import install, uninstall
-from art_otel.tracing.openai.client import hook
+from art_otel.tracing.openai.client import Asks, Hooks, hook
 from art_otel.tracing.openai.passing import Passing
 from art_otel.tracing.openai.patches import Patches
 from tests.tracing.openai.expected import check_whole
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 
 ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
-HOOKED = ("_process_response", "_build_request", "_send_request")
+HOOKED = ("request", "_process_response", "_build_request", "_send_request")
 
 pytestmark = pytest.mark.usefixtures("uninstalled")
 
@@ -43,10 +43,8 @@ def test_two_instrumentors_at_once_are_one_call(server):
     both = instrumented("genai", app.provider), instrumented("openllmetry", app.provider)
     with both[0], both[1], app.client() as client, app.rollout():
         list(client.chat.completions.create(**ASK, stream=True))
-    captured = [call for call in app.calls() if "art" in call.conventions]
-    assert len(app.calls()) == 2
-    assert len(captured) == 1
-    check_whole(captured[0], server)
+    assert len(app.ended) == 2
+    check_whole(app.call(), server)
 
 
 def test_uninstalling_leaves_the_client_as_it_was():
@@ -98,17 +96,20 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
     changed.OpenAI = OpenAI
     changed.__version__ = "99"
     patches = Patches()
-    around = {"request": lambda method: method, "process": lambda method: method}
+    around = {name: lambda method: method for name in ("request", "build", "process")}
     with caplog.at_level(logging.WARNING, "art_otel"):
-        assert hook(changed, patches, **around, asks=None) == [
-            "openai 99: OpenAI._process_response has no options, response: calls of OpenAI get no exact tokens",
-            "openai 99: OpenAI.request is gone: calls of OpenAI that are cancelled may be missing",
+        assert hook(changed, patches, Hooks(**around)) == [
+            "openai 99: OpenAI.request is gone: calls of OpenAI get no exact tokens",
             "openai 99 has no AsyncOpenAI: its calls get no exact tokens",
         ]
-        asks = capture.Asks(build=lambda m: m, send=lambda m: m, async_send=lambda m: m)
-        (_, _, problem, _) = hook(changed, patches, **around, asks=asks)
-    assert problem == "openai 99: OpenAI._build_request is gone: OpenAI asks no server for token ids"
-    assert OpenAI()._process_response(everything=1) == 1
+    OpenAI.request = OpenAI._build_request = lambda _, options: options
+    problem, *_ = hook(changed, patches, Hooks(**around))
+    assert problem.startswith("openai 99: OpenAI._process_response has no options, response: calls of OpenAI get no")
+    OpenAI._process_response = lambda _, *, options, response: (options, response)
+    asks = Asks(build=lambda m: m, send=lambda m: m, async_send=lambda m: m)
+    problem, _ = hook(changed, Patches(), Hooks(**around, asks=asks))
+    assert problem == "openai 99: OpenAI._prepare_request is gone: OpenAI asks no server for token ids"
+    assert OpenAI()._process_response(options=1, response=2) == (1, 2)
 
 
 def test_before_openai_3_requests_are_sent_by_httpx():
@@ -129,8 +130,8 @@ def test_before_openai_3_requests_are_sent_by_httpx():
     older._base_client = types.SimpleNamespace(httpx=types.SimpleNamespace(Client=Http, AsyncClient=AsyncHttp))
     patches = Patches()
     before = Http.send, AsyncHttp.send
-    asks = capture.Asks(build=partial, send=lambda _: lambda: "sync", async_send=lambda _: lambda: "async")
-    assert hook(older, patches, request=partial, process=partial, asks=asks) == []
+    asks = Asks(build=partial, send=lambda _: lambda: "sync", async_send=lambda _: lambda: "async")
+    assert hook(older, patches, Hooks(request=partial, build=partial, process=partial, asks=asks)) == []
     assert (Http.send(), AsyncHttp.send()) == ("sync", "async")
     patches.undo()
     assert (Http.send, AsyncHttp.send) == before
@@ -181,6 +182,7 @@ def test_a_version_that_the_app_set_stands(server):
     [
         (capture, "CapturedCall"),
         (capture, "current_call_span"),
+        (capture, "current_request"),
         (Passing, "body"),
         (Passing, "is_to_come"),
         (capture.call, "answer_attributes"),
@@ -189,6 +191,9 @@ def test_a_version_that_the_app_set_stands(server):
         (capture.asking, "current_call_span"),
         (capture.asking.copy, "copy"),
         (capture.exchange, "vars"),
+        (capture.request_span, "current_call_span"),
+        (capture.request_span, "_start"),
+        (capture.request_span, "request_attributes_of"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

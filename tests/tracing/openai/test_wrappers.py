@@ -7,9 +7,10 @@ from openai.resources.chat.completions import AsyncCompletions, Completions
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
+from art_otel.conventions import parse_call
 from art_otel.tracing.openai import install
 from tests.tracing.openai.expected import check_whole
-from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
+from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented, parsed
 
 ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hi #think=1 #calls=1"}]}
 NO_CALL = {"app.note": "no call to anybody"}
@@ -75,9 +76,15 @@ ASKING = pytest.mark.parametrize("asking", [ask, ask_async])
 STREAMING = pytest.mark.parametrize("how", [{}, {"stream": True}], ids=["whole", "stream"])
 
 
+def around(app):
+    """What the span of the call around the request says."""
+    (found,) = [parse_call(parsed(span)) for span in app.ended if span.name == "chat"]
+    return found
+
+
 def call_that_answers(app):
     """The recording of the call that has its tokens."""
-    found = [call for call in app.calls() if call.choices and call.choices[0].token_ids is not None]
+    found = [call for call in app.recordings() if call.choices and call.choices[0].token_ids is not None]
     assert found
     return found[-1]
 
@@ -111,20 +118,20 @@ def test_what_a_span_misses_that_ends_early_is_on_the_one_around_it(app, server,
         (ended,) = app.ended
         assert "art.response.choices" not in ended.attributes
         list(stream)
-    check_whole(app.calls()[-1], server)
+    check_whole(app.recordings()[-1], server)
 
 
 @pytest.mark.parametrize("ends_early", [True, False])
 def test_what_had_come_is_on_a_span_that_ends_in_the_middle_of_the_answer(app, wrap, ends_early):
     wrap(CALL)
-    with app.client() as client, app.rollout(), app.tracer.start_as_current_span("chat", attributes=CALL) as around:
+    with app.client() as client, app.rollout(), app.tracer.start_as_current_span("chat", attributes=CALL) as outer:
         stream = client.chat.completions.create(**ASK, stream=True)
         for _ in zip(range(4), stream, strict=False):
             pass
         if ends_early:
-            around.end()
+            outer.end()
         list(stream)
-    choice = app.calls()[-1].choices[0]
+    choice = app.recordings()[-1].choices[0]
     assert (choice.finish_reason is None) == ends_early
 
 
@@ -136,7 +143,7 @@ def test_a_call_around_another_rollout_has_none_of_its_tokens(app):
         app.tracer.start_as_current_span("rollout inner", attributes={"art.rollout.id": "inner"}),
     ):
         client.chat.completions.create(**ASK)
-    assert app.call().choices is None
+    assert around(app).choices is None
 
 
 @pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent"])
@@ -148,22 +155,22 @@ def test_a_call_has_none_of_the_tokens_of_a_tool_that_it_runs(app, operation):
         app.tracer.start_as_current_span("search", attributes={"gen_ai.operation.name": operation}),
     ):
         client.chat.completions.create(**ASK)
-    assert app.call().choices is None
+    assert around(app).choices is None
 
 
 def test_a_request_from_elsewhere_gives_nothing_to_the_call_it_comes_from(app):
-    with app.client() as client, app.rollout(), app.tracer.start_as_current_span("chat", attributes=CALL) as around:
-        ours = around.get_span_context()
+    with app.client() as client, app.rollout(), app.tracer.start_as_current_span("chat", attributes=CALL) as outer:
+        ours = outer.get_span_context()
         told = SpanContext(ours.trace_id, ours.span_id, is_remote=True, trace_flags=ours.trace_flags)
         with trace.use_span(NonRecordingSpan(told)):
             client.chat.completions.create(**ASK)
             with app.tracer.start_as_current_span("serve"):
                 client.chat.completions.create(**ASK)
-    assert app.call().choices is None
+    assert around(app).choices is None
 
 
 def test_a_call_that_has_ended_gets_nothing(app):
-    with app.client() as client, app.rollout(), app.tracer.start_as_current_span("chat", attributes=CALL) as around:
-        around.end()
+    with app.client() as client, app.rollout(), app.tracer.start_as_current_span("chat", attributes=CALL) as outer:
+        outer.end()
         client.chat.completions.create(**ASK)
-    assert app.call().choices is None
+    assert around(app).choices is None

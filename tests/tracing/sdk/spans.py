@@ -6,10 +6,10 @@ from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
+from art_otel.live import RolloutBuffer
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
 from art_otel.tracing.sdk.own_rollout import OwnRollout
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.conversions import convert_files
 
 INSTRUMENTOR = "opentelemetry.instrumentation.openai.v1"
@@ -21,10 +21,10 @@ class Traced:
     def __init__(self, folder: Path, *, own: bool = True, provider: TracerProvider | None = None, **options) -> None:
         self.folder = folder
         self.provider = provider or TracerProvider(shutdown_on_exit=False)
-        self.rollouts = options.pop("rollouts", None) or OpenRollouts(grace=60)
+        self.rollouts = options.pop("rollouts", None) or RolloutBuffer(grace=60)
         self.spool = options.pop("spool", SpoolWriter(folder / "spool"))
-        owns = OwnRollout(lambda: self.provider.get_tracer("art_otel"), self.rollouts.counts, name="app.py")
-        self.processor = RolloutSpanProcessor(
+        owns = OwnRollout(lambda: self.provider.get_tracer("art_otel"), self.rollouts, name="app.py")
+        self.processor = RecordingSpanProcessor(
             spool=self.spool, rollouts=self.rollouts, own_rollout=owns if own else None, **options
         )
         self.provider.add_span_processor(self.processor)

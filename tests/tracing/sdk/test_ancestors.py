@@ -11,12 +11,12 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from art_otel.tracing.sdk import ancestors
 from art_otel.tracing.sdk.ancestors import path_up
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 
 
 def make_tracer():
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(RolloutSpanProcessor())
+    provider.add_span_processor(RecordingSpanProcessor())
     return provider.get_tracer("t")
 
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
-from art_otel.tracing.sdk.open_rollouts import OpenRollouts
+from art_otel.live import RolloutBuffer
 from art_otel.tracing.setup.ids import SystemIdGenerator
 from art_otel.tracing.setup.sampler import RolloutSampler
 from tests.tracing.sdk.spans import INSTRUMENTOR, Traced
@@ -193,7 +193,7 @@ def test_a_rewrite_that_fails_writes_nothing(tmp_path):
 
 
 def test_memory_is_bounded_and_the_spool_has_it_all(tmp_path, caplog):
-    app = Traced(tmp_path, rollouts=OpenRollouts(max_bytes=3_000, max_rollouts=4, grace=60))
+    app = Traced(tmp_path, rollouts=RolloutBuffer(max_open=4, grace=60))
     for number in range(10):
         with app.rollout("agent", f"r{number}"):
             for question in range(3):
@@ -207,7 +207,7 @@ def test_memory_is_bounded_and_the_spool_has_it_all(tmp_path, caplog):
 
 
 def test_what_is_done_is_let_go(tmp_path):
-    app = Traced(tmp_path, rollouts=OpenRollouts(grace=0))
+    app = Traced(tmp_path, rollouts=RolloutBuffer(grace=0))
     for number in range(3):
         with app.rollout("agent", f"r{number}"):
             app.call("q")

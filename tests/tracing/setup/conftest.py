@@ -16,6 +16,7 @@ def otel(monkeypatch):
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
     monkeypatch.setattr(trace, "_set_tracer_provider", trace._set_tracer_provider)
+    monkeypatch.setattr(trace.ProxyTracer, "_tracer", trace.ProxyTracer._tracer)
     monkeypatch.setattr(BaseInstrumentor, "instrument", BaseInstrumentor.instrument)
     for source in sources().values():
         monkeypatch.delenv(source.variable, raising=False)

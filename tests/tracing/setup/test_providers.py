@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NoOpTracerProvider
 
-from art_otel.tracing.sdk.processor import RolloutSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.attach import attach
 from art_otel.tracing.setup.exporters import entry_points_of, exporter_names
 from art_otel.tracing.setup.ids import SystemIdGenerator
@@ -54,10 +54,10 @@ def processors(provider: TracerProvider) -> tuple[SpanProcessor, ...]:
 
 def test_ids_of_the_app_s_own_stay():
     provider = TracerProvider(id_generator=OwnIds(), shutdown_on_exit=False)
-    attachment = attach(provider, RolloutSpanProcessor())
+    attachment = attach(provider, RecordingSpanProcessor())
     assert isinstance(provider.id_generator, OwnIds)
     plain = TracerProvider(shutdown_on_exit=False)
-    other = attach(plain, RolloutSpanProcessor())
+    other = attach(plain, RecordingSpanProcessor())
     assert isinstance(plain.id_generator, SystemIdGenerator)
     attachment.detach()
     other.detach()
@@ -67,14 +67,14 @@ def test_ids_of_the_app_s_own_stay():
 def test_processors_that_run_side_by_side_are_warned_of(caplog):
     several = ConcurrentMultiSpanProcessor(1)
     provider = TracerProvider(active_span_processor=several, shutdown_on_exit=False)
-    attachment = attach(provider, RolloutSpanProcessor())
+    attachment = attach(provider, RecordingSpanProcessor())
     assert "side by side" in caplog.text
     attachment.detach()
     several._executor.shutdown()
 
 
 def test_a_provider_that_wraps_the_sdk_s_gets_the_processor_last_and_a_warning(caplog):
-    provider, processor = Wrapper(), RolloutSpanProcessor()
+    provider, processor = Wrapper(), RecordingSpanProcessor()
     attachment = attach(provider, processor)
     assert provider.processors == [processor]
     assert "before they are scrubbed" in caplog.text

@@ -28,7 +28,12 @@ from art_otel.trajectories.calls.duplicates.nested import (
     attach_wrapper_methods,
     join_nested,
 )
-from art_otel.trajectories.calls.duplicates.overlapping import join_enclosed, join_late_streams, join_one_response
+from art_otel.trajectories.calls.duplicates.overlapping import (
+    join_enclosed,
+    join_late_streams,
+    join_one_response,
+    join_unsurrounded,
+)
 from art_otel.trajectories.calls.duplicates.recording import Recording, read_recordings
 from art_otel.trajectories.calls.duplicates.split_streams import join_split_streams
 
@@ -68,6 +73,7 @@ RULES: Final[tuple[Rule, ...]] = (
     join_split_streams,
     join_nested,
     join_one_response,
+    join_unsurrounded,
     join_enclosed,
     join_late_streams,
 )

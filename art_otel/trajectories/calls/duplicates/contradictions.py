@@ -15,6 +15,7 @@ from art_otel.calls import Choice, InferenceCall, Message, ToolCall, Usage, cano
 from art_otel.conventions import is_same_but_for_thinking, is_structured_output, without_thinking
 
 _INSTRUCTIONS: Final = ("system", "developer")
+_ITEM_IDS: Final = ("fc_", "ctc_")
 
 
 def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
@@ -212,9 +213,14 @@ def _are_same_tool_calls(calls: Sequence[ToolCall], other: Sequence[ToolCall]) -
 
 
 def _is_same_tool_call(call: ToolCall, other: ToolCall) -> bool:
-    if call.name != other.name or (call.id and other.id and call.id != other.id):
+    if call.name != other.name or (call.id and other.id and call.id != other.id and not _names_item(call, other)):
         return False
     return call.arguments == other.arguments or _have_same_meaning(call, other)
+
+
+def _names_item(call: ToolCall, other: ToolCall) -> bool:
+    """Whether an id is that of an item of the Responses API, which OpenLLMetry writes in place of the call's."""
+    return any(str(one.id).startswith(_ITEM_IDS) for one in (call, other))
 
 
 def _have_same_meaning(call: ToolCall, other: ToolCall) -> bool:

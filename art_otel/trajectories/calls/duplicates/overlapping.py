@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator
 from heapq import merge
 from typing import NamedTuple
 
+from art_otel.conventions import ART_OTEL
 from art_otel.trajectories.calls.duplicates.cluster import Cluster, Clusters
-from art_otel.trajectories.calls.duplicates.contradictions import content_key
+from art_otel.trajectories.calls.duplicates.contradictions import content_key, prompts_differ
 from art_otel.trajectories.calls.duplicates.recording import Recording
 
 
@@ -77,6 +78,28 @@ def _join_shortest(clusters: Clusters, running: _Running, inner: Cluster) -> Clu
             running.remove(one, recorders)
             return one.cluster
     return None
+
+
+def join_unsurrounded(clusters: Clusters) -> None:
+    """Join a recording of art-otel's with the last one that began before it, below its parent, and asked the same.
+
+    art-otel records a request that no span of a call surrounds. OpenLLMetry makes one afterwards that begins before the
+    request, and knows neither id nor answer where the request failed or its stream was left.
+    """
+    free = [one for one in clusters if one.call.response_id is None and one.outermost.span.scope.name != ART_OTEL]
+    for own in sorted((one for one in clusters if one.recorders == {(ART_OTEL, False)}), key=_by_start):
+        start = own.outermost.start
+        around = [one for one in free if one.outermost.start <= start < _last_end(one) and _is_one_request(one, own)]
+        for outer in sorted(around, key=_by_start, reverse=True):
+            if _join_beside(clusters, outer, own):
+                free.remove(outer)
+                break
+
+
+def _is_one_request(outer: Cluster, own: Cluster) -> bool:
+    """Whether both asked one model, and no other prompt."""
+    asked = outer.call.request_model
+    return asked is not None and asked == own.call.request_model and not prompts_differ(outer.call, own.call)
 
 
 def join_late_streams(clusters: Clusters) -> None:

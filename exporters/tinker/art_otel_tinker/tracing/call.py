@@ -15,7 +15,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
+from art_otel.conventions import encode_ids, encode_logprobs
 from art_otel_tinker.tracing.chat import JsonObject, chat_message, unparsed_tool_calls
 from art_otel_tinker.tracing.guest import GUEST
 from art_otel_tinker.tracing.policy import answer_of

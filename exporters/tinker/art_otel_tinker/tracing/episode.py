@@ -13,7 +13,6 @@ from opentelemetry import context as otel_context
 
 import art_otel
 from art_otel import attributes as names
-from art_otel.tracing.api.step import Step
 from art_otel_tinker.steps import FINAL_REWARD
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.call import Call, begin_call
@@ -106,7 +105,7 @@ class Episode:
         facts = self._call_facts if version is None else {**self._call_facts, names.POLICY_VERSION: version}
         self._call = begin_call(self._prompt, action, (extra or {}).get("stop_reason"), self._renderer, facts)
 
-    def result(self, step: Step, told: Any) -> None:  # noqa: ANN401 # StepResult
+    def result(self, step: art_otel.Step, told: Any) -> None:  # noqa: ANN401 # StepResult
         """What the environment made of it."""
         self._settle(at_once=True)
         self._rewards.append(float(told.reward))

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.calls import TokenIds
-from art_otel.conventions.bodies.tokens import encode_ids
+from art_otel.conventions import encode_ids
 from art_otel_tinker.tracing.renderer import WatchedRenderer
 
 

@@ -1,0 +1,123 @@
+"""batches: numpy batches of token sequences to train on, from files or from memory.
+
+Invariant: options that make no sense are refused here, before any trajectory is read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from art_otel.data.arranging.layout import Layout
+from art_otel.data.arranging.order import Order
+from art_otel.data.choosing.selection import select
+from art_otel.data.choosing.sources import Sources, list_chunks
+from art_otel.data.loader import Batches, Recipe
+from art_otel.data.options import validate
+from art_otel.data.rewards.advantages import Advantage, AdvantageName, find_advantage
+from art_otel.data.rewards.credit import Credit, CreditName, find_credit
+from art_otel.data.rewards.scoring import Scoring, ZeroVariance
+from art_otel.data.rewards.token_rewards import Weights, weights_of
+from art_otel.data.sequences.builder import Overflow, SequenceBuilder
+from art_otel.data.tokenizer import ChatTokenizer
+from art_otel.trajectories import Status
+
+
+class _Choices(msgspec.Struct, frozen=True):
+    overflow: Overflow
+    zero_variance: ZeroVariance
+
+
+def batches(  # noqa: PLR0913 # every one is an option that users know by its name
+    sources: Sources,
+    *,
+    batch_size: int = 8,
+    max_tokens: int | None = None,
+    overflow: Overflow = "drop",
+    packed: bool = False,
+    pad_token_id: int = 0,
+    advantage: AdvantageName | Advantage | None = "grpo",
+    credit: CreditName | Credit = "outcome_reward",
+    token_rewards: str | Weights | None = None,
+    zero_variance: ZeroVariance = "keep",
+    allow_incomplete: bool | Iterable[str] = False,
+    split: str | Iterable[str | None] | None = None,
+    status: Status | Iterable[Status] | None = ("ok",),
+    policy_version: str | int | None = None,
+    max_staleness: int | None = None,
+    seed: int | None = None,
+    epoch: int = 0,
+    shuffle_buffer: int = 4,
+    rank: int = 0,
+    world_size: int = 1,
+    drop_last: bool = False,
+    tokenizer: ChatTokenizer | None = None,
+) -> Batches:
+    """Iterate over trajectories as numpy batches, without loading them all.
+
+    `sources` are files, folders, globs or URLs that `art-otel convert` or `write_trajectories` wrote, or trajectories
+    and groups of them in memory. A row is a sequence, padded to the longest of its batch.
+
+    - `batch_size`: rows of a batch; the last batch may have fewer. `max_tokens`: the longest sequence (None: any).
+      `overflow`: what becomes of a longer one: "drop", "truncate" at its end, or "raise". `packed`: fill rows of
+      `max_tokens` with several sequences.
+    - `advantage`: how a reward is compared with those of its group: "grpo" (population deviation), "grpo_sample",
+      "dr_grpo", "rloo", "centered", a function of a group's rewards, or None for no advantages. `credit`: which reward
+      a turn has: "outcome_reward" (the rollout's final one), "step_reward", "call_reward", or what a function of
+      `art_otel.data` gives, such as `weighted` and `discounted`. A completion without a reward is not trained, unless
+      `advantage` is None. `token_rewards`: names of rewards of spans of tokens, with their weights, to give as an array
+      of their own. `zero_variance="drop"` skips groups in which all known rewards are equal, and those of one member.
+    - `allow_incomplete`: train also trajectories of which something is missing, or that ended on a failed call: True,
+      or the reasons that do no harm. `split`, `status`: one or several (None: any). `policy_version`: sampled by this
+      version in every call, or with `max_staleness` by versions at most so many older.
+    - `seed`, `epoch`: shuffle, the same way each time; `shuffle_buffer` row groups are in memory and shuffled together.
+      `rank` of `world_size`: one of several ranks, which all give the same number of batches: a rank that has none
+      left gives one without anything to train on. `drop_last=True` drops the last batches instead where they are not
+      whole for every rank.
+    - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions whose ids no server gave.
+      Their sequences have no logprobs and are marked in `retokenized`. Without one they are skipped.
+
+    A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. What is skipped is in
+    `report` with its reason. Raises UsageError for options that make no sense, StoreError for paths without trajectory
+    files.
+    """
+    choices = validate(_Choices, {"overflow": overflow, "zero_variance": zero_variance})
+    order = validate(Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer})
+    layout = validate(
+        Layout,
+        {
+            "batch_size": batch_size,
+            "max_tokens": max_tokens,
+            "packed": packed,
+            "pad_token_id": pad_token_id,
+            "rank": rank,
+            "world_size": world_size,
+            "drop_last": drop_last,
+        },
+    )
+    selection = select(
+        allow_incomplete=allow_incomplete,
+        split=split,
+        status=status,
+        policy_version=policy_version,
+        max_staleness=max_staleness,
+    )
+    scoring = Scoring(
+        credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choices.zero_variance
+    )
+    builder = SequenceBuilder(
+        advantages=scoring.advantage is not None,
+        max_tokens=layout.max_tokens,
+        overflow=choices.overflow,
+        weights=weights_of(token_rewards),
+    )
+    if tokenizer is not None:
+        builder = _with_tokenizer(builder, tokenizer)
+    recipe = Recipe(selection=selection, scoring=scoring, builder=builder, order=order, layout=layout)
+    return Batches(list_chunks(sources), recipe)
+
+
+def _with_tokenizer(builder: SequenceBuilder, tokenizer: ChatTokenizer) -> SequenceBuilder:
+    from art_otel.data.retokenize import retokenizing_histories  # noqa: PLC0415 # off the main way
+
+    return replace(builder, histories=retokenizing_histories(tokenizer), tokenizer=type(tokenizer).__name__)

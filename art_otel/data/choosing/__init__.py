@@ -1,0 +1,1 @@
+"""Choosing: where trajectories come from, and which of them are learned from."""

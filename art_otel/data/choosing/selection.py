@@ -1,0 +1,142 @@
+"""Selection: which trajectories are learned from.
+
+Invariant: every trajectory is selected, or there is one reason why it is skipped, the first of: incomplete (by its own
+reason), ended on a failed call, status, split, policy version. What is unknown is never fresh where freshness was asked
+for.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from art_otel.data.options import as_names, validate
+from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, versions_in
+
+AllowIncomplete: TypeAlias = bool | Iterable[str]
+"""True for every incomplete trajectory, or the reasons that do no harm."""
+
+Split: TypeAlias = str | Iterable[str | None] | None
+"""One split or several; None is every split, [None] the trajectories without one."""
+
+StatusFilter: TypeAlias = Status | Iterable[Status] | None
+"""One status or several; None is every status."""
+
+GroupKey: TypeAlias = tuple[int | None, str]
+"""The training step and the id of a group: rollouts of one task in two training steps are two groups."""
+
+ENDED_ON_FAILURE: Final = "ended on a failed call"
+
+_LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which trajectories are read: options of `art_otel.batches` by the same names.
+
+    With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`,
+    compared by the last number in them: 12 of `12`, `step-12` and `qwen:0012`. Without it `policy_version` must be that
+    of every call. Where no call has a version, all have the rollout's.
+    """
+
+    allow_incomplete: bool | frozenset[str] = False
+    split: frozenset[str | None] | None = None
+    status: frozenset[Status] | None = frozenset({"ok"})
+    policy_version: str | int | None = None
+    max_staleness: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for reasons that do not exist and a staleness that has nothing to compare with."""
+        if not isinstance(self.allow_incomplete, bool):
+            reasons = (*EXPLANATIONS, ENDED_ON_FAILURE)
+            if unknown := self.allow_incomplete - set(reasons):
+                raise ValueError(
+                    f"allow_incomplete={sorted(unknown)}: no such reasons; use True, or some of {', '.join(reasons)}"
+                )
+        if self.max_staleness is not None and _number(self.version) is None:
+            raise ValueError(
+                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version "
+                "is trained now, with a number in it, and how many versions a trajectory may be behind"
+            )
+
+    @property
+    def version(self) -> str | None:
+        """The policy version as text."""
+        return None if self.policy_version is None else str(self.policy_version)
+
+    def skip_reason(self, trajectory: Trajectory) -> str | None:
+        """Why the trajectory is skipped; None when it is selected."""
+        if self.allow_incomplete is not True:
+            reason = _reason_of_gap(trajectory, self.allow_incomplete or frozenset[str]())
+            if reason is not None:
+                return reason
+        if self.status is not None and trajectory.status not in self.status:
+            return "status"
+        if self.split is not None and trajectory.split not in self.split:
+            return "split"
+        return None if self.version is None else self._stale(trajectory, self.version)
+
+    def __str__(self) -> str:
+        """All options, the same in every process: sets have an order of their own in each."""
+        sets = (self.allow_incomplete, self.split, self.status)
+        texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
+        return f"{texts} {self.version} {self.max_staleness}"
+
+    def _stale(self, trajectory: Trajectory, trained: str) -> str | None:
+        recorded = versions_in(trajectory)
+        versions = {version for version in recorded if version is not None}
+        if not versions or None in recorded:
+            return "no policy version"
+        if self.max_staleness is None:
+            return None if versions == {trained} else "another policy version"
+        newest, numbers = _number(trained), [_number(version) for version in versions]
+        comparable = [number for number in numbers if number is not None]
+        if newest is None or len(comparable) < len(numbers):
+            return "policy version without a number"
+        return "stale" if newest - min(comparable) > self.max_staleness else None
+
+
+def select(
+    *,
+    allow_incomplete: AllowIncomplete,
+    split: Split,
+    status: StatusFilter,
+    policy_version: str | int | None = None,
+    max_staleness: int | None = None,
+) -> Selection:
+    """Make a Selection of what callers write. Raises UsageError for what makes no sense."""
+    return validate(
+        Selection,
+        {
+            "allow_incomplete": as_names(allow_incomplete),
+            "split": as_names(split),
+            "status": as_names(status),
+            "policy_version": policy_version,
+            "max_staleness": max_staleness,
+        },
+    )
+
+
+def group_of(trajectory: Trajectory) -> GroupKey | None:
+    """The group whose members the trajectory is compared with; None where it has none."""
+    return None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id)
+
+
+def _reason_of_gap(trajectory: Trajectory, allowed: frozenset[str]) -> str | None:
+    if missing := trajectory.incomplete_reasons.keys() - allowed:
+        return f"incomplete: {min(missing)}"
+    return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and _ended_on_failure(trajectory) else None
+
+
+def _ended_on_failure(trajectory: Trajectory) -> bool:
+    """Whether no call completed after the last that failed, as in an outage, which tells nothing of a policy."""
+    failed = [call for call in trajectory.calls if call.failed]
+    if not failed:
+        return False
+    last = max(call.start_ns if call.end_ns is None else call.end_ns for call in failed)
+    return not any(call.end_ns is not None and call.end_ns > last for call in trajectory.calls if not call.failed)
+
+
+def _number(version: str | None) -> int | None:
+    match = None if version is None else _LAST_NUMBER.search(version)
+    return None if match is None else int(match[1])

@@ -1,0 +1,1 @@
+"""Conversations: histories as chat messages, for supervised fine-tuning and preferences."""

@@ -1,0 +1,243 @@
+"""PreferenceBatches: pairs of a better and a worse conversation of one group, for DPO and reward models.
+
+Invariant: `prompt + chosen` are the messages of the trajectory `chosen_rollout_id`, whose reward is `chosen_reward`,
+likewise for `rejected`, and the reward of the chosen one is higher. Both begin with a message the policy sampled.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+
+from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.conversations.conversation import MESSAGES, Conversation, main_conversation
+from art_otel.data.conversations.pairing import Member, Pair, Pairs, pair_up
+from art_otel.data.options import validate
+from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
+from art_otel.data.spill_file import SpillFile
+from art_otel.spans import Value
+from art_otel.trajectories import ChatMessage, HistoryMessage, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreferencePair:
+    """Two conversations of one group that begin alike.
+
+    `prompt`, `chosen` and `rejected` are OpenAI chat messages; the prompt ends before the first sampled message that
+    differs. `chosen_train` and `rejected_train` say which messages of these the policy sampled and may be trained.
+    `tools` are OpenAI tool definitions, the same for both, None when unknown.
+    """
+
+    prompt: tuple[ChatMessage, ...]
+    chosen: tuple[ChatMessage, ...]
+    rejected: tuple[ChatMessage, ...]
+    chosen_train: tuple[bool, ...]
+    rejected_train: tuple[bool, ...]
+    tools: tuple[Value, ...] | None
+    group_id: str
+    chosen_rollout_id: str
+    rejected_rollout_id: str
+    chosen_reward: float
+    rejected_reward: float
+
+
+@dataclass(kw_only=True, slots=True)
+class PreferenceReport:
+    """Counts of one iteration; trajectories are counted before the first pair, pairs while it goes on.
+
+    `trajectories` = `trajectories_used` (in one pair or more) + the sum of `trajectories_skipped` (by reason). `pairs`
+    were given; `pairs_skipped` are those whose two conversations say the same. `other_histories` are those of used
+    trajectories beside their main conversation, which are in no pair.
+    """
+
+    trajectories: int = 0
+    trajectories_used: int = 0
+    trajectories_skipped: Counter[str] = field(default_factory=Counter[str])
+    groups: int = 0
+    pairs: int = 0
+    pairs_skipped: Counter[str] = field(default_factory=Counter[str])
+    other_histories: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What a pair needs of a trajectory beside its reward."""
+
+    rollout_id: str
+    talk: Conversation
+
+
+class PreferenceBatches:
+    """Iterates batches of pairs; each iteration reads anew. A pair comes when the second of its two was read.
+
+    `report` counts what the latest iteration gave and skipped.
+    """
+
+    def __init__(
+        self, chunks: Sequence[Chunk], selection: Selection, options: "_PairOptions", reward: RewardOf
+    ) -> None:
+        self.report = PreferenceReport()
+        self._chunks = chunks
+        self._selection = selection
+        self._options = options
+        self._reward = reward
+
+    def __iter__(self) -> Iterator[tuple[PreferencePair, ...]]:
+        """Batches of `batch_size` pairs; the last may be smaller."""
+        pairs = self.pairs()
+        while batch := tuple(islice(pairs, self._options.batch_size)):
+            yield batch
+
+    def pairs(self) -> Iterator[PreferencePair]:
+        """The same pairs one by one."""
+        report = self.report = PreferenceReport()
+        plan = self._plan(report)
+        with SpillFile[_Side]() as spilled:
+            for number, trajectory in read_numbered(self._chunks, MESSAGES, plan):
+                talk = main_conversation(trajectory)
+                if isinstance(talk, str):  # it was none when the pairs were planned
+                    continue
+                spilled[number] = side = _Side(trajectory.rollout_id, talk)
+                report.other_histories += _histories(trajectory) - 1
+                for two in plan[number]:
+                    if all(member.number in spilled for member in two):
+                        chosen, rejected = (side if one.number == number else spilled[one.number] for one in two)
+                        yield from _counted(_compare(chosen, rejected, two), report)
+
+    def _plan(self, report: PreferenceReport) -> Mapping[int, list[Pair]]:
+        """The pairs that each trajectory is in, by its number."""
+        groups: dict[GroupKey, list[Member]] = {}
+        for number, trajectory in read_numbered(self._chunks, MESSAGES):
+            report.trajectories += 1
+            member = self._member(number, trajectory)
+            if isinstance(member, str):
+                report.trajectories_skipped[member] += 1
+            else:
+                groups.setdefault(member.group, []).append(member)
+        plan: dict[int, list[Pair]] = {}
+        for members in groups.values():
+            pairing = pair_up(members, self._options.pairs)
+            report.trajectories_skipped.update(pairing.skipped)
+            for pair in pairing.pairs:
+                for member in pair:
+                    plan.setdefault(member.number, []).append(pair)
+        report.groups, report.trajectories_used = len(groups), len(plan)
+        return plan
+
+    def _member(self, number: int, trajectory: Trajectory) -> Member | str:
+        """The trajectory as a member of its group, or why it is in no pair."""
+        reason = self._selection.skip_reason(trajectory)
+        if reason is not None:
+            return reason
+        group = group_of(trajectory)
+        if group is None:
+            return "no group"
+        reward = reward_of(trajectory, self._reward)
+        if reward is None:
+            return "no reward"
+        talk = main_conversation(trajectory)
+        return talk if isinstance(talk, str) else Member(number, group, reward, _digest(talk))
+
+
+class _PairOptions(msgspec.Struct, frozen=True, kw_only=True):
+    batch_size: Annotated[int, msgspec.Meta(ge=1)]
+    pairs: Pairs
+
+
+def preference_batches(
+    sources: Sources,
+    *,
+    allow_incomplete: AllowIncomplete = False,
+    split: Split = None,
+    status: StatusFilter = ("ok",),
+    reward: RewardOf = None,
+    pairs: Pairs = "best_worst",
+    batch_size: int = 8,
+) -> PreferenceBatches:
+    """Iterate over preference pairs within groups, from Parquet or from memory.
+
+    `sources`, `allow_incomplete`, `split` and `status` are as for `art_otel.batches`. `reward` says which reward
+    counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory without
+    its tokens. Compared are the main conversations (those of most turns) of trajectories of one `group_id` (in one
+    training step, where they have one) that had the same prompt (what stands before the first sampled message) and the
+    same tools but other rewards: by `pairs` the best with the worst (`best_worst`), the best with each worse one
+    (`best_each`), or each with each worse one (`all`). Ties and missing rewards are in no pair.
+
+    A dataset is in the order of rollout ids, so a group lies anywhere in it. It is read twice: once for the rewards and
+    a digest of each prompt, then only what is in a pair. Memory is that of one row group, some 300 bytes for each
+    trajectory with a group and a reward, and 100 for each pair; a conversation that waits for its partner waits on
+    disk. Raises StoreError for what cannot be read, UsageError for impossible options.
+    """
+    check_reward(reward)
+    options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs})
+    selection = select(allow_incomplete=allow_incomplete, split=split, status=status)
+    return PreferenceBatches(list_chunks(sources), selection, options, reward)
+
+
+def _histories(trajectory: Trajectory) -> int:
+    """How many histories the trajectory has: each ends with a turn that no other continues."""
+    continued = {turn.parent for turn in trajectory.turns} - {None}
+    return len(trajectory.turns) - len(continued)
+
+
+def _counted(pair: PreferencePair | None, report: PreferenceReport) -> Iterator[PreferencePair]:
+    if pair is None:
+        report.pairs_skipped["same messages"] += 1
+    else:
+        report.pairs += 1
+        yield pair
+
+
+def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | None:
+    """The pair; None when both say the same."""
+    start = _parting(chosen.talk, rejected.talk)
+    if start is None:
+        return None
+    chosen_chat, rejected_chat = chosen.talk.chat, rejected.talk.chat
+    return PreferencePair(
+        prompt=chosen_chat[:start],
+        chosen=chosen_chat[start:],
+        rejected=rejected_chat[start:],
+        chosen_train=chosen.talk.train[start:],
+        rejected_train=rejected.talk.train[start:],
+        tools=chosen.talk.tools,
+        group_id=pair.chosen.group[1],
+        chosen_rollout_id=chosen.rollout_id,
+        rejected_rollout_id=rejected.rollout_id,
+        chosen_reward=pair.chosen.reward,
+        rejected_reward=pair.rejected.reward,
+    )
+
+
+def _parting(one: Conversation, other: Conversation) -> int | None:
+    """The position of the last message up to which they are alike that both sampled; None when they are alike.
+
+    Where they part at a message that was given (a tool answered otherwise), what was sampled before it is compared too,
+    because a pair's prompt is one and the same.
+    """
+    start: int | None = None
+    for position, (mine, theirs) in enumerate(zip(one.messages, other.messages, strict=False)):
+        if mine.turn is not None and theirs.turn is not None:
+            start = position
+        if _key(mine) != _key(theirs):
+            return start
+    return start if len(one.messages) != len(other.messages) else None
+
+
+def _key(entry: HistoryMessage) -> tuple[object, ...]:
+    """What is equal for equal messages; what was sampled differs by its reasoning too."""
+    sampled = entry.turn is not None
+    return (sampled, *entry.message.identity, entry.message.reasoning if sampled else None)
+
+
+def _digest(talk: Conversation) -> bytes:
+    """Equal for equal prompts and tools."""
+    prompt = [_key(entry) for entry in talk.messages[: talk.first_sampled]]
+    tools = json.dumps(talk.tools, sort_keys=True, default=repr)
+    return blake2b(repr((prompt, tools)).encode(), digest_size=16).digest()

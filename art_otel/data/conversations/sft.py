@@ -1,0 +1,211 @@
+"""MessageBatches: conversations to fine-tune on, with a flag for each message that says whether it is trained.
+
+Invariant: over the examples of a trajectory every completion to train is trained exactly once. Every trajectory read is
+used or skipped for one reason, every history is an example or skipped for one.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+
+from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.conversations.conversation import MESSAGES, Conversation, conversation
+from art_otel.data.options import validate
+from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
+from art_otel.spans import Value
+from art_otel.trajectories import ChatMessage, Trajectory, histories
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageExample:
+    """One history of a trajectory.
+
+    `messages` are OpenAI chat messages (`role`, `content`, `tool_calls` with arguments as text, `tool_call_id`, `name`,
+    `reasoning_content`); `train`, of the same length, says which are trained here. `tools` are OpenAI tool definitions,
+    None when unknown. `weight` is 1 / the number of examples of the trajectory, so that one of many branches counts as
+    much as any other; `reward` is None when nobody gave one. `turns` are positions in the trajectory.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    train: tuple[bool, ...]
+    tools: tuple[Value, ...] | None
+    rollout_id: str
+    group_id: str | None
+    reward: float | None
+    weight: float
+    turns: tuple[int, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class MessageReport:
+    """Counts of one iteration, growing while it goes on.
+
+    `trajectories` = `trajectories_used` + the sum of `trajectories_skipped` (by reason; of one whose histories are all
+    skipped that of the first). Of those used, `histories` = `examples` + the sum of `histories_skipped`. `messages`
+    are those of the examples, `trained_messages` the ones with a flag.
+    """
+
+    trajectories: int = 0
+    trajectories_used: int = 0
+    trajectories_skipped: Counter[str] = field(default_factory=Counter[str])
+    histories: int = 0
+    histories_skipped: Counter[str] = field(default_factory=Counter[str])
+    examples: int = 0
+    messages: int = 0
+    trained_messages: int = 0
+
+
+class MessageBatches:
+    """Iterates batches of examples in the order of the trajectories; each iteration reads anew.
+
+    `report` counts what the latest iteration gave and skipped.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], selection: Selection, options: "_Options", reward: RewardOf) -> None:
+        self.report = MessageReport()
+        self._chunks = chunks
+        self._selection = selection
+        self._options = options
+        self._reward = reward
+
+    def __iter__(self) -> Iterator[tuple[MessageExample, ...]]:
+        """Batches of `batch_size` examples; the last may be smaller."""
+        examples = self.examples()
+        while batch := tuple(islice(examples, self._options.batch_size)):
+            yield batch
+
+    def examples(self) -> Iterator[MessageExample]:
+        """The same examples one by one."""
+        report = self.report = MessageReport()
+        best = self._best_of_groups()
+        for number, trajectory in read_numbered(self._chunks, MESSAGES):
+            report.trajectories += 1
+            conversations = _conversations(trajectory)
+            reason = (
+                self._skip_reason(trajectory)
+                or _reason_to_learn_nothing(conversations)
+                or _reason_in_group(number, trajectory, best)
+            )
+            if reason is None:
+                yield from self._examples_of(trajectory, conversations, report)
+            else:
+                report.trajectories_skipped[reason] += 1
+
+    def _skip_reason(self, trajectory: Trajectory) -> str | None:
+        """Why the trajectory is skipped whatever its group; None when it is not."""
+        least = self._options.min_reward
+        reason = self._selection.skip_reason(trajectory)
+        if reason is not None or (least is None and not self._options.best_of_group):
+            return reason
+        reward = reward_of(trajectory, self._reward)
+        if reward is None:
+            return "no reward"
+        return "reward too low" if least is not None and reward < least else None
+
+    def _best_of_groups(self) -> dict[GroupKey, int] | None:
+        """The number of each group's best member from which something is learned, the first of equally good ones.
+
+        Memory: an entry a group.
+        """
+        if not self._options.best_of_group:
+            return None
+        best: dict[GroupKey, tuple[float, int]] = {}
+        for number, trajectory in read_numbered(self._chunks, MESSAGES):
+            group, reward = group_of(trajectory), reward_of(trajectory, self._reward)
+            if group is None or reward is None or self._skip_reason(trajectory) is not None:
+                continue
+            if group in best and reward <= best[group][0]:
+                continue
+            if _reason_to_learn_nothing(_conversations(trajectory)) is None:
+                best[group] = (reward, number)
+        return {group: number for group, (_, number) in best.items()}
+
+    def _examples_of(
+        self, trajectory: Trajectory, conversations: Sequence[Conversation | str], report: MessageReport
+    ) -> Iterator[MessageExample]:
+        talks = [talk for talk in conversations if isinstance(talk, Conversation)]
+        reasons = [reason for reason in conversations if isinstance(reason, str)]
+        report.trajectories_used += 1
+        report.histories += len(conversations)
+        report.histories_skipped.update(reasons)
+        for talk in talks:
+            report.examples += 1
+            report.messages += len(talk.messages)
+            report.trained_messages += sum(talk.train)
+            yield MessageExample(
+                messages=talk.chat,
+                train=talk.train,
+                tools=talk.tools,
+                rollout_id=trajectory.rollout_id,
+                group_id=trajectory.group_id,
+                reward=reward_of(trajectory, self._reward),
+                weight=1 / len(talks),
+                turns=talk.turns,
+            )
+
+
+class _Options(msgspec.Struct, frozen=True, kw_only=True):
+    batch_size: Annotated[int, msgspec.Meta(ge=1)]
+    min_reward: float | None
+    best_of_group: bool
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a reward that nothing is less than."""
+        if self.min_reward is not None and not math.isfinite(self.min_reward):
+            raise ValueError(f"min_reward={self.min_reward!r}: give a finite number, or None for any reward")
+
+
+def message_batches(
+    sources: Sources,
+    *,
+    allow_incomplete: AllowIncomplete = False,
+    split: Split = None,
+    status: StatusFilter = ("ok",),
+    reward: RewardOf = None,
+    min_reward: float | None = None,
+    best_of_group: bool = False,
+    batch_size: int = 8,
+) -> MessageBatches:
+    """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
+
+    `sources`, `allow_incomplete`, `split` and `status` are as for `art_otel.batches`. `reward` says which reward
+    counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory without
+    messages. `min_reward` skips what has less; `best_of_group` all but the best of each group (of those from which
+    something is learned, and the first of equally good ones; a trajectory without a group is skipped). A group is one
+    `group_id` in one training step, where they have one.
+
+    Memory is that of one row group. With `best_of_group` the sources are read twice, with an entry a group in memory.
+    Raises StoreError for what cannot be read, UsageError for impossible options.
+    """
+    check_reward(reward)
+    options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})
+    selection = select(allow_incomplete=allow_incomplete, split=split, status=status)
+    return MessageBatches(list_chunks(sources), selection, options, reward)
+
+
+def _conversations(trajectory: Trajectory) -> list[Conversation | str]:
+    """That of each history, or why it is none."""
+    return [conversation(trajectory, history) for history in histories(trajectory)]
+
+
+def _reason_to_learn_nothing(conversations: Sequence[Conversation | str]) -> str | None:
+    """Why no history is a conversation, that of the first; None where one is."""
+    reasons = [reason for reason in conversations if isinstance(reason, str)]
+    if len(reasons) < len(conversations):
+        return None
+    return reasons[0] if reasons else "nothing sampled"
+
+
+def _reason_in_group(number: int, trajectory: Trajectory, best: Mapping[GroupKey, int] | None) -> str | None:
+    if best is None:
+        return None
+    group = group_of(trajectory)
+    if group is None:
+        return "no group"
+    return None if best.get(group) == number else "not the best of its group"

@@ -1,0 +1,164 @@
+"""Advantages: how much better each member of a group did than its group.
+
+Invariant: an advantage is NaN where, and only where, its reward is None; such a member counts in no mean and no
+deviation. Every other advantage is finite, and it does not depend on the order of the group. A group of one, or of
+equal rewards, says nothing about who was better: its advantages are exactly 0.0, but for a baseline given from outside.
+
+Everywhere r_i is the reward of member i, and mean, std and n are those of the members with a reward.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from art_otel.errors import UsageError
+
+Rewards: TypeAlias = Sequence[float | None]
+"""The rewards of one group, None where nobody gave one. Shape: (members,)."""
+
+Advantages: TypeAlias = NDArray[np.float64]
+"""Shape: (members,), NaN where the reward is None."""
+
+Advantage: TypeAlias = Callable[[Rewards], ArrayLike]
+"""Computes the advantages of one group: shape (members,) -> (members,)."""
+
+AdvantageName: TypeAlias = Literal["grpo", "grpo_sample", "dr_grpo", "rloo", "centered"]
+
+_LARGEST: Final = 1e150
+"""Rewards are smaller than this, so that their squares, and the sum of these over a group, are finite."""
+
+_LOST_DEGREES: Final = {"population": 0, "sample": 1}
+
+
+def centered(rewards: Rewards) -> Advantages:
+    """A_i = r_i - mean(r).
+
+    Source: `compute_advantages` of tinker-cookbook (rl/data_processing.py). Shape: (members,) -> (members,).
+    One member with a reward: 0.0. Zero variance: 0.0. All None: all NaN. Raises UsageError with the position of a
+    reward that is NaN, infinite or not below 1e150.
+    """
+    return _deviations(_values(rewards, "rewards"))
+
+
+def dr_grpo(rewards: Rewards) -> Advantages:
+    """A_i = r_i - mean(r): GRPO without its division by std, which favors tasks that are too easy or too hard.
+
+    The other half of Dr. GRPO is the loss: a sum over tokens divided by a constant, not by each response's length.
+    Source: Liu et al. 2025, Understanding R1-Zero-Like Training (arXiv 2503.20783); verl's
+    `norm_adv_by_std_in_grpo=False`. Shape: (members,) -> (members,). One member with a reward: 0.0 (verl keeps its raw
+    reward). Zero variance: 0.0. All None: all NaN. Raises UsageError with the position of a reward that is NaN,
+    infinite or not below 1e150.
+    """
+    return centered(rewards)
+
+
+def grpo(rewards: Rewards, *, std: Literal["population", "sample"] = "population", epsilon: float = 1e-6) -> Advantages:
+    """A_i = (r_i - mean(r)) / (std(r) + epsilon), where std(r)^2 = sum_j (r_j - mean(r))^2 / n, or / (n - 1).
+
+    Source: Shao et al. 2024, DeepSeekMath (arXiv 2402.03300). `population` (n) is ART's local trainer, `sample` (n - 1)
+    verl, Trinity-RFT and ART on tinker; epsilon is 1e-6 in all but ART on tinker and the paper, which have none.
+    Shape: (members,) -> (members,). One member with a reward: 0.0 (verl and Trinity-RFT keep its raw reward). Zero
+    variance: 0.0, with epsilon 0 too. All None: all NaN. Raises UsageError with the position of a reward that is NaN,
+    infinite or not below 1e150, and for another `std` or an epsilon that is negative or not finite.
+    """
+    if std not in _LOST_DEGREES:
+        raise UsageError(f'std: {std!r}; use "population" or "sample"')
+    if not 0 <= epsilon < math.inf:
+        raise UsageError(f"epsilon: {epsilon!r}; use a finite number that is not negative, such as 1e-6")
+    deviations = centered(rewards)
+    rewarded = deviations[~np.isnan(deviations)]
+    # One member has no deviation, so it divides 0.0, and any divisor but 0 will do.
+    freedom = max(len(rewarded) - _LOST_DEGREES[std], 1)
+    divisor = math.sqrt(math.fsum(rewarded**2) / freedom) + epsilon
+    return deviations / divisor if divisor else deviations * 0.0
+
+
+def rloo(rewards: Rewards) -> Advantages:
+    """A_i = r_i - mean of the other members' rewards = (r_i - mean(r)) * n / (n - 1).
+
+    Source: Kool et al. 2019, Buy 4 REINFORCE Samples, Get a Baseline for Free!; Ahmadian et al. 2024, Back to Basics
+    (arXiv 2402.14740); verl's `rloo`. Shape: (members,) -> (members,). One member with a reward: 0.0, as no other is
+    left (verl keeps its raw reward). Zero variance: 0.0. All None: all NaN. Raises UsageError with the position of a
+    reward that is NaN, infinite or not below 1e150.
+    """
+    deviations = centered(rewards)
+    count = int(np.count_nonzero(~np.isnan(deviations)))
+    return deviations * (count / max(count - 1, 1))
+
+
+def reinforce(rewards: Rewards, *, baseline: float) -> Advantages:
+    """A_i = r_i - baseline, where the baseline does not depend on these rewards (a running mean, a value, 0.0).
+
+    Source: Williams 1992, Simple Statistical Gradient-Following Algorithms. Shape: (members,) -> (members,).
+    One member with a reward: r - baseline, as for any other. Zero variance: r - baseline for all. All None: all NaN.
+    Raises UsageError with the position of a reward that is NaN, infinite or not below 1e150, and for such a baseline.
+    """
+    return _values(rewards, "rewards") - _checked(baseline, "baseline")
+
+
+def step_level(rewards: Sequence[Rewards], advantage: Callable[[Rewards], Advantages] = grpo) -> tuple[Advantages, ...]:
+    """A_i,k = advantage of r_i,k among r_j,k of all members j that have a step k: each step index is its own group.
+
+    `rewards[i][k]` is the reward of member i at its step k; members may have different numbers of steps. `advantage`
+    is any function of one group here, e.g. `partial(grpo, std="sample")`.
+    Source: rLLM's `stepwise_advantage.mode=per_step`, which groups by step id.
+    Shape: members x (their steps,) -> members x (their steps,). A step that one member alone reached, zero variance
+    and all None at a step: as `advantage` says of such a group. Raises UsageError with member and step of a reward that
+    is NaN, infinite or not below 1e150.
+    """
+    advantages = [_values(steps, f"rewards[{member}]") for member, steps in enumerate(rewards)]
+    for step in range(max(map(len, rewards), default=0)):
+        members = [member for member, steps in enumerate(rewards) if len(steps) > step]
+        for member, value in zip(members, advantage([rewards[member][step] for member in members]), strict=True):
+            advantages[member][step] = value
+    return tuple(advantages)
+
+
+ADVANTAGES: Final[Mapping[str, Advantage]] = {
+    "grpo": grpo,
+    "grpo_sample": partial(grpo, std="sample"),
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "centered": centered,
+}
+"""Advantages by name; others are given as functions of one group's rewards."""
+
+
+def find_advantage(advantage: AdvantageName | Advantage | None) -> Advantage | None:
+    """The advantage of this name, or the function itself; None for no advantages. Raises UsageError."""
+    if advantage is None or callable(advantage):
+        return advantage
+    if formula := ADVANTAGES.get(advantage) if isinstance(advantage, str) else None:  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
+        return formula
+    raise UsageError(
+        f"advantage={advantage!r:.200}: use one of {', '.join(ADVANTAGES)}, a function of one group's rewards, or None"
+    )
+
+
+def _deviations(values: Advantages) -> Advantages:
+    rewarded = values[~np.isnan(values)]
+    if not len(rewarded):
+        return values
+    # fsum rounds once, so the order does not matter; a mean rounded out of its range would make equal rewards differ.
+    mean = min(max(math.fsum(rewarded) / len(rewarded), rewarded.min()), rewarded.max())
+    return values - mean
+
+
+def _values(rewards: Rewards, path: str) -> Advantages:
+    """The rewards as float64, NaN for None."""
+    return np.array(list(_numbers(rewards, path)), dtype=np.float64)
+
+
+def _numbers(rewards: Rewards, path: str) -> Iterable[float]:
+    for position, reward in enumerate(rewards):
+        yield math.nan if reward is None else _checked(reward, f"{path}[{position}]")
+
+
+def _checked(number: float, path: str) -> float:
+    if not abs(number) < _LARGEST:  # NaN is below nothing
+        raise UsageError(f"{path}: {number!r}; a reward is a number below {_LARGEST:g}, or None where there is none")
+    return float(number)

@@ -1,0 +1,212 @@
+"""Credit: which reward each turn of a trajectory is trained with.
+
+Invariant: a credit gives every turn a number that somebody gave (or a sum or mean of such), or None; None is never 0.
+Of several rewards of one name for one thing the last counts. A reward of a label only, and one of a span of tokens, is
+no turn's. Every credit here can be pickled, as spawned workers need it, if the user's function in it can.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from art_otel.data.options import validate
+from art_otel.data.rewards.usable import check_weights
+from art_otel.errors import UsageError
+from art_otel.trajectories import REWARD_NAME, Reward, Trajectory, aggregate
+
+TurnRewards: TypeAlias = tuple[float | None, ...]
+"""Shape: (turns,), None where nobody gave a reward."""
+
+CreditName: TypeAlias = Literal["outcome_reward", "step_reward", "call_reward"]
+"""The credits that need no argument."""
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credit:
+    """Which reward each turn of a trajectory is trained with.
+
+    `rewards` gives the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
+    each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
+    come to `rewards` without messages and tokens where they are read from files. `name` tells rules apart: batches
+    cannot be gone on with under a rule of another name.
+    """
+
+    per: Literal["rollout", "step", "call"]
+    rewards: Callable[[Trajectory], TurnRewards]
+    name: str = ""
+
+
+class _Discount(msgspec.Struct, frozen=True):
+    gamma: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+def reward_function(function: Callable[[Trajectory], float | None], *, name: str = "") -> Credit:
+    """Give every turn the reward that the function gives to the whole trajectory. `name` is as in Credit.
+
+    Raises UsageError for what is no function.
+    """
+    if not callable(function):
+        raise UsageError(f"reward_function({function!r:.200}): give a function of a trajectory")
+    return Credit(per="rollout", rewards=partial(_of_whole, function), name=name)
+
+
+def outcome_reward() -> Credit:
+    """Give every turn the final reward: r_t = R, propagated as Trinity-RFT's RewardPropagationWorkflow does it."""
+    return reward_function(_final, name="outcome_reward")
+
+
+def weighted(weights: Mapping[str, float]) -> Credit:
+    """Give every turn the weighted sum of the named rewards of the whole rollout: r_t = sum_n w_n R_n.
+
+    None where one of the names has no reward. Raises UsageError for no weights and for one that is not finite.
+    """
+    checked = check_weights(weights)
+    return reward_function(partial(_weighted, checked), name=f"weighted {sorted(checked.items())}")
+
+
+def step_reward(name: str = REWARD_NAME) -> Credit:
+    """Give every turn its step's reward: r_t = r_k for a call in step k, as Trinity-RFT's StepWiseRewardWorkflow.
+
+    Unknown where two steps of one index were rewarded: see `shared_steps`.
+    """
+    return Credit(per="step", rewards=partial(_step_wise, name), name=f"step_reward {name!r}")
+
+
+def call_reward(name: str = REWARD_NAME) -> Credit:
+    """Give every turn the reward of its own call; one that was given to a choice goes before the call's."""
+    return Credit(per="call", rewards=partial(_per_call, name), name=f"call_reward {name!r}")
+
+
+def discounted(gamma: float, name: str = REWARD_NAME) -> Credit:
+    """Give every turn the discounted return of its step: G_k = r_k + gamma G_(k+1), G of the last step K = r_K + R.
+
+    R is the rollout's final reward; where nobody gave one it is not added. It stands alone where no step has a reward:
+    G_k = gamma^(K-k) R. Where some steps have one, a step without makes its own return and those before it unknown.
+    K is the last step that has a call or a reward, and every index below is a step, also one that nothing was recorded
+    of: it takes its time, and has no reward. Two steps of one index have none either: see `shared_steps`.
+    Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises UsageError for a gamma outside of 0 to 1.
+    """
+    share = validate(_Discount, {"gamma": gamma}).gamma
+    return Credit(per="step", rewards=partial(_discounted, share, name), name=f"discounted {share} {name!r}")
+
+
+_BY_NAME: Final[Mapping[CreditName, Callable[[], Credit]]] = {
+    "outcome_reward": outcome_reward,
+    "step_reward": step_reward,
+    "call_reward": call_reward,
+}
+CREDITS: Final = tuple(_BY_NAME)
+
+
+def find_credit(credit: CreditName | Credit) -> Credit:
+    """The credit of this name, or the credit itself. Raises UsageError."""
+    if isinstance(credit, Credit):
+        return credit
+    make = _BY_NAME.get(credit) if isinstance(credit, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
+    if make is None:
+        raise UsageError(
+            f"credit={credit!r:.200}: use one of {', '.join(CREDITS)}, or what a function of art_otel.data gives, such"
+            " as weighted(…) or discounted(0.99)"
+        )
+    return make()
+
+
+def shared_steps(trajectory: Trajectory) -> set[int]:
+    """The indexes at which two steps were rewarded, as of agents that each number their own.
+
+    Nobody knows in which of the two a call was, so neither reward is used.
+    """
+    targets: dict[int, set[str]] = {}
+    for step, reward in _of_steps(trajectory):
+        if reward.target is not None:
+            targets.setdefault(step, set()).add(reward.target)
+    return {step for step, spans in targets.items() if len(spans) > 1}
+
+
+def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajectory) -> TurnRewards:
+    return (reward(trajectory),) * len(trajectory.turns)
+
+
+def _final(trajectory: Trajectory) -> float | None:
+    return trajectory.reward
+
+
+def _weighted(weights: Mapping[str, float], trajectory: Trajectory) -> float | None:
+    whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.token_start is None)
+    rewards = _aggregated((one.name, one) for one in whole)
+    if not rewards.keys() >= weights.keys():
+        return None
+    return sum(weight * rewards[name] for name, weight in weights.items())
+
+
+def _step_wise(name: str, trajectory: Trajectory) -> TurnRewards:
+    return _by_step(_step_rewards(trajectory, name), trajectory)
+
+
+def _per_call(name: str, trajectory: Trajectory) -> TurnRewards:
+    candidates = (one for one in trajectory.rewards if one.name == name and one.token_start is None)
+    rewards = _aggregated(((one.target, one.choice), one) for one in candidates)
+    calls = trajectory.calls
+    return tuple(
+        rewards.get((calls[turn.call].span_id, turn.choice), rewards.get((calls[turn.call].span_id, None)))
+        for turn in trajectory.turns
+    )
+
+
+def _discounted(gamma: float, name: str, trajectory: Trajectory) -> TurnRewards:
+    rewarded = {step for step, reward in _of_steps(trajectory) if reward.name == name}
+    steps = {call.step for call in trajectory.calls if call.step is not None} | rewarded
+    if not rewarded:
+        return _by_step(_discounts(trajectory.reward, gamma, steps), trajectory)
+    rewards = _step_rewards(trajectory, name)
+    last = step = max(steps)
+    total, returns = trajectory.reward or 0.0, dict[int, float]()
+    while step in rewards:
+        total = rewards[step] + (total if step == last else gamma * total)
+        returns[step] = total
+        step -= 1
+    return _by_step(returns, trajectory)
+
+
+def _discounts(reward: float | None, gamma: float, steps: Iterable[int]) -> dict[int, float]:
+    """What a reward in the last step is worth in each."""
+    if reward is None:
+        return {}
+    last = max(steps, default=0)
+    return {step: gamma ** (last - step) * reward for step in steps}
+
+
+def _step_rewards(trajectory: Trajectory, name: str) -> dict[int, float]:
+    shared = shared_steps(trajectory)
+    return _aggregated((step, one) for step, one in _of_steps(trajectory) if one.name == name and step not in shared)
+
+
+def _of_steps(trajectory: Trajectory) -> list[tuple[int, Reward]]:
+    """The rewards of steps that have a value; what judges a call, an agent or a tool in a step is theirs."""
+    in_steps = [(one.step, one) for one in trajectory.rewards if one.step is not None]
+    calls = {call.span_id for call in trajectory.calls} if in_steps else set[str]()
+    return [
+        (step, one)
+        for step, one in in_steps
+        if one.value is not None and one.token_start is None and one.target not in calls and one.target_kind is None
+    ]
+
+
+def _aggregated(rewards_by_key: Iterable[tuple[_Key, Reward]]) -> dict[_Key, float]:
+    """What is given to each comes to."""
+    of: dict[_Key, list[Reward]] = {}
+    for key, reward in rewards_by_key:
+        of.setdefault(key, []).append(reward)
+    values = ((key, aggregate(rewards)) for key, rewards in of.items())
+    return {key: value for key, value in values if value is not None}
+
+
+def _by_step(rewards: Mapping[int, float], trajectory: Trajectory) -> TurnRewards:
+    """To each turn what its step has."""
+    steps = (trajectory.calls[turn.call].step for turn in trajectory.turns)
+    return tuple(None if step is None else rewards.get(step) for step in steps)

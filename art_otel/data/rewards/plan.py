@@ -1,0 +1,258 @@
+"""Plan: the reward and advantage of every turn, computed before any token is read.
+
+Invariant: an advantage compares a trajectory with the others of its group that are selected, wherever in the files
+they stand. A trajectory without a group is a group of its own. Who has no reward, or one that is no usable number, is
+not trained and counts in no baseline.
+
+Planning reads no messages and no tokens. It keeps about 50 bytes for each reward and 100 for each group.
+"""
+
+import hashlib
+import math
+import warnings
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from art_otel.data.choosing.selection import GroupKey, group_of
+from art_otel.data.choosing.sources import Chunk
+from art_otel.data.rewards.advantages import Advantage
+from art_otel.data.rewards.credit import Credit, TurnRewards
+from art_otel.data.rewards.scoring import Scoring
+from art_otel.data.rewards.usable import LARGEST, UNUSABLE, as_reward, names_without_final
+from art_otel.errors import UsageError
+from art_otel.store import RowGroup, Wanted
+from art_otel.trajectories import Trajectory, Turn
+
+SkipReason: TypeAlias = Callable[[Trajectory], str | None]
+"""Why a trajectory is skipped, None when it is not."""
+
+OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
+"""What planning reads: neither messages nor tokens."""
+
+_WHOLE: Final = 0  # the unit that is a whole rollout
+
+
+class TurnReward(NamedTuple):
+    """What a turn is trained with, or why it is skipped.
+
+    `reward` is None where it is unknown or not usable: NaN, infinite or not below 1e37. `advantage` is None where
+    nobody asked for advantages or the turn is skipped.
+    """
+
+    reward: float | None = None
+    advantage: float | None = None
+    skipped: Literal["no reward", "unusable reward", "zero variance"] | None = None
+
+
+@dataclass(slots=True)
+class _Units:
+    """Everything that is rewarded, in the order it was met: a rollout, a step or a turn.
+
+    `ends[i]` is the number of units up to and with trajectory i. `keys` tell units of a trajectory apart; `groups` and
+    `moments` which are compared with each other. A reward is NaN where nobody gave one, infinite where it is unusable.
+    """
+
+    ends: "array[int]" = field(default_factory=lambda: array("q"))
+    keys: "array[int]" = field(default_factory=lambda: array("q"))
+    groups: "array[int]" = field(default_factory=lambda: array("q"))
+    moments: "array[int]" = field(default_factory=lambda: array("q"))
+    rewards: "array[float]" = field(default_factory=lambda: array("d"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """`skipped` are the reasons why trajectories are skipped, by their number. Advantages have shape (units,).
+
+    `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
+    one by the names of their several rewards.
+    """
+
+    credit: Credit
+    skipped: dict[int, str]
+    units: _Units
+    advantages: NDArray[np.float64] | None
+    zero_variance: NDArray[np.bool_]
+    fingerprint: str
+    no_final_reward: Counter[str]
+
+    @property
+    def unusable_rewards(self) -> int:
+        """How many rewards are NaN, infinite or not below 1e37."""
+        return sum(map(math.isinf, self.units.rewards))
+
+    def turn_rewards(self, number: int, trajectory: Trajectory) -> tuple[TurnReward, ...]:
+        """What the turns of trajectory `number` are trained with. Shape: (turns,)."""
+        start = self.units.ends[number - 1] if number else 0
+        of_unit: dict[int | None, TurnReward] = {
+            self.units.keys[unit]: self._of_unit(unit) for unit in range(start, self.units.ends[number])
+        }
+        unknown = TurnReward(skipped=None if self.advantages is None else "no reward")
+        if self.credit.per == "rollout":
+            return (of_unit.get(_WHOLE, unknown),) * len(trajectory.turns)
+        return tuple(
+            of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
+            for position, turn in enumerate(trajectory.turns)
+        )
+
+    def _of_unit(self, unit: int) -> TurnReward:
+        reward = self.units.rewards[unit]
+        usable = reward if math.isfinite(reward) else None
+        if usable is not None and self.zero_variance[unit]:
+            return TurnReward(usable, skipped="zero variance")
+        if self.advantages is None:
+            return TurnReward(usable)
+        if usable is None:
+            return TurnReward(skipped="no reward" if math.isnan(reward) else UNUSABLE)
+        return TurnReward(usable, float(self.advantages[unit]))
+
+
+def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring) -> Plan:
+    """Read the rewards of all trajectories, and compare those of each group.
+
+    Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
+    several rewards and none of them is final. Raises UsageError for a credit or an advantage that gives something of
+    another shape, or advantages that are not finite.
+    """
+    credit, advantage = scoring.credit, scoring.advantage
+    skipped: dict[int, str] = {}
+    units, numbers = _Units(), dict[GroupKey, int]()
+    without_final, digest = Counter[str](), hashlib.sha256()
+    for number, trajectory in enumerate(_outlines(chunks, digest.update)):
+        reason = skip_reason(trajectory)
+        if reason is None:
+            # Without a group it is alone; such groups have negative numbers.
+            key = group_of(trajectory)
+            group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
+            _add(units, trajectory, group, credit)
+            if credit.name == "outcome_reward" and (names := names_without_final(trajectory)):
+                without_final[", ".join(names)] += 1
+        else:
+            skipped[number] = reason
+        units.ends.append(len(units.keys))
+    if without_final and advantage is not None:
+        _warn(without_final)
+    advantages = None if advantage is None else _compare(units, advantage, [group_id for _, group_id in numbers])
+    return Plan(
+        credit=credit,
+        skipped=skipped,
+        units=units,
+        advantages=advantages,
+        zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
+        fingerprint=digest.hexdigest(),
+        no_final_reward=without_final,
+    )
+
+
+def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Iterator[Trajectory]:
+    """Every trajectory without messages and tokens.
+
+    `note` is given what tells this dataset from others: names and sizes of files, and all of each trajectory that
+    options look at. Times and folders are not in it, so that a copy has the same.
+    """
+    for chunk in chunks:
+        if isinstance(chunk.stored, RowGroup):
+            size = 0 if chunk.version is None else chunk.version[0]
+            note(repr((Path(chunk.stored.file).name, size, chunk.stored.index)).encode())
+        for one in chunk.read(OUTLINE):
+            chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
+            compared_by = (one.group_id, one.training_step, one.reward, one.rewards)
+            calls = [(call.step, call.policy_version) for call in one.calls]
+            note(repr((one.order, chosen_by, compared_by, calls)).encode())
+            yield one
+
+
+def _warn(without_final: Counter[str]) -> None:
+    names, count = without_final.most_common(1)[0]
+    weights = ", ".join(f'"{name}": 1.0' for name in names.split(", "))
+    warnings.warn(
+        f"{without_final.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so "
+        f"they are not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one "
+        "without a name",
+        stacklevel=2,
+    )
+
+
+def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> None:
+    rewards = _rewards(trajectory, credit)
+    if credit.per == "rollout":
+        rewarded = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
+    else:
+        rewarded = {
+            key: (turn.call if credit.per == "call" else key, reward)
+            for position, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
+            if (key := _key(credit, position, turn, trajectory)) is not None
+        }
+    for key, (moment, reward) in rewarded.items():
+        units.keys.append(key)
+        units.groups.append(group)
+        units.moments.append(moment)
+        units.rewards.append(math.nan if reward is None else reward if abs(reward) < LARGEST else math.inf)
+
+
+def _rewards(trajectory: Trajectory, credit: Credit) -> TurnRewards:
+    """What the credit says, which may be a user's function."""
+    result = cast(object, credit.rewards(trajectory))
+    turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
+    rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
+    if rewards is None or len(rewards) != turns:
+        raise UsageError(f"{whose} gave {result!r:.200}; it has to give {turns} rewards, one for each turn")
+    return tuple([as_reward(whose, reward) for reward in rewards])
+
+
+def _key(credit: Credit, position: int, turn: Turn, trajectory: Trajectory) -> int | None:
+    """Which unit of the trajectory the turn belongs to; None for a turn outside of every step."""
+    return position if credit.per == "call" else trajectory.calls[turn.call].step
+
+
+def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -> NDArray[np.float64]:
+    rewards = np.array(units.rewards, np.float64)
+    advantages = np.full(len(rewards), np.nan)
+    for members in _groups(units):
+        usable = np.isfinite(rewards[members])
+        group_rewards = [
+            reward if is_usable else None for reward, is_usable in zip(rewards[members].tolist(), usable, strict=True)
+        ]
+        result = advantage(group_rewards)
+        numbers = _as_numbers(result)
+        if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
+            group = units.groups[int(members[0])]
+            raise UsageError(
+                f"advantage: of the rewards {group_rewards!r:.200} of group {names[group] if group >= 0 else None!r} it"
+                f" made {result!r:.200}; it has to give each that is not None a finite number, of float32"
+            )
+        advantages[members] = numbers
+    return advantages
+
+
+def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
+    """As an array; one without a shape where it cannot be one."""
+    try:
+        return np.asarray(result, np.float64)
+    except (TypeError, ValueError):
+        return np.array(np.nan)
+
+
+def _flat(units: _Units) -> NDArray[np.bool_]:
+    """Which units are as good as all others that they are compared with. Shape: (units,)."""
+    rewards, flat = np.array(units.rewards, np.float64), np.zeros(len(units.keys), np.bool_)
+    for members in _groups(units):
+        usable = rewards[members][np.isfinite(rewards[members])]
+        flat[members] = not len(usable) or usable.min() == usable.max()
+    return flat
+
+
+def _groups(units: _Units) -> Iterator[NDArray[np.intp]]:
+    """The units of each group and moment."""
+    if not units.keys:
+        return
+    groups, moments = np.array(units.groups, np.int64), np.array(units.moments, np.int64)
+    order = np.lexsort((moments, groups))
+    changes = (np.diff(groups[order]) != 0) | (np.diff(moments[order]) != 0)
+    yield from np.split(order, np.flatnonzero(changes) + 1)

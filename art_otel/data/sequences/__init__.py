@@ -1,0 +1,1 @@
+"""Sequences: token histories with masks, logprobs and advantages."""

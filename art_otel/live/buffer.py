@@ -1,0 +1,260 @@
+"""RolloutBuffer: the rollouts that this process records, until their trajectories are asked for.
+
+Invariant: memory holds where lines stand, the spool holds the lines. What somebody waits for is never let go; the rest
+is bounded in number and age, and what is let go is counted and logged. The spans of a rollout whose root runs here are
+counted to its end all the same: its own span says how many there are.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from art_otel.live.assembly import Line, assemble, by_rollout_id
+from art_otel.live.open_rollout import OpenRollout, SpanCounts
+from art_otel.live.running_calls import RunningCalls
+
+if TYPE_CHECKING:
+    from art_otel.calls import InferenceCall
+    from art_otel.trajectories import Trajectory
+
+logger = logging.getLogger(__name__)
+
+MAX_OPEN: Final = 10_000
+MAX_AGE: Final = 6 * 3600.0
+_MAX_COUNTED: Final = 100_000
+"""Rollouts that are only counted. The processor remembers no more running spans than that, so no root of more ends."""
+
+
+class RolloutBuffer:
+    """Rollouts by id. `grace` is how many seconds one that has ended stays, for late spans and late readers.
+
+    Beyond `max_open` rollouts and `max_age` seconds the oldest goes that nobody waits for.
+    """
+
+    def __init__(self, *, max_open: int = MAX_OPEN, max_age: float = MAX_AGE, grace: float = 2.0) -> None:
+        self.evicted = 0
+        self.calls_outside = 0
+        self.grace = grace
+        self._max_open = max_open
+        self._max_age = max_age
+        self._rollouts: dict[str, OpenRollout] = {}
+        # Each rollout is in one of these, the oldest first, or in none while somebody waits for it.
+        self._ended: dict[str, None] = {}
+        self._running: dict[str, None] = {}
+        self._counted: dict[str, None] = {}
+        self._of_parent: frozenset[str] = frozenset()
+        self._start_threads_anew()
+
+    def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> bool:
+        """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in.
+
+        Gives whether its root started here, so that its own span will say how many spans there are.
+        """
+        with self._changed:
+            rollout = self._rollouts.get(rollout_id)
+            if rollout is None:
+                self._make_room()
+                rollout = self._open(rollout_id, parent)
+            if is_root:
+                rollout.is_here = rollout.is_open = True
+                rollout.parent = parent
+            else:
+                rollout.started += 1
+            if rollout_id in self._ended:
+                self._place(rollout_id, rollout)
+            return rollout.is_here
+
+    def add(self, rollout_id: str, line: Line) -> None:
+        """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later."""
+        with self._changed:
+            rollout = self._rollouts.get(rollout_id)
+            if rollout is not None:
+                rollout.hold(line)
+
+    def missed(self, rollout_id: str | None) -> None:
+        """A span started that could not be recorded, of any rollout if nobody knows which: count it as missing."""
+        with self._changed:
+            for each in list(self._rollouts) if rollout_id is None else [rollout_id]:
+                rollout = self._rollouts.get(each) or self._open(each, None)
+                rollout.started += 1
+                self._place(each, rollout)
+
+    def ended(self, rollout_id: str, line: Line, *, is_root: bool) -> None:
+        """A span of the rollout ended. One that has ended is opened again by a late span."""
+        with self._changed:
+            rollout = self._rollouts.get(rollout_id)
+            if rollout is None:
+                return
+            if is_root:
+                rollout.is_open = False
+            else:
+                rollout.ended += 1
+            rollout.hold(line)
+            if rollout.has_ended:
+                self._close(rollout_id, rollout)
+                self._changed.notify_all()
+            self._let_go()
+
+    def count_only(self, rollout_id: str) -> None:
+        """Hold no line of a rollout that nobody here will ask for, and that may never end."""
+        with self._changed:
+            rollout = self._rollouts.get(rollout_id)
+            if rollout is not None:
+                rollout.count_only()
+                self._place(rollout_id, rollout)
+
+    def keep(self, rollout_id: str) -> None:
+        """As Recorder."""
+        with self._changed:
+            rollout = self._rollouts.get(rollout_id)
+            if rollout is not None:
+                rollout.waiting += 1
+                self._place(rollout_id, rollout)
+
+    def release(self, rollout_id: str) -> None:
+        """As Recorder."""
+        with self._changed:
+            rollout = self._rollouts.get(rollout_id)
+            if rollout is None or not rollout.waiting:
+                return
+            rollout.waiting -= 1
+            if rollout.waiting:
+                return
+            rollout.release()
+            if rollout.has_ended:
+                self._close(rollout_id, rollout)
+            else:
+                self._place(rollout_id, rollout)
+
+    def counts(self, rollout_id: str) -> SpanCounts | None:
+        """As Recorder."""
+        rollout = self._rollouts.get(rollout_id)
+        return None if rollout is None else rollout.counts
+
+    def wait(self, rollout_id: str, timeout: float) -> bool:
+        """As Recorder."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._has_ended(rollout_id), timeout)
+
+    def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
+        """As Recorder."""
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is None:
+            return ()
+        with rollout.reading:
+            if rollout.calls is None:
+                rollout.calls = RunningCalls(rollout_id)
+            return rollout.calls.update(rollout.lines)
+
+    def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
+        """As Recorder. The lines of rollouts around them are read too, because they hold their spans' parents."""
+        with self._changed:
+            around = {id(rollout): rollout for each in rollout_ids for rollout in self._with_parents(each)}
+            lines = [line for rollout in around.values() for line in rollout.lines]
+        if not lines:
+            return {}
+        with self._assembling:
+            assembled = by_rollout_id(assemble(lines))
+        return {rollout_id: assembled[rollout_id] for rollout_id in rollout_ids if rollout_id in assembled}
+
+    def trajectory(self, rollout_id: str) -> "Trajectory | None":
+        """One of `trajectories`, None where it is not known here."""
+        return self.trajectories([rollout_id]).get(rollout_id)
+
+    def start_anew(self) -> None:
+        """After a fork: what runs in the parent is the parent's, but its code goes on here, and may ask for it."""
+        self._start_threads_anew()
+        self._of_parent |= {rollout_id for rollout_id, rollout in self._rollouts.items() if rollout.is_open}
+        for rollouts in (self._rollouts, self._ended, self._running, self._counted):
+            rollouts.clear()
+
+    def _start_threads_anew(self) -> None:
+        self._changed = threading.Condition()
+        self._assembling = threading.Lock()
+        """What is read of one rollout is much more than what its trajectory holds: one at a time."""
+
+    def _open(self, rollout_id: str, parent: str | None) -> OpenRollout:
+        """One that nothing is known of here."""
+        rollout = OpenRollout(parent=parent, opened=time.monotonic(), is_open=rollout_id in self._of_parent)
+        self._rollouts[rollout_id] = rollout
+        self._running[rollout_id] = None
+        return rollout
+
+    def _close(self, rollout_id: str, rollout: OpenRollout) -> None:
+        """Begin its grace, if nobody waits. Of one whose root runs elsewhere nobody here asks."""
+        rollout.closed = time.monotonic()
+        if rollout.is_here or rollout.waiting:
+            self._place(rollout_id, rollout)
+        else:
+            self._drop(rollout_id)
+
+    def _place(self, rollout_id: str, rollout: OpenRollout) -> None:
+        """Put it where its turn comes to be let go; nowhere while somebody waits for it."""
+        self._take_out(rollout_id)
+        if rollout.waiting:
+            return
+        if rollout.has_ended:
+            self._ended[rollout_id] = None
+        elif rollout.is_counted_only:
+            self._counted[rollout_id] = None
+        else:
+            self._running[rollout_id] = None
+
+    def _has_ended(self, rollout_id: str) -> bool:
+        rollout = self._rollouts.get(rollout_id)
+        return rollout is None or rollout.has_ended
+
+    def _with_parents(self, rollout_id: str | None) -> Iterator[OpenRollout]:
+        seen: set[str] = set()
+        while rollout_id is not None and rollout_id not in seen and rollout_id in self._rollouts:
+            seen.add(rollout_id)
+            yield self._rollouts[rollout_id]
+            rollout_id = self._rollouts[rollout_id].parent
+
+    def _let_go(self) -> None:
+        """Drop what has ended and had its grace, and the oldest that runs for too long."""
+        now = time.monotonic()
+        while self._ended:
+            oldest = next(iter(self._ended))
+            closed = self._rollouts[oldest].closed
+            if closed is not None and now - closed < self.grace:
+                break
+            self._drop(oldest)
+        oldest = next(iter(self._running), None)
+        if oldest is not None and now - self._rollouts[oldest].opened > self._max_age:
+            self._evict(oldest, "it is older than ART_OTEL_MAX_ROLLOUT_HOURS")
+
+    def _make_room(self) -> None:
+        if len(self._ended) + len(self._running) >= self._max_open:
+            oldest = next(iter(self._ended or self._running))
+            self._evict(oldest, "more are open than ART_OTEL_MAX_OPEN_ROLLOUTS")
+
+    def _evict(self, rollout_id: str, because: str) -> None:
+        """Hold no line of it. Its spans are counted on where its own span has to say how many there are."""
+        rollout = self._rollouts[rollout_id]
+        if not (rollout.is_here and rollout.is_open):
+            self._drop(rollout_id)
+        else:
+            rollout.count_only()
+            self._place(rollout_id, rollout)
+            while len(self._counted) > _MAX_COUNTED:
+                self._drop(next(iter(self._counted)))
+        self.evicted += 1
+        if self.evicted & (self.evicted - 1) == 0:  # at 1, 2, 4, 8, … so that a flood does not fill the log
+            logger.warning(
+                "art-otel: rollout %s is no longer assembled live, %s (%d so far); the spool has its spans",
+                rollout_id,
+                because,
+                self.evicted,
+            )
+
+    def _drop(self, rollout_id: str) -> None:
+        """Forget one that nobody waits for."""
+        self._take_out(rollout_id)
+        del self._rollouts[rollout_id]
+
+    def _take_out(self, rollout_id: str) -> None:
+        for rollouts in (self._ended, self._running, self._counted):
+            rollouts.pop(rollout_id, None)

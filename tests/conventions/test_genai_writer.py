@@ -1,0 +1,60 @@
+"""What is written in GenAI's words is read back."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from art_otel.calls import Message, ToolCall
+from art_otel.conventions import genai_message, parse_call, request_attributes, response_attributes
+from art_otel.conventions.bodies.messages import parse
+from art_otel.spans import Scope, Span
+from art_otel.testing import messages
+from tests.examples import examples
+
+IMAGE = [
+    {"type": "text", "text": "What is it?"},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}},
+]
+
+
+@settings(max_examples=examples(200))
+@given(messages(), st.sampled_from(["user", "assistant"]))
+def test_a_message_is_read_back(message, role):
+    calls = tuple(ToolCall(id=call.id or None, name=call.name, arguments=call.arguments) for call in message.tool_calls)
+    said = Message(role=role, content=message.content, refusal=message.refusal, tool_calls=calls)
+    (found,) = parse([json.loads(json.dumps(genai_message(said)))])
+    assert found.identity == said.identity
+
+
+def test_a_call_is_read_back():
+    tool = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":  1}'}}
+    asked = [
+        {"role": "user", "content": IMAGE},
+        {"role": "assistant", "content": None, "tool_calls": [tool]},
+        {"role": "tool", "tool_call_id": "c1", "content": "42"},
+    ]
+    answer = {"role": "assistant", "content": "It is 42.", "reasoning_content": "Hm."}
+    body = {
+        "model": "m-1",
+        "choices": [{"index": 0, "message": answer, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 2}},
+    }
+    written = request_attributes({"model": "m", "messages": asked, "seed": 7, "stop": ["x"]}) | response_attributes(
+        body
+    )
+    span = Span(
+        trace_id="1" * 32,
+        span_id="1" * 16,
+        name="chat m",
+        kind="client",
+        start_ns=1,
+        end_ns=2,
+        attributes={"gen_ai.operation.name": "chat", **written},
+        scope=Scope(name="art_otel"),
+    )
+    call = parse_call(span)
+    assert call.input_messages == parse(asked)
+    assert [(choice.message, choice.finish_reason) for choice in call.choices] == [(parse([answer])[0], "stop")]
+    assert (call.request_model, call.response_model, call.parameters) == ("m", "m-1", {"seed": 7})
+    assert (call.usage.input_tokens, call.usage.output_tokens, call.usage.reasoning_tokens) == (3, 4, 2)
