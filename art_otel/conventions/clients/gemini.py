@@ -27,11 +27,14 @@ _OPENAI_NAMES: Final = {
 
 def contents_of(value: Value, role: str = "user") -> tuple[Message, ...]:
     """Parse contents: a text, a content, or a list of them. Raises ParseError when they are none."""
+    entries = values.items(value)
+    contents = [value] if entries is None else entries
+    return tuple(message for content in contents for message in _messages(content, role))
+
+
+def _messages(value: Value, role: str) -> tuple[Message, ...]:
     if isinstance(value, str):
         return (Message(role=role, content=value),)
-    entries = values.items(value)
-    if entries is not None:
-        return tuple(message for entry in entries for message in contents_of(entry, role))
     content = values.mapping(value)
     if content is None:
         raise ParseError("", "is no content of Gemini")

@@ -42,7 +42,7 @@ def is_message(value: Value) -> bool:
 def _is_doubled(fields: dict[str, Value]) -> bool:
     """Whether tool calls stand both in the content and beside it."""
     parts = [values.mapping(part) or {} for part in values.items(fields.get("content")) or ()]
-    return bool(fields.get("tool_calls")) and any(part.get("type") in _CALL_PARTS for part in parts)
+    return bool(fields.get("tool_calls")) and any(values.text(part.get("type")) in _CALL_PARTS for part in parts)
 
 
 def langchain_messages(value: Value) -> tuple[Message, ...]:
@@ -87,7 +87,7 @@ def _without_calls(content: Value) -> Value:
     parts = values.items(content)
     if parts is None:
         return content
-    return [part for part in parts if (values.mapping(part) or {}).get("type") not in _CALL_PARTS]
+    return [part for part in parts if values.text((values.mapping(part) or {}).get("type")) not in _CALL_PARTS]
 
 
 def read_result(reader: AttributeReader, name: str, result: dict[str, Value]) -> CallFacts | None:

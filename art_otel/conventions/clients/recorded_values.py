@@ -24,6 +24,8 @@ _ITEMS: Final = frozenset(
 """Types of items of the Responses API, of which several are one message."""
 
 _WRAPPED: Final = ("output", "message", "response")
+_MAX_WRAPPINGS: Final = 4
+"""Functions that return what a function returned wrap it again."""
 
 
 def read_input(reader: AttributeReader, name: str, value: Value) -> CallFacts | None:
@@ -60,24 +62,28 @@ def _message(entry: Value) -> tuple[Message, ...]:
 
 
 def _is_item(entry: Value) -> bool:
-    return (values.mapping(entry) or {}).get("type") in _ITEMS
+    return values.text((values.mapping(entry) or {}).get("type")) in _ITEMS
 
 
 def read_output(reader: AttributeReader, name: str, value: Value) -> CallFacts | None:
     """Read what attribute `name` says was answered; None when it is no response."""
+    return _read_output(reader, name, value, _MAX_WRAPPINGS)
+
+
+def _read_output(reader: AttributeReader, name: str, value: Value, wrappings: int) -> CallFacts | None:
     if isinstance(value, str):
         return _answers([Message(role="assistant", content=value)]) if value else None
     listed = values.items(value)
     try:
         if listed is not None:
             return _answers(_sampled(listed))
-        return _read_object(reader, name, values.mapping(value) or {})
+        return _read_object(reader, name, values.mapping(value) or {}, wrappings)
     except ParseError:
         reader.mark_invalid(name)
         return None
 
 
-def _read_object(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
+def _read_object(reader: AttributeReader, name: str, body: dict[str, Value], wrappings: int) -> CallFacts | None:
     """Read a response body, a result or one message. Raises ParseError when one of its messages is none."""
     if "generations" in body:
         return langchain.read_result(reader, name, body)
@@ -93,7 +99,7 @@ def _read_object(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
     if (parts := body.get("parts")) is not None:
         return _answers([gemini.sampled({"parts": parts})])
     wrapped = next((body[key] for key in _WRAPPED if body.get(key) is not None), None)
-    return None if wrapped is None else read_output(reader, name, wrapped)
+    return None if wrapped is None or not wrappings else _read_output(reader, name, wrapped, wrappings - 1)
 
 
 def _sampled(entries: list[Value]) -> list[Message]:

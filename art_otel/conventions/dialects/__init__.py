@@ -10,7 +10,6 @@ from typing import Final
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.dialects import (
     agentlightning,
-    anthropic_sdk,
     art,
     event_list,
     gemini_cli,
@@ -46,7 +45,6 @@ DIALECTS: Final = (
     mastra.DIALECT,
     gemini_cli.DIALECT,
     Dialect(convention=genai.CONVENTION, read=genai.read, matches=genai.matches),
-    anthropic_sdk.DIALECT,
     langsmith.DIALECT,
     event_list.DIALECT,
     Dialect(convention=genai.DETAILS_CONVENTION, read=genai.read_details),

@@ -2,7 +2,7 @@
 
 Older pydantic-ai (`event_mode="attributes"`) and Logfire write it; each entry is an event's body with its `event.name`.
 Invariant: pydantic-ai tells the answer by `gen_ai.choice`. Logfire writes the items of the Responses API, of which the
-assistant's at the end are the answer; `gen_ai.unknown` is reasoning, or not understood and then cut.
+assistant's at the end are the answer; `gen_ai.unknown` is reasoning, or not understood and then doubted.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message
+from art_otel.calls import UNKNOWN_PARTS, Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -20,6 +20,7 @@ from art_otel.conventions.bodies.messages import join_assistant_messages
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.dialects.genai_events import read_listed
+from art_otel.conventions.dialects.logfire_scrubbing import doubt_scrubbed
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
@@ -54,7 +55,8 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     except ParseError:
         reader.mark_invalid(_EVENTS)
         facts = CallFacts(conventions=(CONVENTION,))
-    return msgspec.structs.replace(facts, cut=reader.cut)
+    doubt_scrubbed(reader, (_EVENTS,))
+    return msgspec.structs.replace(facts, cut=reader.cut, doubts=reader.doubts)
 
 
 def _items(reader: AttributeReader, entries: Sequence[dict[str, Value]]) -> CallFacts:
@@ -80,7 +82,7 @@ def _item(reader: AttributeReader, entry: dict[str, Value]) -> tuple[Message, ..
         return messages_of({name: value for name, value in entry.items() if name != _NAME})
     data = values.mapping(entry.get("data")) or {}
     if data.get("type") != "reasoning":
-        reader.mark_invalid(_EVENTS)
+        reader.doubt(UNKNOWN_PARTS)
         return ()
     return messages_of(data)
 

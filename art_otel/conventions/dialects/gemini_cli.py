@@ -2,14 +2,14 @@
 
 Source of the format: `packages/core/src/telemetry/trace.ts` and `loggingContentGenerator.ts`. A stream's answer is the
 list of its pieces. Invariant: nothing here is in GenAI's shape, so no other dialect reads these attributes; a value of
-more than 10,000 characters was cut and says so, and then its JSON is none.
+more than 10,000 characters was truncated and says so, and then nothing of it is read.
 """
 
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import CONTENT_TRUNCATED, Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -62,6 +62,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
             usage=_usage(reader),
         ),
         cut=reader.cut,
+        doubts=reader.doubts,
     )
 
 
@@ -69,7 +70,7 @@ def _value(reader: AttributeReader, name: str) -> Value:
     """Decode a value; a text is one, unless it was cut."""
     recorded = reader.attributes.get(name)
     if isinstance(recorded, str) and _CUT in recorded[-64:]:
-        reader.mark_invalid(name)
+        reader.doubt(CONTENT_TRUNCATED)
         return None
     decoded = reader.structured(name)
     return values.json_value(recorded) if decoded is None else decoded
@@ -77,7 +78,7 @@ def _value(reader: AttributeReader, name: str) -> Value:
 
 def _prompt(reader: AttributeReader) -> tuple[Message, ...] | None:
     contents, instruction = _value(reader, genai.INPUT_MESSAGES), _value(reader, _INSTRUCTIONS)
-    if contents is None or reader.cut:
+    if contents is None or reader.cut or reader.doubts:
         return None
     asked = gemini.read_request(
         reader, genai.INPUT_MESSAGES, {"contents": contents, "system_instruction": instruction or None}

@@ -175,7 +175,7 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
 def _message(fields: dict[str, Value]) -> dict[str, Value]:
     content = fields.get("content")
     if fields.get("role") == "tool" and values.mapping(content) is not None:  # pydantic-ai: what the tool gave
-        return {**fields, "content": msgspec.json.encode(content).decode()}
+        return {**fields, "content": msgspec.json.encode(values.json_safe(content)).decode()}
     return {**fields, "content": unwrapped(content)} if isinstance(content, str) else fields
 
 

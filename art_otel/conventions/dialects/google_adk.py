@@ -1,14 +1,15 @@
 """Google's Agent Development Kit 1.x: `gcp.vertex.agent.*`, one span `call_llm` a request.
 
 Source of the format: `google/adk/telemetry.py`. `llm_request` is Gemini's request in Python's names whatever model was
-asked, `llm_response` one response of it. Invariant: what was not serialized, and a response that is only a piece of a
-stream, is cut. Bytes in a prompt are left out by the ADK without a mark; a content that has no part left shows it.
+asked, `llm_response` one response of it. Invariant: what was not serialized is cut, and a response that is only a
+piece of a stream is doubted. The ADK leaves bytes out of a prompt without a mark; a content without parts shows it.
 """
 
 from typing import Final
 
 import msgspec
 
+from art_otel.calls import CONTENT_LOST
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -45,13 +46,13 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     asked = None if request is None else gemini.read_request(reader, _REQUEST, request)
     answered = None if response is None else gemini.read_response(reader, _RESPONSE, response)
     if response is not None and values.flag(response.get("partial")):
-        reader.mark_invalid(_RESPONSE)
+        reader.doubt(CONTENT_LOST)
     if request is not None and any(_is_emptied(content) for content in values.items(request.get("contents")) or ()):
-        reader.mark_invalid(_REQUEST)
+        reader.doubt(CONTENT_LOST)
     if asked is None and answered is None and not reader.cut:
         return None
     facts = merge_facts(asked or CallFacts(), answered or CallFacts())
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _body(reader: AttributeReader, name: str) -> dict[str, Value] | None:

@@ -48,7 +48,7 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     if reason is not None and facts.choices is not None:
         finished = CallFacts(choices=(Choice(index=0, message=UNKNOWN_MESSAGE, finish_reason=reason),))
         facts = merge_facts(facts, finished)
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _body(reader: AttributeReader, name: str, mark: str) -> dict[str, Value] | None:

@@ -2,14 +2,14 @@
 
 Source of the format: `langfuse/_client/attributes.py`, `langfuse/openai.py` and `langfuse/langchain`. Input and output
 are JSON text or one bare text. Invariant: the LangChain handler appends the tools to the prompt as messages, which are
-no messages; of n choices of a stream the SDK makes one, which is cut.
+no messages; of n choices of a stream the SDK makes one, which is doubted.
 """
 
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Usage
+from art_otel.calls import CONTENT_REWRITTEN, Choice, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -67,7 +67,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     choices = answered.choices
     if (values.integer(parameters.get("n")) or 1) > len(choices or (None,)):
-        reader.mark_invalid(_OUTPUT)
+        reader.doubt(CONTENT_REWRITTEN)
     own = CallFacts(
         request_model=reader.text(_MODEL),
         parameters=read_parameters(reader, _PARAMETERS, _limited(parameters)),
@@ -77,7 +77,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         stream=True if _STREAM_START in reader.attributes else None,
     )
     facts = merge_facts(own, merge_facts(asked, answered))
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:

@@ -40,7 +40,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     facts = merge_facts(asked, answered)
     if facts == CallFacts() and not reader.cut:
         return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:

@@ -3,7 +3,7 @@
 Source of the format: `logfire/_internal/integrations` (`llm_providers`, `openai_agents`). The clients' spans have
 `request_data` and `response_data` (before version 5 and with `version=1`), the Agents' `raw_input` and `response` or
 `input` and `output`. Invariant: `request_data` of the Agents is the prompt and the answer in one list and is not read;
-of a stream `response_data` may have the text only, which is read where nothing else tells the answer, and is cut.
+of a stream `response_data` may have the text only, which is read where nothing else tells the answer, and doubted.
 """
 
 import json
@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from art_otel.calls import CONTENT_LOST
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -18,6 +19,7 @@ from art_otel.conventions.bodies import openai_body
 from art_otel.conventions.clients.recorded_values import read_input, read_output
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions.dialects.logfire_scrubbing import doubt_scrubbed
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recording import Recording
 from art_otel.conventions.role import Role
@@ -33,6 +35,7 @@ _AGENTS_RESPONSE: Final = "response"
 _RAW_INPUT: Final = "raw_input"
 _INPUT: Final = "input"
 _OUTPUT: Final = "output"
+_BODIES: Final = (_REQUEST, _RESPONSE, _AGENTS_RESPONSE, _RAW_INPUT, _INPUT, _OUTPUT)
 _MODEL_CONFIG: Final = "model_config"
 _FAKE_ID: Final = "__fake_id__"
 """The response's id where the Agents SDK makes a response out of a stream of Chat Completions."""
@@ -77,7 +80,8 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         facts = merge_facts(_client_request(reader), _client_response(reader))
     if facts == CallFacts() and not reader.cut:
         return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    doubt_scrubbed(reader, _BODIES)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _asked(reader: AttributeReader, name: str) -> CallFacts:
@@ -137,7 +141,7 @@ def _client_response(reader: AttributeReader) -> CallFacts:
     elif (text := values.text(body.get("text"))) is not None:
         answered = read_output(reader, _RESPONSE, text)
     elif genai.OUTPUT_MESSAGES not in reader.attributes and "combined_chunk_content" in body:
-        reader.mark_invalid(_RESPONSE)
+        reader.doubt(CONTENT_LOST)
         answered = read_output(reader, _RESPONSE, body["combined_chunk_content"])
     else:
         answered = None

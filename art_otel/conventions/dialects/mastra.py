@@ -2,14 +2,15 @@
 
 Source of the format: `@mastra/otel-exporter` (`gen-ai-semantics.ts`). A step has the prompt for display and the body of
 the response; the request's own span, below it, has the text of the answer only. Invariant: a prompt for display names
-tool calls and results as `[tool: …]` and `[tool-result: …]` and loses what they said; then the prompt is cut. Of older
-versions the call is a whole run, whose text is that of all its steps: it is cut.
+tool calls and results as `[tool: …]` and `[tool-result: …]` and loses what they said; then the prompt is unknown. Of
+older versions the call is a whole run, whose text is that of all its steps: it is doubted.
 """
 
 from typing import Final
 
 import msgspec
 
+from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -50,8 +51,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     reader = recording.reader()
     kind = reader.text(SPAN_TYPE)
     if kind == _RUN and reader.text(_OPERATION) == _CHAT:
-        reader.mark_invalid("gen_ai.output.messages")
-        return CallFacts(conventions=(CONVENTION,), cut=reader.cut)
+        return CallFacts(conventions=(CONVENTION,), doubts=(CONTENT_REWRITTEN,))
     if kind != _STEP:
         return None
     asked = _prompt(reader) or CallFacts()
@@ -66,13 +66,13 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         request_model=values.text(model.get("modelId")),
     )
     facts = merge_facts(own, merge_facts(msgspec.structs.replace(asked, tools=None), answered or CallFacts()))
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _prompt(reader: AttributeReader) -> CallFacts | None:
     recorded = reader.structured(_STEP_INPUT)
     if any(_is_lossy(values.mapping(entry) or {}) for entry in values.items(recorded) or ()):
-        reader.mark_invalid(_STEP_INPUT)
+        reader.doubt(CONTENT_LOST)
         return None
     return read_input(reader, _STEP_INPUT, recorded)
 

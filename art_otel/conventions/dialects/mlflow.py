@@ -71,7 +71,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     facts = merge_facts(own, merge_facts(asked, answered or CallFacts()))
     if facts == CallFacts() and not reader.cut:
         return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:
@@ -92,7 +92,7 @@ def _streamed(reader: AttributeReader, span: Span) -> CallFacts | None:
         reader.mark_invalid(_CHUNK)
         return None
     recorded = [event.attributes.get(_CHUNK) for event in span.events if event.name.startswith(_CHUNK_EVENT)]
-    chunks = [values.mapping(values.json_value(chunk)) for chunk in recorded]
+    chunks = [values.mapping(reader.make_safe(_CHUNK, values.json_value(chunk))) for chunk in recorded]
     if not chunks or any(chunk is None or chunk.get("object") != _CHAT_CHUNK for chunk in chunks):
         return None
     joined = JoinedChunks()

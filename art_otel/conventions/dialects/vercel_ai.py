@@ -74,6 +74,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         ),
         input_messages=_input_messages(reader),
         cut=reader.cut,
+        doubts=reader.doubts,
     )
 
 
@@ -103,6 +104,11 @@ def _part(part: dict[str, Value]) -> Value:
     if kind == "tool-result":
         output = part.get("output", part.get("result"))
         return {**part, "output": _result(values.mapping(output), output)}
+    return _content_part(part)
+
+
+def _content_part(part: dict[str, Value]) -> Value:
+    kind = part.get("type")
     if kind in ("file", "image"):
         data = part.get("data", part.get("image"))
         is_url = isinstance(data, str) and "://" in data[:16]
@@ -120,8 +126,8 @@ def _result(output: dict[str, Value] | None, value: Value) -> Value:
     given = output["value"] if output is not None and "value" in output else value
     parts = values.items(given) if output is not None and output.get("type") == "content" else None
     if parts is not None:
-        return [_part(values.mapping(part) or {}) for part in parts]
-    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
+        return [_content_part(values.mapping(part) or {}) for part in parts]
+    return given if isinstance(given, str) else msgspec.json.encode(values.json_safe(given)).decode()
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:

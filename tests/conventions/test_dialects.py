@@ -1,0 +1,127 @@
+"""What dialects say of spans that no recording holds: what was cut, and how little a dialect needs."""
+
+import json
+
+import msgspec
+import pytest
+
+from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, CONTENT_TRUNCATED, Choice, Message
+from art_otel.conventions import dialects, role_of
+from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.facts import CallFacts
+from tests.conventions.builders import call, span
+
+GEMINI_CLI = {
+    "gen_ai.operation.name": "llm_call",
+    "gen_ai.conversation.id": "c",
+    "gen_ai.request.model": "gemini-test",
+    "gen_ai.system_instructions": json.dumps("You are an agent."),
+    "gen_ai.tool.definitions": json.dumps(
+        [{"functionDeclarations": [{"name": "ls", "parametersJsonSchema": {"type": "object"}}]}]
+    ),
+    "gen_ai.input.messages": json.dumps(
+        [
+            {"role": "user", "parts": [{"text": "list"}]},
+            {"role": "model", "parts": [{"functionCall": {"id": "1", "name": "ls", "args": {"dir": "."}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"id": "1", "name": "ls", "response": {"output": "a"}}}]},
+        ]
+    ),
+}
+
+
+def test_gemini_cli_has_geminis_contents_under_genais_names():
+    pieces = [
+        {"role": "model", "parts": [{"text": "I th", "thought": True}]},
+        {"role": "model", "parts": [{"text": "ink", "thought": True}, {"text": "On"}]},
+        None,
+        {"role": "model", "parts": [{"text": "e file."}]},
+    ]
+    found = call({**GEMINI_CLI, "gen_ai.output.messages": json.dumps(pieces)}, kind="internal")
+    assert [message.role for message in found.input_messages] == ["system", "user", "assistant", "tool"]
+    assert found.input_messages[0].content == "You are an agent."
+    assert found.input_messages[2].tool_calls[0].arguments == '{"dir": "."}'
+    assert (found.input_messages[3].content, found.input_messages[3].tool_call_id) == ('{"output": "a"}', "1")
+    assert [choice.message for choice in found.choices] == [
+        Message(role="assistant", content="One file.", reasoning="I think")
+    ]
+    assert found.tools[0]["function"] == {"name": "ls", "parameters": {"type": "object"}}
+    assert found.cut == ()
+
+
+def test_what_gemini_cli_truncated_is_no_prompt():
+    cut = GEMINI_CLI["gen_ai.input.messages"][:80] + "...[TRUNCATED: original length 20000]"
+    found = call({**GEMINI_CLI, "gen_ai.input.messages": cut}, kind="internal")
+    assert (found.input_messages, found.cut, found.doubts) == (None, (), (CONTENT_TRUNCATED,))
+
+
+def test_what_anthropics_sdk_truncated_is_doubted():
+    known = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}
+    assert call({**known, "anthropic.content.truncated": True}).doubts == (CONTENT_TRUNCATED,)
+
+
+def test_the_stop_reason_of_anthropics_sdk_is_that_of_the_answer():
+    answer = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "a"}]}])
+    known = {"gen_ai.operation.name": "chat", "anthropic.message.stop_reason": "max_tokens"}
+    assert call({**known, "gen_ai.output.messages": answer}).choices[0].finish_reason == "length"
+    assert call(known).choices is None
+
+
+ADK = {"gen_ai.system": "gcp.vertex.agent", "gen_ai.request.model": "m"}
+REQUEST = json.dumps({"model": "m", "config": {}, "contents": [{"role": "user", "parts": [{"text": "q"}]}]})
+
+
+@pytest.mark.parametrize(
+    ("request_text", "response_text", "cut", "doubts"),
+    [
+        (REQUEST, "<not serializable>", ("gcp.vertex.agent.llm_response",), ()),
+        (REQUEST, '{"content": {"parts": [{"text": "a"}]}, "partial": true}', (), (CONTENT_LOST,)),
+        (REQUEST.replace('[{"text": "q"}]', "[]"), '{"content": {"parts": []}}', (), (CONTENT_LOST,)),
+    ],
+)
+def test_what_the_adk_did_not_write_is_cut_or_doubted(request_text, response_text, cut, doubts):
+    known = {**ADK, "gcp.vertex.agent.llm_request": request_text, "gcp.vertex.agent.llm_response": response_text}
+    found = call(known, kind="internal")
+    assert (found.cut, found.doubts) == (cut, doubts)
+
+
+def test_one_choice_for_several_that_were_asked_is_doubted():
+    known = {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.input": '[{"role": "user", "content": "q"}]',
+        "langfuse.observation.output": "ab",
+        "langfuse.observation.model.parameters": '{"n": 2}',
+    }
+    assert call(known, kind="internal").doubts == (CONTENT_REWRITTEN,)
+
+
+def test_what_logfire_scrubbed_of_a_body_is_doubted():
+    known = {
+        "logfire.msg_template": "Chat Completion with {request_data[model]!r}",
+        "gen_ai.request.model": "m",
+        "request_data": '{"messages": [{"role": "user", "content": "[Scrubbed due to \'session\']"}]}',
+    }
+    scrubbed = '[{"path": ["attributes", "%s", "messages", 0, "content"], "matched_substring": "session"}]'
+    assert call({**known, "logfire.scrubbed": scrubbed % "request_data"}).doubts == (CONTENT_REWRITTEN,)
+    assert call({**known, "logfire.scrubbed": scrubbed % "my_attribute"}).doubts == ()
+
+
+def test_a_run_of_several_steps_is_no_call_that_is_whole():
+    known = {"mastra.span.type": "model_generation", "gen_ai.operation.name": "chat"}
+    assert CONTENT_REWRITTEN in call({**known, "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}).doubts
+
+
+def test_a_dialect_is_its_module_and_its_line(monkeypatch):
+    acme = Dialect(
+        convention="acme",
+        read=lambda recording, _: CallFacts(choices=(Choice(index=0, message=said(recording)),)),
+        matches=lambda names: "acme.answer" in names,
+        role=lambda one: "inference" if "acme.answer" in one.attributes else None,
+    )
+    monkeypatch.setattr(dialects, "DIALECTS", (*dialects.DIALECTS, acme))
+    one = msgspec.structs.replace(span({"acme.answer": "a"}), dropped_attributes_count=1)
+    assert role_of(one) == "inference"
+    assert call({"acme.answer": "a"}).choices[0].message.content == "a"
+
+
+def said(recording) -> Message:
+    return Message(role="assistant", content=recording.reader().text("acme.answer"))
