@@ -40,7 +40,11 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     choices = facts.choices
     if choices and (reasons or ended_in_error):
         choices = _with_finish_reasons(choices, reasons)
-    if choices and names_no_tool_calls(facts.provider, operation_name, facts.response_id):
+    if (
+        choices
+        and _stopped_with_tool_calls(choices)
+        and names_no_tool_calls(facts.provider, operation_name, facts.response_id)
+    ):
         choices = tuple(map(_with_tool_calls_named, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
@@ -140,6 +144,13 @@ def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
     if reason is None and choice.index < len(reasons):
         reason = reasons[choice.index]
     return None if reason == ERROR_FINISH_REASON else reason
+
+
+def _stopped_with_tool_calls(choices: Sequence[Choice]) -> bool:
+    for choice in choices:  # noqa: SIM110 # any() costs twice as much
+        if choice.finish_reason == "stop" and choice.message.tool_calls:
+            return True
+    return False
 
 
 def _with_tool_calls_named(choice: Choice) -> Choice:

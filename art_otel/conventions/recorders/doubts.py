@@ -15,11 +15,11 @@ import msgspec
 from art_otel.calls import CONTENT_TRUNCATED, UNKNOWN_PARTS, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.bodies.parts import is_known
+from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.recorders.lossy import lossy_doubts
 from art_otel.conventions.recording import Recording
-from art_otel.spans import Value
+from art_otel.spans import Event, LogRecord, Value
 
 _FLAG: Final = re.compile(r"(?:.*[._])?truncated(?:_(?:messages|parts|content|input|output|prompt|completion|count))?")
 """Names of attributes by which recorders say that they cut content: `anthropic.content.truncated`, …."""
@@ -30,20 +30,27 @@ _MARKS: Final = ("[truncated]", "[TRUNCATED]", "<truncated>", "(truncated)")
 _REPLACED: Final = "<truncated due to size exceeding limit>"
 """What Langfuse writes in place of content."""
 
+_ENDS: Final = (*_MARKS, _REPLACED)
+
 
 def find_doubts(recording: Recording, facts: CallFacts) -> tuple[str, ...]:
     """The doubts about a call, each once: those of its dialects and what the whole call shows."""
     span = recording.span
-    doubts = dict.fromkeys(facts.doubts)
+    doubts = [*facts.doubts, *_PROMPTS.doubts(facts.input_messages or ())]
+    for choice in facts.choices or ():
+        doubts += _of_message(choice.message)
     flags = recording.names.memo(_truncation_flags)
-    if flags and _is_set(span.attributes, flags):
-        doubts[CONTENT_TRUNCATED] = None
-    for event in (*span.events, *recording.logs) if span.events or recording.logs else ():
-        if _is_set(event.attributes, [name for name in event.attributes if _FLAG.fullmatch(name)]):
-            doubts[CONTENT_TRUNCATED] = None
-    doubts |= dict.fromkeys(_of_messages(facts.input_messages or ()))
-    doubts |= dict.fromkeys(_of_messages([choice.message for choice in facts.choices or ()]))
-    return (*doubts, *(doubt for doubt in lossy_doubts(span.scope.name, facts) if doubt not in doubts))
+    if (flags and _is_set(span.attributes, flags)) or (
+        (span.events or recording.logs) and any(map(_says_truncated, (*span.events, *recording.logs)))
+    ):
+        doubts.append(CONTENT_TRUNCATED)
+    doubts += lossy_doubts(span.scope.name, facts)
+    return tuple(dict.fromkeys(doubts)) if doubts else ()
+
+
+def _says_truncated(event: Event | LogRecord) -> bool:
+    attributes = event.attributes
+    return _is_set(attributes, [name for name in attributes if "truncated" in name and _FLAG.fullmatch(name)])
 
 
 def _truncation_flags(names: AttributeNames) -> tuple[str, ...]:
@@ -55,20 +62,43 @@ def _is_set(attributes: Mapping[str, Value], names: Iterable[str]) -> bool:
     return any(values.flag(attributes[name]) or values.integer(attributes[name]) for name in names)
 
 
-def _of_messages(messages: Iterable[Message]) -> list[str]:
-    doubts: list[str] = []
-    for message in messages:
-        if message.parts is not None and not _are_known(message.parts):
-            doubts.append(UNKNOWN_PARTS)
-        text = message.content
-        if (
-            text is not None and text.endswith(_MARKS) and message.role in ("assistant", "system")
-        ) or text == _REPLACED:
-            doubts.append(CONTENT_TRUNCATED)
-    return doubts
+class _JudgedPrompts:
+    """The prompts judged last with their doubts: of one that begins with one of them only the rest is judged."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[tuple[Message, ...], tuple[str, ...]], ...] = ()
+
+    def doubts(self, prompt: tuple[Message, ...]) -> tuple[str, ...]:
+        """The doubts about a prompt."""
+        known = 0
+        doubts: tuple[str, ...] = ()
+        for earlier, its_doubts in self._last:
+            count = len(earlier)
+            if known < count <= len(prompt) and prompt[count - 1] is earlier[-1] and prompt[:count] == earlier:
+                known, doubts = count, its_doubts
+        for message in prompt[known:]:
+            doubts += _of_message(message)
+        if prompt:  # replaced as a whole, so that threads of a live app need no lock
+            self._last = ((prompt, doubts), *self._last[: _REMEMBERED - 1])
+        return doubts
+
+
+_REMEMBERED: Final = 4
+_PROMPTS: Final = _JudgedPrompts()
+
+
+def _of_message(message: Message) -> tuple[str, ...]:
+    text = message.content
+    is_known = message.parts is None or _are_known(message.parts)
+    if is_known and (text is None or not text.endswith(_ENDS)):
+        return ()
+    is_cut = text is not None and (
+        text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))
+    )
+    return (() if is_known else (UNKNOWN_PARTS,)) + ((CONTENT_TRUNCATED,) if is_cut else ())
 
 
 @lru_cache(maxsize=256)
 def _are_known(json_text: str) -> bool:
     parts: list[dict[str, Value]] = msgspec.json.decode(json_text)
-    return all(map(is_known, parts))
+    return all(map(is_known_part, parts))

@@ -87,7 +87,7 @@ def join_unsurrounded(clusters: Clusters) -> None:
     request, and knows neither id nor answer where the request failed or its stream was left.
     """
     free = [one for one in clusters if one.call.response_id is None and one.outermost.span.scope.name != ART_OTEL]
-    for own in sorted((one for one in clusters if one.recorders == {(ART_OTEL, False)}), key=_by_start):
+    for own in sorted((one for one in clusters if one.recorders == {(ART_OTEL, "")}), key=_by_start):
         start = own.outermost.start
         around = [one for one in free if one.outermost.start <= start < _last_end(one) and _is_one_request(one, own)]
         for outer in sorted(around, key=_by_start, reverse=True):
