@@ -38,7 +38,6 @@ DIALECTS: Final = (
     claude_code.DIALECT,
     Dialect(convention=openinference.RAW, read=openinference.read_raw, matches=openinference.may_have_bodies),
     langchain_bodies.DIALECT,
-    mlflow.DIALECT,
     langfuse.DIALECT,
     google_adk.DIALECT,
     vercel_ai.DIALECT,
@@ -47,6 +46,7 @@ DIALECTS: Final = (
     mastra.DIALECT,
     gemini_cli.DIALECT,
     Dialect(convention=genai.CONVENTION, read=genai.read, matches=genai.matches),
+    mlflow.DIALECT,  # which repeats what other tracers recorded
     langsmith.DIALECT,
     event_list.DIALECT,
     Dialect(convention=genai.DETAILS_CONVENTION, read=genai.read_details),
