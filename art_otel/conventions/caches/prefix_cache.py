@@ -5,7 +5,9 @@ Most bytes of a dump repeat the history of a conversation. Invariant: memory hol
 """
 
 from collections.abc import Iterable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 REMEMBERED: Final = 8
 """How many texts are kept: a few, because sub-agents and recorders alternate."""
@@ -20,7 +22,7 @@ TextT = TypeVar("TextT", str, bytes)
 ValueT = TypeVar("ValueT")
 
 
-class Prefix(NamedTuple, Generic[TextT, ValueT]):
+class Prefix(msgspec.Struct, Generic[TextT, ValueT], frozen=True, gc=False):
     """The beginning of a text in pieces, its length, and the value that it was parsed to."""
 
     length: int
@@ -53,7 +55,7 @@ class PrefixCache(Generic[TextT, ValueT]):
         It is the last that was kept, because a conversation mostly continues its last call, or else the longest.
         """
         recent, longest = self._last, None
-        if recent and recent[0].begins(text, start):
+        if recent and end_of(recent[0].pieces, text, start) >= 0:
             return recent[0]
         for candidate in recent:
             if (longest is None or candidate.length > longest.length) and candidate.begins(text, start):

@@ -17,14 +17,14 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages, with_instructions
 from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.dialects.logfire_responses import LOGFIRE_SPANS, is_logfire_responses
 from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, with_blocks
+from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, read_blocks
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
@@ -50,13 +50,14 @@ RESPONSES: Final = "responses"
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _TOOLS: Final = "gen_ai.tool.definitions"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
-_FINISH_REASON: Final = (
+_FINISH_REASON_NAMES: Final = (
+    _FINISH_REASONS,
     "anthropic.message.stop_reason",
     "gen_ai.response.finish_reason",
     "llm.response.finish_reason",
     "llm.response.stop_reason",
 )
-"""What some instrumentors write instead, of the only choice."""
+"""The others are what some instrumentors write instead, of the only choice."""
 _REQUEST: Final = "gen_ai.request."
 _STREAM: Final = (
     "gen_ai.is_streaming",
@@ -154,7 +155,7 @@ def finish_reasons(recording: Recording) -> tuple[str | None, ...]:
 
 
 def _finish_reason_names(names: AttributeNames) -> tuple[str, ...]:
-    return names.among((_FINISH_REASONS, *_FINISH_REASON))
+    return names.among(_FINISH_REASON_NAMES)
 
 
 def event_name(log: LogRecord) -> str | None:
@@ -173,7 +174,10 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
     """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
     attributes, layout = reader.attributes, reader.names.memo(_layout)
     get, text = attributes.get, values.text
-    messages = _input_messages(reader, span.scope.name) if INPUT_MESSAGES in attributes else None
+    messages = None
+    if INPUT_MESSAGES in attributes:
+        are_blocks = may_have_blocks(span.scope.name, attributes[INPUT_MESSAGES])
+        messages = (read_blocks if are_blocks else read_messages)(reader, INPUT_MESSAGES)
     responses = is_responses(span)
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
@@ -216,15 +220,6 @@ def _parameter(attribute: str) -> _Parameter:
     name = _OPENAI_NAMES.get(suffix, suffix)
     check = values.integer if name in _INTEGERS else values.number if name in _NUMBERS else None
     return _Parameter(attribute=attribute, name=name, check=check)
-
-
-def _input_messages(reader: AttributeReader, scope: str) -> tuple[Message, ...] | None:
-    if may_have_blocks(scope, reader.attributes[INPUT_MESSAGES]):
-        try:
-            return parse(with_blocks(reader.structured(INPUT_MESSAGES)))
-        except ParseError:
-            return None
-    return read_messages(reader, INPUT_MESSAGES)
 
 
 def _instructions(reader: AttributeReader) -> tuple[Message, ...]:

@@ -30,7 +30,7 @@ _MARKS: Final = ("[truncated]", "[TRUNCATED]", "<truncated>", "(truncated)")
 _REPLACED: Final = "<truncated due to size exceeding limit>"
 """What Langfuse writes in place of content."""
 
-_ENDS: Final = (*_MARKS, _REPLACED)
+_LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
 def find_doubts(recording: Recording, facts: CallFacts) -> tuple[str, ...]:
@@ -93,7 +93,8 @@ _PROMPTS: Final = _JudgedPrompts()
 
 def _may_be_doubtful(message: Message) -> bool:
     """Whether there is anything to judge, which is asked of every message."""
-    return message.parts is not None or (message.content is not None and message.content.endswith(_ENDS))
+    text = message.content
+    return message.parts is not None or (text is not None and text[-1:] in _LAST_CHARACTERS)
 
 
 def _of_message(message: Message) -> tuple[str, ...]:

@@ -6,9 +6,12 @@ in that recorder's attributes is a text that is the JSON of a known block read a
 
 from typing import Final
 
+from art_otel.calls import Message
 from art_otel.conventions.attributes import values
+from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies import parts
 from art_otel.conventions.bodies.message import is_part_type
+from art_otel.conventions.bodies.messages import parse
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -23,10 +26,14 @@ def may_have_blocks(scope: str, json_text: Value) -> bool:
     return scope == SCOPE and isinstance(json_text, str) and _BLOCK in json_text
 
 
-def with_blocks(messages: Value) -> Value:
-    """Read the texts in a list of messages that are blocks."""
+def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | None:
+    """Read the message list that attribute `name` holds, whose texts may be blocks; None when it cannot be parsed."""
+    messages = reader.structured(name)
     entries = values.items(messages)
-    return messages if entries is None else [_message(entry) for entry in entries]
+    try:
+        return parse(messages if entries is None else [_message(entry) for entry in entries])
+    except ParseError:
+        return None
 
 
 def _message(entry: Value) -> Value:
