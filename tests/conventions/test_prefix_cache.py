@@ -11,7 +11,7 @@ from art_otel.conventions.caches.prefix_cache import REMEMBERED, REMEMBERED_LENG
 
 
 def told(found):
-    return found and found[:2]
+    return found and (found.length, found.value)
 
 
 def test_a_text_goes_on_with_the_last_one_or_else_with_the_longest():

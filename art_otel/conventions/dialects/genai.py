@@ -146,8 +146,7 @@ def response_id_of_details(log: LogRecord) -> str | None:
 def finish_reasons(recording: Recording) -> tuple[str | None, ...]:
     """The finish reason of each choice, by the span's attribute: the messages may have none."""
     for name in recording.names.memo(_finish_reason_names):
-        value = recording.span.attributes[name]
-        if value is not None:
+        if (value := recording.span.attributes[name]) is not None:
             return (
                 tuple(map(finish_reason, values.strings(value))) if name == _FINISH_REASONS else (finish_reason(value),)
             )
