@@ -121,7 +121,7 @@ def test_the_page_of_the_command_line_is_up_to_date():
 
 def test_the_page_of_what_works_with_what_is_up_to_date():
     generated = runpy.run_path(str(DOCS / "generate_integrations.py"))["integrations_page"]()
-    assert generated == text_of("docs/integrations.md"), "run: uv run python docs/generate_integrations.py"
+    assert generated == text_of("docs/integrations.md"), "run: uv run python -m docs.generate_integrations"
 
 
 def test_troubleshooting_has_an_answer_for_each_reason():

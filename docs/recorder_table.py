@@ -1,0 +1,80 @@
+"""The table of what becomes of recordings with their truth: a row a recorder, from what `tests/dialects` expects.
+
+Invariant: every recording with a truth is in one row; `tests/dialects` shows that each is as the table says.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.dialects.expected import DOUBTED, FLAGGED, WITHOUT_CALLS
+
+TRUTHS: Final = Path(__file__).resolve().parent.parent / "tests" / "dialects"
+
+RECORDERS: Final = {
+    "adk_native_v1": "Google ADK 1.x",
+    "adk_native": "Google ADK",
+    "adk_oi": "Google ADK, OpenInference",
+    "anthropic_native": "Anthropic SDK, its own spans",
+    "anthropic_old_traceloop": "Anthropic, OpenLLMetry 0.40",
+    "autogen_native": "AutoGen, its own spans",
+    "autogen_oi": "AutoGen, OpenInference",
+    "bedrock_botocore": "Bedrock, OTel's botocore instrumentor",
+    "bedrock_genai": "Bedrock, OTel GenAI",
+    "bedrock_oi": "Bedrock, OpenInference",
+    "crewai_oi": "CrewAI, OpenInference",
+    "crewai_traceloop": "CrewAI, OpenLLMetry",
+    "dspy_oi": "DSPy, OpenInference",
+    "gemini_oi": "Gemini, OpenInference",
+    "gemini_otel": "Gemini, OTel's google-genai instrumentor",
+    "langfuse": "Langfuse SDK 5",
+    "langgraph_genai": "LangGraph, OTel GenAI",
+    "langgraph_langsmith": "LangGraph, LangSmith's OTel",
+    "langgraph_oi": "LangGraph, OpenInference",
+    "langgraph_traceloop": "LangGraph, OpenLLMetry",
+    "langsmith": "LangSmith's OTel",
+    "litellm_callback": "LiteLLM, its callback",
+    "litellm_oi": "LiteLLM, OpenInference",
+    "llama_oi": "LlamaIndex, OpenInference",
+    "llama_traceloop": "LlamaIndex, OpenLLMetry",
+    "logfire": "Logfire",
+    "mastra": "Mastra",
+    "mlflow": "MLflow autolog",
+    "openai_agents_genai": "OpenAI Agents, OTel GenAI",
+    "openai_agents_logfire": "OpenAI Agents, Logfire",
+    "openai_agents_oi": "OpenAI Agents, OpenInference",
+    "openai_agents_traceloop": "OpenAI Agents, OpenLLMetry",
+    "openlit": "OpenLIT",
+    "pydantic": "Pydantic AI 0.4",
+    "pydantic_ai": "Pydantic AI, older events",
+    "sk_native": "Semantic Kernel",
+    "smolagents_genai": "smolagents, OTel GenAI",
+    "smolagents_oi": "smolagents, OpenInference",
+    "strands_native": "Strands",
+    "strands_oi": "Strands, OpenInference",
+    "vercel_ai": "Vercel AI SDK 6",
+    "vercel": "Vercel AI SDK 5",
+}
+"""How the names of a recorder's recordings begin; the longest that fits is its own."""
+
+
+def recorder_rows() -> Iterator[list[str]]:
+    """Give each recorder, its right recordings of all, and what the others lost or what to add."""
+    names = sorted(path.name.removesuffix(".truth.json") for path in TRUTHS.glob("*.truth.json"))
+    by_recorder: dict[str, list[str]] = {}
+    for name in names:
+        by_recorder.setdefault(_recorder(name), []).append(name)
+    for recorder in sorted(by_recorder, key=str.lower):
+        yield [recorder, *_verdicts(by_recorder[recorder])]
+
+
+def _recorder(name: str) -> str:
+    return RECORDERS[max((start for start in RECORDERS if name.startswith(start)), key=len)]
+
+
+def _verdicts(names: list[str]) -> tuple[str, str]:
+    right = [name for name in names if name not in FLAGGED and name not in WITHOUT_CALLS]
+    lost = dict.fromkeys(f"flagged: {FLAGGED[name]}" for name in names if name in FLAGGED)
+    doubted = dict.fromkeys(f"right, and flagged: {DOUBTED[name]}" for name in names if name in DOUBTED)
+    unread = dict.fromkeys(f"no LLM spans: add `{WITHOUT_CALLS[name]}`" for name in names if name in WITHOUT_CALLS)
+    return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *unread)) or "nothing"
