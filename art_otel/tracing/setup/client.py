@@ -77,7 +77,7 @@ class Client:
         self._start_imported()
 
     def stop(self) -> None:
-        """Leave the variables as they were and the clients to themselves; our instrumentors pass their calls through."""
+        """Leave the variables as they were and the clients alone; our instrumentors pass their calls through."""
         self._settings = _OFF
         self._switches.withdraw()
         if self._instrumentation is not None:

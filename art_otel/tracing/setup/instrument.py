@@ -1,8 +1,8 @@
 """Instrument: each client library is instrumented once, and by the app's own choice where it makes one.
 
 Invariant: an instrumentor that the app, or opentelemetry-instrument, starts is the one in use: ours never stands beside
-it. Ours starts when the library has been imported and nobody instruments it; it gives way when somebody does later. What
-wrappers it leaves then (OpenLLMetry's do not all go) pass calls through.
+it. Ours starts when the library has been imported and nobody instruments it; it gives way when somebody does later.
+What wrappers it leaves then (OpenLLMetry's do not all go) pass calls through.
 """
 
 import logging
