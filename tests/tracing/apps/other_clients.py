@@ -9,7 +9,7 @@ TOOL = {"name": "get_weather", "description": "The weather of a city."}
 
 def run_anthropic(url: str) -> None:
     """Messages."""
-    from anthropic import Anthropic
+    from anthropic import Anthropic  # noqa: PLC0415 # one client a process
 
     client = Anthropic(base_url=url, api_key="key")
     messages = [{"role": "user", "content": QUESTION}]
@@ -27,8 +27,8 @@ def run_anthropic(url: str) -> None:
 
 def run_google(url: str) -> None:
     """Contents."""
-    from google import genai
-    from google.genai import types
+    from google import genai  # noqa: PLC0415 # one client a process
+    from google.genai import types  # noqa: PLC0415 # as above
 
     client = genai.Client(api_key="key", http_options={"base_url": url})
     tool = types.Tool(function_declarations=[types.FunctionDeclaration(**TOOL, parameters_json_schema=SCHEMA)])
@@ -49,7 +49,7 @@ def run_google(url: str) -> None:
 
 def run_litellm(url: str) -> None:
     """A model of vLLM."""
-    from litellm import completion
+    from litellm import completion  # noqa: PLC0415 # one client a process
 
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
     tools = [{"type": "function", "function": TOOL | {"parameters": SCHEMA}}]
@@ -65,7 +65,7 @@ def run_litellm(url: str) -> None:
 
 def run_bedrock(url: str) -> None:
     """Converse."""
-    import boto3
+    import boto3  # noqa: PLC0415 # one client a process
 
     keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
     client = boto3.client("bedrock-runtime", endpoint_url=url, region_name="us-east-1", **keys)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conversions import convert_files
-from tests.tracing.setup.programs import NO_CERTIFICATES, ROOT, run_command
+from tests.tracing.setup.programs import ROOT, run_command
 from tests.trainers.environment import trainer_python
 
 CLIENTS = ("anthropic==2.12.0", "google-genai==3.4.0", "litellm==1.106.2", "mcp", "boto3==1.44.5")
@@ -81,11 +81,11 @@ def url():
 @pytest.mark.parametrize("client", ["anthropic", "google", "litellm", "bedrock"])
 def test_an_app_of_another_client_is_recorded_whole(client, url, tmp_path: Path):
     python = trainer_python("clients", *CLIENTS, "-e", f"{ROOT}[anthropic,bedrock,google,litellm]")
-    settings = NO_CERTIFICATES | {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1"}
+    settings = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1"}
     command = (python.parent / "art-otel", "run", "--", python, APP, client, url)
     done = run_command(tmp_path, *command, ART_OTEL_DIR=str(tmp_path), **settings)
     assert done.code == 0, done.errors
-    (trajectory,) = convert_files(tmp_path, sorted((tmp_path / "spool").rglob("*.jsonl")))
+    (trajectory,), _ = convert_files(tmp_path / "dataset", tmp_path / "spool")
     assert trajectory.complete, trajectory.incomplete_reasons
     first, second = trajectory.calls
     assert [(message.role, message.content) for message in first.input_messages] == [
