@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from art_otel.runlog import RunLog
     from art_otel.store import read_rollout_traces, read_trajectories, write_trajectories
     from art_otel.tracing.api.context import in_context
-    from art_otel.tracing.api.group_rewards import rank_group, score_group
-    from art_otel.tracing.api.rewards import reward
+    from art_otel.tracing.api.rewards.group_rewards import rank_group, score_group
+    from art_otel.tracing.api.rewards.rewards import reward
     from art_otel.tracing.api.rollout import rollout
-    from art_otel.tracing.api.running import get_current_trajectory
+    from art_otel.tracing.api.running.running import get_current_trajectory
     from art_otel.tracing.api.step import Step, step
     from art_otel.tracing.api.tool import tool
-    from art_otel.tracing.api.workflows import (
+    from art_otel.tracing.api.workflows.workflows import (
         AsyncRewardPropagationWorkflow,
         AsyncStepWiseRewardWorkflow,
         RewardPropagationWorkflow,
@@ -98,15 +98,15 @@ __getattr__ = lazy_names(
         "tracing.api.context": ("in_context",),
         "tracing.gathering.gather": ("gather_trajectory",),
         "tracing.gathering.gather_many": ("gather_trajectories", "gather_trajectory_groups"),
-        "tracing.api.group_rewards": ("rank_group", "score_group"),
-        "tracing.api.rewards": ("reward",),
+        "tracing.api.rewards.group_rewards": ("rank_group", "score_group"),
+        "tracing.api.rewards.rewards": ("reward",),
         "tracing.api.rollout": ("rollout",),
-        "tracing.api.running": ("get_current_trajectory",),
+        "tracing.api.running.running": ("get_current_trajectory",),
         "tracing.setup.configure": ("configure",),
         "tracing.setup.span_processor": ("RolloutSpanProcessor",),
         "tracing.api.step": ("Step", "step"),
         "tracing.api.tool": ("tool",),
-        "tracing.api.workflows": (
+        "tracing.api.workflows.workflows": (
             "AsyncRewardPropagationWorkflow",
             "AsyncStepWiseRewardWorkflow",
             "RewardPropagationWorkflow",

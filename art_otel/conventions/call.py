@@ -29,7 +29,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
         facts = _without_echo(_without_batch_prompts(facts))
-    reasons = genai.finish_reasons(span)
+    reasons = genai.finish_reasons(recording)
     error_type, error = failure_of(span)
     if is_error_unknown(span.scope.name, facts.response_id) and span.status != "error":
         reasons = ()

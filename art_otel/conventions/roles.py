@@ -87,7 +87,7 @@ AGENT_NAME: Final = "gen_ai.agent.name"
 
 def role_of(span: Span) -> Role:
     """The role of a span: what it represents."""
-    if _is_unmarked(span):
+    if genai.OPERATION_NAME not in span.attributes and _is_unmarked(span):  # most calls name their operation
         return "other"
     role = _named_role(span)
     if role == "tool" and span.attributes.get(TOOL_NAME) == _MERGED_TOOLS:

@@ -186,8 +186,8 @@ class Draft:
 
     def add_fields(self, fields: dict[str, Value]) -> None:
         """Add the fields that OpenAI's chat messages have beside `content`."""
-        reasoning = next((fields[n] for n in ("reasoning_content", "reasoning", "thinking") if fields.get(n)), None)
-        self.reasoning += reasoning_texts(reasoning)
+        if reasoning := fields.get("reasoning_content") or fields.get("reasoning") or fields.get("thinking"):
+            self.reasoning += reasoning_texts(reasoning)
         if refusal := values.text(fields.get("refusal")):
             self.refusals.append(refusal)
         for call in values.items(fields.get("tool_calls")) or ():
@@ -224,8 +224,8 @@ class Draft:
 
     def _add_tool_call(self, call: ToolCall) -> None:
         """Add a tool call, which some recorders (LangChain, botocore) write in the content as well, under one id."""
-        for index, other in enumerate(self.tool_calls) if call.id is not None else ():
-            if other.id == call.id and _is_same_call(call, other):
+        for index, other in enumerate(self.tool_calls):
+            if other.id is not None and other.id == call.id and _is_same_call(call, other):
                 self.tool_calls[index] = call if call.exact else other
                 return
         self.tool_calls.append(call)

@@ -22,7 +22,7 @@ from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.dialects.logfire_responses import is_logfire_responses
+from art_otel.conventions.dialects.logfire_responses import LOGFIRE_SPANS, is_logfire_responses
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, with_blocks
 from art_otel.conventions.recording import Recording
@@ -142,13 +142,19 @@ def response_id_of_details(log: LogRecord) -> str | None:
     return values.text({**(values.mapping(log.body) or {}), **log.attributes}.get(RESPONSE_ID))
 
 
-def finish_reasons(span: Span) -> tuple[str | None, ...]:
+def finish_reasons(recording: Recording) -> tuple[str | None, ...]:
     """The finish reason of each choice, by the span's attribute: the messages may have none."""
-    reasons = span.attributes.get(_FINISH_REASONS)
-    if reasons is None:
-        reason = next((span.attributes[name] for name in _FINISH_REASON if name in span.attributes), None)
-        return () if reason is None else (finish_reason(reason),)
-    return tuple(map(finish_reason, values.strings(reasons)))
+    for name in recording.names.memo(_finish_reason_names):
+        value = recording.span.attributes[name]
+        if value is not None:
+            return (
+                tuple(map(finish_reason, values.strings(value))) if name == _FINISH_REASONS else (finish_reason(value),)
+            )
+    return ()
+
+
+def _finish_reason_names(names: AttributeNames) -> tuple[str, ...]:
+    return names.among((_FINISH_REASONS, *_FINISH_REASON))
 
 
 def event_name(log: LogRecord) -> str | None:
@@ -160,7 +166,7 @@ def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
     if span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN:
         return True
-    return is_logfire_responses(span)
+    return span.name.startswith(LOGFIRE_SPANS) and is_logfire_responses(span)
 
 
 def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | None:

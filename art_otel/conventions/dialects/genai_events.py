@@ -63,7 +63,8 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         choices = _choices(events)
     except ParseError:
         return CallFacts(conventions=(CONVENTION,), cut=(CONVENTION,))
-    doubts = (CONTENT_REWRITTEN,) if any(_is_transcript(event.fields.get("gen_ai.prompt")) for event in events) else ()
+    prompts = [event.fields["gen_ai.prompt"] for event in events if "gen_ai.prompt" in event.fields]
+    doubts = (CONTENT_REWRITTEN,) if any(map(_is_transcript, prompts)) else ()
     return CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices, cut=cut, doubts=doubts)
 
 
@@ -125,6 +126,9 @@ def _is_transcript(prompt: Value) -> bool:
 
 def _without_repeated_answers(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Drop an answer to a tool call that stands there twice (botocore writes it as a tool's and as the user's)."""
+    all_answers = [message for message in messages if message.role == "tool"]
+    if len(set(all_answers)) == len(all_answers):
+        return tuple(messages)
     kept: list[Message] = []
     answers: set[Message] = set()
     for message in messages:

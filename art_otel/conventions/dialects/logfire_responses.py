@@ -12,6 +12,9 @@ _REQUEST_SPAN: Final = "Responses API with "
 _STREAM_SPAN: Final = "streaming response from "
 _REQUEST: Final = "request_data"
 
+LOGFIRE_SPANS: Final = (_REQUEST_SPAN, _STREAM_SPAN)
+"""How the names of these spans begin."""
+
 
 def is_logfire_responses(span: Span) -> bool:
     """Whether Logfire recorded a call of the Responses API, or the answer of its stream."""

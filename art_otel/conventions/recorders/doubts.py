@@ -35,22 +35,24 @@ _ENDS: Final = (*_MARKS, _REPLACED)
 
 def find_doubts(recording: Recording, facts: CallFacts) -> tuple[str, ...]:
     """The doubts about a call, each once: those of its dialects and what the whole call shows."""
-    span = recording.span
-    doubts = [*facts.doubts, *_PROMPTS.doubts(facts.input_messages or ())]
+    span, doubts = recording.span, facts.doubts
+    if facts.input_messages:
+        doubts += _PROMPTS.doubts(facts.input_messages)
     for choice in facts.choices or ():
-        doubts += _of_message(choice.message)
+        if _may_be_doubtful(choice.message):
+            doubts += _of_message(choice.message)
     flags = recording.names.memo(_truncation_flags)
     if (flags and _is_set(span.attributes, flags)) or (
-        (span.events or recording.logs) and any(map(_says_truncated, (*span.events, *recording.logs)))
+        (span.events or recording.logs) and _say_truncated((*span.events, *recording.logs))
     ):
-        doubts.append(CONTENT_TRUNCATED)
+        doubts += (CONTENT_TRUNCATED,)
     doubts += lossy_doubts(span.scope.name, facts)
     return tuple(dict.fromkeys(doubts)) if doubts else ()
 
 
-def _says_truncated(event: Event | LogRecord) -> bool:
-    attributes = event.attributes
-    return _is_set(attributes, [name for name in attributes if "truncated" in name and _FLAG.fullmatch(name)])
+def _say_truncated(events: Iterable[Event | LogRecord]) -> bool:
+    flags = [(event, name) for event in events for name in event.attributes if "truncated" in name]
+    return any(_FLAG.fullmatch(name) and _is_set(event.attributes, (name,)) for event, name in flags)
 
 
 def _truncation_flags(names: AttributeNames) -> tuple[str, ...]:
@@ -69,17 +71,19 @@ class _JudgedPrompts:
         self._last: tuple[tuple[tuple[Message, ...], tuple[str, ...]], ...] = ()
 
     def doubts(self, prompt: tuple[Message, ...]) -> tuple[str, ...]:
-        """The doubts about a prompt."""
+        """The doubts about a prompt that has messages."""
         known = 0
         doubts: tuple[str, ...] = ()
         for earlier, its_doubts in self._last:
             count = len(earlier)
-            if known < count <= len(prompt) and prompt[count - 1] is earlier[-1] and prompt[:count] == earlier:
+            if count <= len(prompt) and prompt[count - 1] is earlier[-1] and prompt[:count] == earlier:
                 known, doubts = count, its_doubts
+                break
         for message in prompt[known:]:
-            doubts += _of_message(message)
-        if prompt:  # replaced as a whole, so that threads of a live app need no lock
-            self._last = ((prompt, doubts), *self._last[: _REMEMBERED - 1])
+            if _may_be_doubtful(message):
+                doubts += _of_message(message)
+        # Replaced as a whole, so that threads of a live app need no lock.
+        self._last = ((prompt, doubts), *self._last[: _REMEMBERED - 1])
         return doubts
 
 
@@ -87,11 +91,14 @@ _REMEMBERED: Final = 4
 _PROMPTS: Final = _JudgedPrompts()
 
 
+def _may_be_doubtful(message: Message) -> bool:
+    """Whether there is anything to judge, which is asked of every message."""
+    return message.parts is not None or (message.content is not None and message.content.endswith(_ENDS))
+
+
 def _of_message(message: Message) -> tuple[str, ...]:
     text = message.content
     is_known = message.parts is None or _are_known(message.parts)
-    if is_known and (text is None or not text.endswith(_ENDS)):
-        return ()
     is_cut = text is not None and (
         text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))
     )

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.tracing.api import fields, scalars
+from art_otel.tracing.api import scalars
+from art_otel.tracing.api.running import fields
 from art_otel.tracing.guest import AS_GUEST
 
 GroupId: TypeAlias = str | Callable[..., str]

@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from art_otel import attributes
 
 if TYPE_CHECKING:
-    from art_otel.tracing.api.running import RunningTrajectory
+    from art_otel.tracing.api.running.running import RunningTrajectory
 
 _RUNNING: Final = otel_context.create_key("art-otel-running")
 

@@ -14,7 +14,7 @@ from art_otel.errors import UsageError
 from art_otel.tracing.api.recorder import Recorder, recorder
 
 if TYPE_CHECKING:
-    from art_otel.tracing.api.running import RunningTrajectory
+    from art_otel.tracing.api.running.running import RunningTrajectory
 
 _SCOPE: Final = otel_context.create_key("art-otel-gather-scope")
 

@@ -14,7 +14,7 @@ from art_otel.tracing.api.config import GroupId, RolloutConfig, make_config, ref
 from art_otel.tracing.api.context import detach, running_trajectory
 from art_otel.tracing.api.decorated import decorate
 from art_otel.tracing.api.run import Run, begin
-from art_otel.tracing.api.running import RunningTrajectory
+from art_otel.tracing.api.running.running import RunningTrajectory
 
 if TYPE_CHECKING:
     from contextvars import Token

@@ -25,7 +25,7 @@ from art_otel.tracing.api.forks import runs_here
 from art_otel.tracing.api.gather_scope import scope_in, with_scope
 from art_otel.tracing.api.outcome import record_outcome
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.api.running import RunningTrajectory
+from art_otel.tracing.api.running.running import RunningTrajectory
 from art_otel.tracing.guest import AS_GUEST
 from art_otel.tracing.tracer import tracer
 

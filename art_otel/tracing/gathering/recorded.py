@@ -13,7 +13,7 @@ from art_otel.trajectories import Trajectory
 from art_otel.trajectories.accounting.completeness import MISSING_ROOT
 
 if TYPE_CHECKING:
-    from art_otel.tracing.api.running import RunningTrajectory
+    from art_otel.tracing.api.running.running import RunningTrajectory
 
 
 def recorded_trajectory(taken: TakenRollout, recorder: Recorder) -> Trajectory:

@@ -185,15 +185,15 @@ class Tracing:
     def _make_provider(self) -> "TracerProvider | None":
         with self._lock, _MAKING:
             is_memory = self.settings is self._memory
-            if self._own_provider is None and is_memory:
-                self._own_provider = self._memory_provider
-            if self._own_provider is None:
+            provider = self._own_provider or (self._memory_provider if is_memory else None)
+            if provider is None:
                 from art_otel.tracing.setup.own_provider import make_provider  # noqa: PLC0415 # loads the SDK
 
-                self._own_provider = make_provider(self.settings, os.environ)
+                provider = make_provider(self.settings, os.environ)
             if is_memory:
-                self._memory_provider = self._own_provider
-            self._attach(self._own_provider)
+                self._memory_provider = provider
+            self._attach(provider)
+            self._own_provider = provider  # last: other threads take it without the lock
         return self._own_provider
 
     def _attach(self, provider: "TracerProvider") -> None:

@@ -12,8 +12,8 @@ APP = """
 from collections.abc import AsyncGenerator, Generator
 from typing_extensions import assert_type
 import art_otel
-from art_otel.tracing.api.experience import Experience
-from art_otel.tracing.api.running import RunningTrajectory
+from art_otel.tracing.api.workflows.experience import Experience
+from art_otel.tracing.api.running.running import RunningTrajectory
 
 @art_otel.rollout
 def plain(question: str, *, loud: bool = False) -> int: return 1

@@ -61,6 +61,35 @@ def test_a_forked_child_judges_the_rollout_that_runs_in_its_parent(tmp_path):
     assert found.errors.count("give its reward by art_otel.reward(") == 1
 
 
+WHILE_IT_IS_MADE = """
+import threading
+import time
+import art_otel
+from opentelemetry import trace
+
+tracer = trace.get_tracer("app")
+
+@art_otel.rollout
+def ask():
+    with tracer.start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat"}):
+        pass
+
+def run(number):
+    time.sleep(number / 100)
+    ask()
+
+threads = [threading.Thread(target=run, args=(number,)) for number in range(60)]
+for thread in threads:
+    thread.start()
+"""
+
+
+def test_threads_that_begin_while_tracing_is_made_are_recorded(tmp_path):
+    assert run_code(tmp_path, WHILE_IT_IS_MADE, **ON).code == 0
+    trajectories, _ = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
+    assert [(one.name, len(one.calls)) for one in trajectories] == [("ask", 1)] * 60
+
+
 THREAD = "import threading\n{imported}\ndef run():\n    {body}\nthreading.Thread(target=run).start()\n"
 
 

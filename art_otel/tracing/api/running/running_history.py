@@ -12,7 +12,7 @@ from art_otel.errors import ParseError, UsageError
 from art_otel.trajectories import History, HistoryMessage
 
 if TYPE_CHECKING:
-    from art_otel.tracing.api.running import RunningTrajectory
+    from art_otel.tracing.api.running.running import RunningTrajectory
 
 
 class RunningHistory(Sequence[HistoryMessage]):

@@ -12,16 +12,17 @@ from opentelemetry.trace import Span
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.tracing.api import fields, scalars
+from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import running_trajectory
 from art_otel.tracing.api.forks import is_inherited
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.api.rewarded import Rewarded
+from art_otel.tracing.api.rewards.rewarded import Rewarded
+from art_otel.tracing.api.running import fields
 from art_otel.tracing.guest import AS_GUEST, say_once
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall, Message
-    from art_otel.tracing.api.running_history import RunningHistory
+    from art_otel.tracing.api.running.running_history import RunningHistory
     from art_otel.tracing.api.step import Step
     from art_otel.trajectories import Turn
 
@@ -123,7 +124,7 @@ class RunningTrajectory(Rewarded):
         `completion_id` is the id of its response, `choice` the index of one of its choices. Append tool results with
         `history.append(…)`, and send the messages with `history.to_openai()`.
         """
-        from art_otel.tracing.api.running_history import RunningHistory  # noqa: PLC0415 # loads the trajectories
+        from art_otel.tracing.api.running.running_history import RunningHistory  # noqa: PLC0415 # loads the trajectories
         from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
         from art_otel.trajectories.lineage.turns import turn_of  # noqa: PLC0415 # as above
 

@@ -12,13 +12,13 @@ from opentelemetry import context as otel_context
 
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import running_trajectory
-from art_otel.tracing.api.experience import Experience, experiences_of
 from art_otel.tracing.api.gather_scope import scope_in
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.api.rewards import reward as give_reward
+from art_otel.tracing.api.rewards.rewards import reward as give_reward
 from art_otel.tracing.api.rollout import rollout
-from art_otel.tracing.api.running import RunningTrajectory
+from art_otel.tracing.api.running.running import RunningTrajectory
 from art_otel.tracing.api.step import Step, step
+from art_otel.tracing.api.workflows.experience import Experience, experiences_of
 from art_otel.tracing.guest import say_once
 
 ACTUAL_ENV_STEPS: Final = "actual_env_steps"

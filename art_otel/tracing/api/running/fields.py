@@ -12,7 +12,7 @@ from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 
 if TYPE_CHECKING:
-    from art_otel.tracing.api.running import RunningTrajectory
+    from art_otel.tracing.api.running.running import RunningTrajectory
 
 _T = TypeVar("_T", str, int)
 

@@ -13,8 +13,8 @@ from art_otel.calls import InferenceCall
 from art_otel.errors import UsageError
 from art_otel.tracing.api.context import current_rollout_id, running_trajectory
 from art_otel.tracing.api.forks import runs_here
-from art_otel.tracing.api.rewarded import Rewarded
-from art_otel.tracing.api.running import RunningTrajectory
+from art_otel.tracing.api.rewards.rewarded import Rewarded
+from art_otel.tracing.api.running.running import RunningTrajectory
 from art_otel.tracing.api.step import Step, current_step
 from art_otel.trajectories import Trajectory
 

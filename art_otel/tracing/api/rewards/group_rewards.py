@@ -17,8 +17,8 @@ from art_otel.conventions import evaluation_attributes
 from art_otel.conventions.rewards import REWARD
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.place import place_of
-from art_otel.tracing.api.rewards import give
+from art_otel.tracing.api.rewards.place import place_of
+from art_otel.tracing.api.rewards.rewards import give
 from art_otel.tracing.guest import AS_GUEST
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
 from art_otel.trajectories.rewards.attribution import with_rewards

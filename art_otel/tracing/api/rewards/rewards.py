@@ -19,7 +19,7 @@ from art_otel.conventions import EVALUATION, evaluation_attributes
 from art_otel.conventions.rewards import REWARD, is_part, part_attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.place import Place, Target, place_of
+from art_otel.tracing.api.rewards.place import Place, Target, place_of
 from art_otel.tracing.guest import AS_GUEST, say_once
 from art_otel.tracing.switch import ENABLED, is_off
 from art_otel.tracing.tracer import tracer

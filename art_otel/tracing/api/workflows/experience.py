@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, TokenIds
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.rewards import reward as give_reward
-from art_otel.tracing.api.running import RunningTrajectory
+from art_otel.tracing.api.rewards.rewards import reward as give_reward
+from art_otel.tracing.api.running.running import RunningTrajectory
 
 
 class ExperienceId(NamedTuple):

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from art_otel.tracing.api.episode import begin_episode
-from art_otel.tracing.api.experience import Experience
+from art_otel.tracing.api.workflows.episode import begin_episode
+from art_otel.tracing.api.workflows.experience import Experience
 
 
 class _Workflow(ABC):  # noqa: B024 # its abstract property is hidden from type checkers

@@ -1,0 +1,1 @@
+"""Running: the handle of a rollout in progress, its fields and its histories."""

@@ -1,0 +1,1 @@
+"""Workflows: step-wise classes as Trinity names them, and what their steps give."""
