@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 _SWITCHES: Final[Mapping[str, str]] = {
-    "opentelemetry.instrumentation.genai.openai": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "com.anthropic.sdk.python": "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE=content",
+    "opentelemetry.instrumentation.genai.": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.instrumentation.google_genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
     "opentelemetry.instrumentation.openai_v2": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
     " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
     "opentelemetry.util.genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"

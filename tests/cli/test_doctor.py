@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -87,7 +88,26 @@ def test_openinference_needs_a_higher_limit(here):
 
 
 def test_no_client_is_a_problem(here):
-    assert ("client", "problem", "openai is not installed in this environment") in checks(here, client=None)
+    assert ("client", "problem") in [check[:2] for check in checks(here, clients={})]
+
+
+@pytest.mark.parametrize(
+    ("module", "level", "extra"),
+    [("anthropic", "warning", "art-otel[anthropic]"), ("boto3", "note", "art-otel[bedrock]")],
+)
+def test_a_client_without_an_instrumentor_is_told_its_extra(here, module, level, extra):
+    found = checks(here, clients={module: "1.0"}, instrumentors=[])
+    assert [text for name, at, text in found if (name, at) == ("instrumentor", level) and extra in text], found
+
+
+def test_a_client_with_an_instrumentor_is_fine(here):
+    value = "opentelemetry.instrumentation.anthropic:AnthropicInstrumentor"
+    one = Installed(kind=None, entry_point=EntryPoint("anthropic", value, "opentelemetry_instrumentor"))
+    found = checks(here, clients={"anthropic": "2.12"}, instrumentors=[one])
+    assert [text for name, level, text in found if (name, level) == ("instrumentor", "ok") and value in text], found
+    environ = ON | {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "anthropic"}
+    found = checks(here, environ, clients={"anthropic": "2.12"}, instrumentors=[one])
+    assert [text for _, level, text in found if level == "warning" and "no call of anthropic" in text], found
 
 
 def test_a_distro_without_its_exporter_starts_nothing(here):

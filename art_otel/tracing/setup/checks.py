@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from art_otel.tracing.sdk.content import content_environment
+from art_otel.tracing.setup.client_libraries import CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.exporters import GROUP, entry_points_of, exporter_names
-from art_otel.tracing.setup.instrument import CLIENT, DISABLED, Installed, installed_instrumentors, is_disabled
+from art_otel.tracing.setup.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
 from art_otel.tracing.setup.probe import Probe, probe
 from art_otel.tracing.setup.settings import Problem, Settings, read_settings
 from art_otel.tracing.switch import ENABLED, is_sdk_off
@@ -35,12 +36,16 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What the checks judge. `client` is the version of openai, `exporters` are those that are installed, by name."""
+    """What the checks judge.
+
+    `clients` has the version of each client library that is installed, by module; `exporters` are those that are
+    installed, by name.
+    """
 
     environ: Mapping[str, str]
     settings: Settings
     problems: Sequence[Problem]
-    client: str | None
+    clients: Mapping[str, str]
     instrumentors: Sequence[Installed]
     exporters: frozenset[str]
     has_distro: bool
@@ -48,9 +53,13 @@ class Surroundings:
 
     @property
     def candidates(self) -> list[Installed]:
-        """The instrumentors that may be used, the first one first."""
+        """The instrumentors of openai that may be used, the first one first."""
         wanted = self.settings.instrumentor
-        return [one for one in self.instrumentors if wanted in ("auto", one.kind)]
+        return [one for one in self.of_library(OPENAI) if wanted in ("auto", one.kind)]
+
+    def of_library(self, library: ClientLibrary) -> list[Installed]:
+        """The instrumentors of a client library, the preferred first."""
+        return [one for one in self.instrumentors if one.library is library]
 
 
 def look_around(environ: Mapping[str, str]) -> Surroundings:
@@ -60,7 +69,11 @@ def look_around(environ: Mapping[str, str]) -> Surroundings:
         environ=environ,
         settings=settings,
         problems=problems,
-        client=_version(CLIENT),
+        clients={
+            library.module: installed
+            for library in CLIENT_LIBRARIES
+            if (installed := _version(library.distribution)) is not None
+        },
         instrumentors=installed_instrumentors(),
         exporters=frozenset(found.name for found in entry_points(group=GROUP)),
         has_distro=bool(entry_points(group=_DISTRO)),
@@ -91,14 +104,42 @@ def _enabled(about: Surroundings) -> Iterator[Check]:
 
 
 def _client(about: Surroundings) -> Iterator[Check]:
-    if about.client is None:
-        yield Check(name="client", level="problem", text="openai is not installed in this environment")
-    else:
-        yield Check(name="client", level="ok", text=f"openai {about.client}")
+    if not about.clients:
+        names = ", ".join(library.distribution for library in CLIENT_LIBRARIES)
+        yield Check(name="client", level="problem", text=f"none of {names} is installed in this environment")
+    for library in CLIENT_LIBRARIES:
+        if library.module in about.clients:
+            yield Check(name="client", level="ok", text=f"{library.distribution} {about.clients[library.module]}")
 
 
 def _instrumentor(about: Surroundings) -> Iterator[Check]:
-    wanted, found = about.settings.instrumentor, about.instrumentors
+    for library in CLIENT_LIBRARIES:
+        if library.module in about.clients:
+            yield from _openai_instrumentor(about) if library is OPENAI else _instrumentor_of(library, about)
+            yield from _several(about.of_library(library))
+
+
+def _instrumentor_of(library: ClientLibrary, about: Surroundings) -> Iterator[Check]:
+    installed = about.of_library(library)
+    if is_disabled(about.environ, library):
+        text = f"{DISABLED}={about.environ[DISABLED]}: no call of {library.distribution} is recorded"
+        yield _instrumented("warning", text)
+    elif about.settings.instrumentor == "none":
+        text = f"ART_OTEL_INSTRUMENTOR=none: calls of {library.distribution} are left to the app"
+        yield _instrumented("note", text)
+    elif installed:
+        text = f"{installed[0].label} will be used for {library.distribution}, unless the app starts another"
+        yield _instrumented("ok", text)
+    else:
+        yield _instrumented(
+            "note" if library.is_general else "warning",
+            f"none is installed for {library.distribution}: its calls to models are not recorded, or not whole;"
+            f" pip install 'art-otel[{library.extra}]'",
+        )
+
+
+def _openai_instrumentor(about: Surroundings) -> Iterator[Check]:
+    wanted, found = about.settings.instrumentor, about.of_library(OPENAI)
     names = ", ".join(one.label for one in found)
     if is_disabled(about.environ):
         yield _instrumented("problem", f"{DISABLED}={about.environ[DISABLED]}: no LLM call is recorded")
@@ -113,11 +154,15 @@ def _instrumentor(about: Surroundings) -> Iterator[Check]:
         )
     else:
         yield _instrumented("ok", f"{about.candidates[0].label} will be used, unless the app starts another")
-    if len(found) > 1:
+
+
+def _several(installed: list[Installed]) -> Iterator[Check]:
+    if len(installed) > 1:
+        names = ", ".join(one.label for one in installed)
         yield _instrumented(
             "warning",
-            f"{len(found)} are installed ({names}): art-otel starts one, but opentelemetry-instrument starts all, and"
-            " then each call has a span of each, read as one call; keep one",
+            f"{len(installed)} are installed ({names}): art-otel starts one, but opentelemetry-instrument starts all,"
+            " and then each call has a span of each, read as one call; keep one",
         )
 
 
@@ -200,6 +245,8 @@ def _probe(about: Surroundings) -> Iterator[Check]:
             yield Check(name="probe", level="warning", text=line)
     if about.settings.spool_folder is not None and not found.lines:
         yield Check(name="probe", level="problem", text="a span that was made to try it is not in the spool")
+    elif OPENAI.module not in about.clients:
+        yield Check(name="probe", level="ok", text="a new process records")
     elif len(found.active) == 1:
         yield Check(name="probe", level="ok", text=f"a new process records; {found.active[0]} instruments its client")
     else:

@@ -1,14 +1,16 @@
-"""Client: what is done to the openai client: it is instrumented, and its answers are captured.
+"""Client: what is done to client libraries: they are instrumented, and the answers of openai are captured.
 
-Invariant: nothing of it is imported before the app imports it, and after `stop` its calls leave no trace.
+Invariant: nothing of one is imported before the app imports it, and after `stop` its calls leave no trace.
 """
 
 import os
 import sys
 from collections.abc import Mapping, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from art_otel.tracing.import_hooks import after_import
+from art_otel.tracing.setup.client_libraries import CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     from art_otel.tracing.setup.instrument import Instrumentation
 
-CLIENT: Final = "openai"
 INSTRUMENTORS: Final = "opentelemetry.instrumentation.instrumentor"
 _OFF: Final = Settings(enabled=False)
 
@@ -56,32 +57,32 @@ class Client:
         self._instrumentation: Instrumentation | None = None
 
     def begin(self, settings: Settings) -> None:
-        """Act by these settings, now or when the app imports the client."""
+        """Act by these settings, now or when the app imports a client library."""
         self._settings = settings
         if not self._is_hooked:
             self._is_hooked = True
             after_import(INSTRUMENTORS, self._watch)
-            after_import(CLIENT, self._start)
-        elif CLIENT in sys.modules:
-            self._start()
+            for library in CLIENT_LIBRARIES:
+                after_import(library.module, partial(self._start, library))
+        else:
+            self._start_imported()
 
     def hold(self) -> None:
         """Instrument nothing until `release`: opentelemetry-instrument is at it."""
         self._is_held = True
 
     def release(self) -> None:
-        """Instrument the client, now or when the app imports it, if nobody has."""
+        """Instrument each client library, now or when the app imports it, if nobody has."""
         self._is_held = False
-        if CLIENT in sys.modules:
-            self._start()
+        self._start_imported()
 
     def stop(self) -> None:
-        """Leave the variables as they were and the client to itself; our instrumentor passes its calls through."""
+        """Leave the variables as they were and the clients alone; our instrumentors pass their calls through."""
         self._settings = _OFF
         self._switches.withdraw()
         if self._instrumentation is not None:
             self._instrumentation.pause()
-        if CLIENT in sys.modules:
+        if OPENAI.module in sys.modules:
             from art_otel.tracing.openai import uninstall  # noqa: PLC0415
 
             uninstall()
@@ -91,14 +92,20 @@ class Client:
         self._switch_content()
         self._instrumentations().watch()
 
-    def _start(self) -> None:
-        """The client was imported."""
+    def _start_imported(self) -> None:
+        for library in CLIENT_LIBRARIES:
+            if library.module in sys.modules:
+                self._start(library)
+
+    def _start(self, library: ClientLibrary) -> None:
+        """The library was imported."""
         if not self._settings.enabled:
             return
         self._switch_content()
-        self._capture()
+        if library is OPENAI:
+            self._capture()
         if not self._is_held:
-            self._instrumentations().start(self._settings.instrumentor)
+            self._instrumentations().start(self._settings.instrumentor, library)
 
     def _switch_content(self) -> None:
         if self._settings.enabled:

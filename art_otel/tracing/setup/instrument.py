@@ -1,8 +1,8 @@
-"""Instrument: the openai client is instrumented once, and by the app's own choice where it makes one.
+"""Instrument: each client library is instrumented once, and by the app's own choice where it makes one.
 
 Invariant: an instrumentor that the app, or opentelemetry-instrument, starts is the one in use: ours never stands beside
-it. Ours starts when `openai` has been imported and nobody instruments it; it gives way when somebody does later. What
-wrappers it leaves then (OpenLLMetry's do not all go) pass calls through.
+it. Ours starts when the library has been imported and nobody instruments it; it gives way when somebody does later.
+What wrappers it leaves then (OpenLLMetry's do not all go) pass calls through.
 """
 
 import logging
@@ -19,12 +19,12 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, TracerProvider
 from wrapt import wrap_function_wrapper
 
+from art_otel.tracing.setup.client_libraries import BY_ENTRY_POINT, OPENAI, ClientLibrary
 from art_otel.tracing.setup.settings import MODULES, Instrumentor
 
 logger = logging.getLogger(__name__)
 
 GROUP: Final = "opentelemetry_instrumentor"
-CLIENT: Final = "openai"
 INSTRUMENTOR_MODULE: Final = "opentelemetry.instrumentation.instrumentor"
 DISABLED: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _NOTHING: Final = NoOpTracer()
@@ -32,7 +32,7 @@ _NOTHING: Final = NoOpTracer()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """An instrumentor of this environment. `kind` is None for one that is not known here."""
+    """An instrumentor of this environment. `kind` is None for those that a setting cannot name."""
 
     kind: Instrumentor | None
     entry_point: EntryPoint
@@ -41,6 +41,17 @@ class Installed:
     def label(self) -> str:
         """What people call it."""
         return self.kind or self.entry_point.value
+
+    @property
+    def library(self) -> ClientLibrary:
+        """What it instruments."""
+        return BY_ENTRY_POINT[self.entry_point.name]
+
+    @property
+    def rank(self) -> int:
+        """Where it stands among those of its library, the preferred first."""
+        order = self.library.instrumentors
+        return order.index(self.entry_point.module) if self.entry_point.module in order else len(order)
 
     @property
     def active(self) -> bool:
@@ -52,17 +63,16 @@ class Installed:
 
 
 def installed_instrumentors() -> list[Installed]:
-    """Those of the openai client, the preferred first."""
-    by_module: dict[str, Instrumentor] = {module: kind for kind, module in MODULES.items()}
-    unique = {found.value: found for found in entry_points(group=GROUP, name=CLIENT)}
-    found = [Installed(kind=by_module.get(entry.module), entry_point=entry) for entry in unique.values()]
-    order = list(MODULES)
-    return sorted(found, key=lambda one: len(order) if one.kind is None else order.index(one.kind))
+    """Those of client libraries, the preferred of each first."""
+    kinds: dict[str, Instrumentor] = {module: kind for kind, module in MODULES.items()}
+    unique = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name in BY_ENTRY_POINT}
+    installed = [Installed(kind=kinds.get(entry.module), entry_point=entry) for entry in unique.values()]
+    return sorted(installed, key=lambda one: one.rank)
 
 
-def is_disabled(environ: Mapping[str, str]) -> bool:
+def is_disabled(environ: Mapping[str, str], library: ClientLibrary = OPENAI) -> bool:
     """Whether OTel's own variable says that the client is not to be instrumented."""
-    return bool({CLIENT, "*"} & {name.strip() for name in environ.get(DISABLED, "").split(",")})
+    return bool({*library.entry_points, "*"} & {name.strip() for name in environ.get(DISABLED, "").split(",")})
 
 
 def _is_half_imported(name: str) -> bool:
@@ -108,9 +118,9 @@ class Instrumentation:
     def __init__(self, on_provider: Callable[[TracerProvider], None]) -> None:
         self._on_provider = on_provider
         self._lock = threading.RLock()
-        self._ours: tuple[Any, _Pausable] | None = None
+        self._ours: dict[str, tuple[Any, _Pausable]] = {}
         self._starting: int | None = None
-        self._is_apps = False
+        self._by_app: set[str] = set()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -118,17 +128,25 @@ class Instrumentation:
         """Learn of every instrumentor that starts. Call it once OTel's BaseInstrumentor has been imported."""
         wrap_function_wrapper(INSTRUMENTOR_MODULE, "BaseInstrumentor.instrument", self._before_instrument)
 
-    def start(self, wanted: Instrumentor) -> None:
-        """Instrument the client, which has been imported, unless somebody has or does."""
+    def start(self, wanted: Instrumentor, library: ClientLibrary = OPENAI) -> None:
+        """Instrument a client library, which has been imported, unless somebody has or does.
+
+        `wanted` names an instrumentor of the openai client; to the others it says only whether one is wanted at all.
+        """
+        if library is not OPENAI and wanted != "none":
+            wanted = "auto"
         with self._lock:
-            if self._ours is not None and wanted in ("auto", self._ours[1].kind):
-                self._ours[1].active = True
+            ours = self._ours.get(library.module)
+            if ours is not None and wanted in ("auto", ours[1].kind):
+                ours[1].active = True
                 return
-            self._take_away()
-            found = installed_instrumentors()
-            if self._is_apps or wanted == "none" or is_disabled(os.environ) or any(one.active for one in found):
+            self._take_away(library)
+            if library.module in self._by_app or wanted == "none" or is_disabled(os.environ, library):
                 return
-            candidates = [one for one in found if wanted in ("auto", one.kind)]
+            installed = [one for one in installed_instrumentors() if one.library is library]
+            if any(one.active for one in installed):
+                return
+            candidates = [one for one in installed if wanted in ("auto", one.kind)]
             if not candidates and wanted != "auto":
                 logger.warning("art-otel: %s is not installed; the calls of the client get spans of art-otel", wanted)
             for one in candidates:
@@ -138,14 +156,14 @@ class Instrumentation:
     def pause(self) -> None:
         """Let calls pass through ours until `start`: to take it away and put it back takes a tenth of a second."""
         with self._lock:
-            if self._ours is not None:
-                self._ours[1].active = False
+            for _, spans in self._ours.values():
+                spans.active = False
 
-    def _take_away(self) -> None:
+    def _take_away(self, library: ClientLibrary) -> None:
         with self._lock:
-            if self._ours is not None:
-                instrumentor, spans = self._ours
-                self._ours = None
+            ours = self._ours.pop(library.module, None)
+            if ours is not None:
+                instrumentor, spans = ours
                 spans.active = False
                 instrumentor.uninstrument()
 
@@ -163,7 +181,7 @@ class Instrumentation:
             self._starting = None
         if not instrumentor.is_instrumented_by_opentelemetry:  # it has said why: a version that it does not support
             return False
-        self._ours = (instrumentor, ours)
+        self._ours[one.library.module] = (instrumentor, ours)
         return True
 
     def _before_instrument(
@@ -179,11 +197,17 @@ class Instrumentation:
 
     def _give_way(self, kind: type, kwargs: Mapping[str, object]) -> None:
         try:
-            names = {(one.entry_point.module, one.entry_point.attr) for one in installed_instrumentors()}
-            if (kind.__module__, kind.__qualname__) not in names:
+            started = (kind.__module__, kind.__qualname__)
+            libraries = {
+                one.library.module: one.library
+                for one in installed_instrumentors()
+                if (one.entry_point.module, one.entry_point.attr) == started
+            }
+            if not libraries:
                 return
-            self._is_apps = True
-            self._take_away()
+            self._by_app |= libraries.keys()
+            for library in libraries.values():
+                self._take_away(library)
             provider = kwargs.get("tracer_provider")
             if provider is not None and not isinstance(provider, ProxyTracerProvider):  # one is still to be set
                 self._on_provider(cast(TracerProvider, provider))

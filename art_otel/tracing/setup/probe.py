@@ -65,10 +65,11 @@ def main() -> None:
         __import__("openai")
     from opentelemetry import trace  # noqa: PLC0415 # after openai, as in most apps
 
+    from art_otel.tracing.setup.client_libraries import OPENAI  # noqa: PLC0415
     from art_otel.tracing.setup.instrument import installed_instrumentors  # noqa: PLC0415
 
     trace.get_tracer("gen_ai.probe").start_span("chat probe", attributes=_CALL, kind=trace.SpanKind.CLIENT).end()
-    active = [one.label for one in installed_instrumentors() if one.active]
+    active = [one.label for one in installed_instrumentors() if one.library is OPENAI and one.active]
     sys.stdout.write(json.dumps({"active": active}) + os.linesep)
 
 
