@@ -5,13 +5,13 @@ structured values on events). Invariant: the same function reads both. Instrumen
 into objects, so most arguments here are not the sampled JSON text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, Choice, Message, Usage
+from art_otel.calls import CONTENT_LOST, Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -22,6 +22,13 @@ from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.plain_messages import decode_plain
 from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.dialects.genai_numbers import (
+    REQUEST_MODEL,
+    REQUEST_TYPE,
+    layout_of,
+    read_parameters,
+    read_usage,
+)
 from art_otel.conventions.dialects.logfire_responses import LOGFIRE_SPANS, is_logfire_responses
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, read_blocks
@@ -33,11 +40,6 @@ CONVENTION: Final = "gen_ai"
 DETAILS_CONVENTION: Final = "gen_ai.details"
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
-REQUEST_MODEL: Final = "gen_ai.request.model"
-REQUEST_TYPE: Final = "gen_ai.request.type"
-"""Where AgentOps writes the operation."""
-FUNCTIONS: Final = "gen_ai.request.functions."
-"""The prefix of the attributes to which AgentOps flattens the tools."""
 RESPONSE_ID: Final = "gen_ai.response.id"
 PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system")
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
@@ -58,48 +60,11 @@ _FINISH_REASON_NAMES: Final = (
     "llm.response.stop_reason",
 )
 """The others are what some instrumentors write instead, of the only choice."""
-_REQUEST: Final = "gen_ai.request."
-_STREAM: Final = (
-    "gen_ai.is_streaming",
-    "gen_ai.request.is_stream",
-    "gen_ai.request.stream",
-    "gen_ai.request.streaming",
-    "llm.is_streaming",
-)
-_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
-_INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
-_NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
-_OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
-_USAGE: Final = {
-    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-    "total_tokens": ("gen_ai.usage.total_tokens", "llm.usage.total_tokens"),
-    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
-    "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
-}
-"""The attributes of each count of `Usage`."""
-
-
-class _Parameter(msgspec.Struct, frozen=True):
-    """The attribute of a request parameter, OpenAI's name for it, and how its value is checked (None: any JSON)."""
-
-    attribute: str
-    name: str
-    check: Callable[[Value], Value] | None
-
-
-class _Layout(msgspec.Struct, frozen=True):
-    """What follows from attribute names alone; it is computed once per set of attribute names."""
-
-    parameters: tuple[_Parameter, ...]
-    usage: tuple[tuple[str, str], ...]
-    """Fields of `Usage` and their attributes; the first attribute of a field wins."""
-    stream: tuple[str, ...]
 
 
 def matches(names: AttributeNames) -> bool:
     """Whether a span with these attributes may have GenAI's."""
-    return bool(names.starting("gen_ai.") or names.memo(_layout).usage or names.memo(_layout).stream)
+    return bool(names.starting("gen_ai.") or names.memo(layout_of).usage or names.memo(layout_of).stream)
 
 
 def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
@@ -171,7 +136,7 @@ def is_responses(span: Span) -> bool:
 
 def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | None:
     """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
-    attributes, layout = reader.attributes, reader.names.memo(_layout)
+    attributes, layout = reader.attributes, reader.names.memo(layout_of)
     get, text = attributes.get, values.text
     messages = None
     if INPUT_MESSAGES in attributes:
@@ -189,36 +154,17 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         provider=text(get(PROVIDERS[0])) or text(get(PROVIDERS[1])),
         request_model=text(get(REQUEST_MODEL)),
         response_model=text(get("gen_ai.response.model")),
-        parameters=_parameters(reader, layout.parameters),
+        parameters=read_parameters(reader, layout.parameters),
         tools=_tools(reader) if _TOOLS in attributes else None,
         input_messages=with_instructions(_instructions(reader), messages) if _INSTRUCTIONS in attributes else messages,
         choices=_choices(reader, responses=responses) if OUTPUT_MESSAGES in attributes else None,
-        usage=_usage(reader, layout.usage) if layout.usage else None,
+        usage=read_usage(reader, layout.usage) if layout.usage else None,
         stream=reader.flag(*layout.stream) if layout.stream else None,
         cut=reader.cut,
     )
     if facts.request_model is None and facts == CallFacts(conventions=(convention,), operation_name=operation_name):
         return None
     return facts
-
-
-def _layout(names: AttributeNames) -> _Layout:
-    return _Layout(
-        parameters=tuple(
-            _parameter(name)
-            for name in names.starting(_REQUEST)
-            if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS)
-        ),
-        usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
-        stream=names.among(_STREAM),
-    )
-
-
-def _parameter(attribute: str) -> _Parameter:
-    suffix = attribute.removeprefix(_REQUEST)
-    name = _OPENAI_NAMES.get(suffix, suffix)
-    check = values.integer if name in _INTEGERS else values.number if name in _NUMBERS else None
-    return _Parameter(attribute=attribute, name=name, check=check)
 
 
 def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
@@ -276,28 +222,3 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
     except ParseError:
         reader.mark_invalid(_TOOLS)
         return None
-
-
-def _parameters(reader: AttributeReader, layout: tuple[_Parameter, ...]) -> dict[str, Value]:
-    """Read the request parameters, under OpenAI's names."""
-    parameters: dict[str, Value] = {}
-    for parameter in layout:
-        attribute, check = parameter.attribute, parameter.check
-        value = reader.json_safe(attribute) if check is None else check(reader.attributes[attribute])
-        parameters[parameter.name] = value
-    if user := values.text(reader.attributes.get("gen_ai.user")):
-        parameters["user"] = user
-    schema = parameters.pop("structured_output_schema", None)
-    if schema is not None:
-        parameters["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
-    if None in parameters.values():
-        return {name: value for name, value in parameters.items() if value is not None}
-    return parameters
-
-
-def _usage(reader: AttributeReader, layout: tuple[tuple[str, str], ...]) -> Usage | None:
-    counts: dict[str, int] = {}
-    for count, name in layout:
-        if count not in counts and (number := values.integer(reader.attributes[name])) is not None:
-            counts[count] = number
-    return Usage(**counts) if counts else None

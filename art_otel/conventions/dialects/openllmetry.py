@@ -22,7 +22,7 @@ from art_otel.conventions.bodies.message import is_blank, messages_of, tool_call
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.caches.repeated_prompts import RepeatedPrompts, length_of
-from art_otel.conventions.dialects import genai
+from art_otel.conventions.dialects import genai_numbers
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
@@ -33,7 +33,7 @@ REQUEST_TYPE: Final = "llm.request.type"
 
 _PROMPTS: Final = ("gen_ai.prompt", "llm.prompts")
 _COMPLETIONS: Final = ("gen_ai.completion", "llm.completions")
-_FUNCTIONS: Final = ("llm.request.functions", genai.FUNCTIONS.removesuffix("."))
+_FUNCTIONS: Final = ("llm.request.functions", genai_numbers.FUNCTIONS.removesuffix("."))
 _PREFIXES: Final = ("llm.", *(f"{prefix}." for prefix in (*_PROMPTS, *_COMPLETIONS, *_FUNCTIONS)))
 _PARAMETERS: Final = {
     "llm.temperature": "temperature",
