@@ -24,6 +24,12 @@ from art_otel.errors import WorkerError
 _COLLECT_EVERY: Final = 100_000
 """A conversion makes many objects and no cycles, so looking for cycles as often as Python does costs a tenth."""
 
+_LARGE_BLOCK: Final = 31 << 20
+"""Once a block of up to 32 MiB was freed, glibc keeps as much freed memory; else each long line is faulted in anew.
+
+Source: mallopt(3), M_MMAP_THRESHOLD (it is dynamic).
+"""
+
 _GLANCE: Final = 0.2
 """Seconds between two looks of a worker at the conversion that it works for."""
 
@@ -36,6 +42,7 @@ def available_processors() -> int:
 @contextmanager
 def local_engine(workers: int) -> Generator[Engine]:
     """An engine with so many processes; none where one is enough, or where this process may start none."""
+    _keep_freed_memory()
     if workers == 1 or multiprocessing.current_process().daemon:
         yield _ThisProcess()
         return
@@ -81,7 +88,13 @@ def _start(parent: int) -> None:
     sys.modules.setdefault("numpy", cast(ModuleType, None))
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY)
+    _keep_freed_memory()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _keep_freed_memory() -> None:
+    """Have the allocator keep what is freed. The block is never touched, so it takes no memory."""
+    bytearray(_LARGE_BLOCK)
 
 
 def _end_with(parent: int) -> None:
