@@ -84,9 +84,8 @@ def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
 
 
 def _advice(folder: str, *, has_files: bool) -> str:
-    if not has_files:
-        return "give the folder that was written to"
-    return f"if its files are span dumps, convert them first: art-otel convert {storage.shown(folder)} --out DATASET"
+    convert = f"if it holds span dumps, convert them first: art-otel convert {storage.shown(folder)} --out DATASET"
+    return convert if has_files else f"give the folder that was written to; {convert}"
 
 
 def _checked_names(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from inspect import iscoroutine
+from inspect import isawaitable, iscoroutine
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from art_otel.errors import UsageError
@@ -56,6 +56,10 @@ async def gather_trajectories(
     that may fail are trajectories like the others, whose `status` and `exception` say so; the first exception is
     logged. `progress` shows a bar where standard error is a terminal.
     """
+    if isawaitable(works):
+        if iscoroutine(works):
+            works.close()
+        raise UsageError("gather_trajectories() takes several rollouts, as a list; gather_trajectory() takes one")
     return await _gather(
         [(work, None) for work in works],
         max_concurrent=max_concurrent,

@@ -124,6 +124,8 @@ def test_what_cannot_be_gathered(app):
         asyncio.run(task())
     with pytest.raises(UsageError, match="cannot be gathered"):
         asyncio.run(gather_trajectory(3))
+    with pytest.raises(UsageError, match=r"gather_trajectory\(\) takes one"):
+        asyncio.run(gather_trajectories(undecorated()))
 
 
 @pytest.mark.usefixtures("nothing_set_up")

@@ -43,7 +43,13 @@ def test_a_trailing_tool_result_survives(app, tmp_path):
         history.append({"role": "tool", "tool_call_id": "c", "content": "sunny"})
         assert [entry.role for entry in trajectory.get_history("r1")] == ["user", "assistant", "tool"]
         assert [entry.completion_id for entry in history] == [None, "r1", None]
-        for wrong in ("text", {"content": "no role"}, {"role": "tool", "content": object()}, None):
+        for wrong in (
+            "text",
+            {"content": "no role"},
+            {"role": "tool", "content": object()},
+            {"role": "tool", "content": {"sky": "blue"}},
+            None,
+        ):
             with pytest.raises(UsageError, match=r"history\.append\(\)"):
                 history.append(wrong)
     history.append({"role": "user", "content": "too late"})

@@ -52,6 +52,8 @@ class RunningHistory(Sequence[HistoryMessage]):
             raise UsageError(
                 'history.append(): give a message as {"role": "tool", "tool_call_id": …, "content": …}'
             ) from error
+        if not isinstance(message.get("content"), str | list | None):
+            raise UsageError("history.append(): the content of a message is text; write other values as json.dumps(…)")
         self._running.add_message(self.completion_id, self.choice, message, messages)
         self._messages.extend(HistoryMessage(message=one) for one in messages)
 
