@@ -21,6 +21,7 @@ MARKERS = {
     "store": "runs a real S3 server in an environment of its own (the first time it installs the server)",
     "fuzz": "runs the fuzzer, or many more examples than a law needs every day",
     "kill": "kills processes many times",
+    "browser": "opens the viewer's page in a real Chromium (`uv run --group browser`)",
     "flood": "reads or writes as much as an ordinary test never has",
 }
 

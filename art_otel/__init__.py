@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from art_otel.data.conversations.sft import message_batches
     from art_otel.exporting import export
     from art_otel.live.new_trajectories import NewTrajectories
+    from art_otel.receiver.receive import connect, receive
     from art_otel.runlog import RunLog
     from art_otel.store import read_rollout_traces, read_trajectories, write_trajectories
     from art_otel.tracing.api.context import in_context
@@ -61,6 +62,7 @@ __all__ = [
     "__version__",
     "batches",
     "configure",
+    "connect",
     "convert",
     "export",
     "gather_trajectories",
@@ -74,6 +76,7 @@ __all__ = [
     "rank_group",
     "read_rollout_traces",
     "read_trajectories",
+    "receive",
     "reward",
     "rollout",
     "rollout_traces",
@@ -93,6 +96,7 @@ __getattr__ = lazy_names(
         "conversion": ("convert",),
         "exporting": ("export",),
         "live.new_trajectories": ("NewTrajectories",),
+        "receiver.receive": ("connect", "receive"),
         "runlog": ("RunLog",),
         "store": ("read_rollout_traces", "read_trajectories", "write_trajectories"),
         "tracing.api.context": ("in_context",),

@@ -13,7 +13,7 @@ from typing import Final
 
 import art_otel
 from art_otel.exporting import installed_exporters
-from art_otel.sources import FORMATS
+from art_otel.sources import all_formats
 from art_otel.trajectories import Trajectory
 from docs.recorder_table import recorder_rows
 
@@ -171,7 +171,7 @@ def _converted(files: Sequence[Path]) -> list[Trajectory]:
 
 
 def _formats() -> str:
-    rows = ([f"`{one.name}`", "yes" if one.table else "no", ", ".join(one.lacks) or "nothing"] for one in FORMATS)
+    rows = ([f"`{one.name}`", "yes" if one.table else "no", ", ".join(one.lacks) or "nothing"] for one in all_formats())
     return _table(["format", "also as Parquet", "what it cannot carry"], rows)
 
 

@@ -35,6 +35,9 @@ PACKAGES = [
     "engines",
     "conversion",
     "tracing",
+    "http",
+    "receiver",
+    "viewer",
     "demo",
     "cli",
     "testing",
@@ -57,23 +60,28 @@ ALLOWED = {
         "tracing/setup",
         "testing.py",
     ),
-    "opentelemetry.proto": ("sources",),
-    "google.protobuf": ("sources",),
-    "pyarrow": ("storage.py", "store", "engines", "exporting", "sources"),
-    "numpy": ("data", "demo"),
+    "opentelemetry.proto": ("sources", "receiver"),
+    "google.protobuf": ("sources", "receiver"),
+    "google.rpc": ("receiver/otlp_grpc.py",),
+    "grpc": ("receiver/otlp_grpc.py",),
+    "httpx": ("receiver/remote_session.py",),
+    "starlette": ("http", "receiver", "viewer"),
+    "uvicorn": ("http",),
+    "pyarrow": ("storage.py", "store", "engines", "exporting", "sources", "viewer"),
+    "numpy": ("data", "demo", "viewer"),
     "openai": ("tracing", "demo"),
     "torch": ("data/torch_dataset.py",),
     "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing.py",),
-    "loky": ("engines/local.py",),
-    "filelock": ("store/lock.py",),
+    "loky": ("engines/processes.py",),
+    "filelock": ("store/lock.py", "receiver/receiver.py"),
 }
 """Who may import what from outside."""
 
 FOR_EXPORTERS = ("exporting", "trajectories", "calls", "attributes", "errors", "store", "runlog")
 """The modules whose public names an exporter may use, beside those of art_otel; docs/exporters.md names them."""
 
-FOR_TRACING = ("tracing.guest", "conventions")
+FOR_TRACING = ("tracing.internal_errors", "conventions")
 """The same for what traces a framework."""
 
 FOREIGN_NAMES = ("gen_ai.", "llm.", "openinference.", "traceloop.", "input.value", "output.value")

@@ -76,7 +76,8 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         dropped_attributes=span.dropped_attributes_count + dropped,
         cut=facts.cut,
         doubts=find_doubts(recording, facts),
-        scrubbed=has_extras and art.is_scrubbed(recording.reader()),
+        scrubbed=(has_extras and art.is_scrubbed(recording.reader()))
+        or (bool(logs) and any(map(art.is_log_scrubbed, logs))),
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
         extra=art.read_extra(recording.reader()) if has_extras else {},
     )

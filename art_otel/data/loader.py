@@ -87,6 +87,7 @@ class Batches:
                 return
             _count(report, layout, batches, sequences)
             yield layout.batch(batches)
+        report.warn_without_ids()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration stands, as JSON values: the same on every rank. Raises StoreError."""

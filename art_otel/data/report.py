@@ -10,6 +10,7 @@ Invariant: when an iteration is over, these are equal:
 Nothing is skipped without being counted here. Counts of trajectories and completions are sums of verdicts.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from art_otel.data.rewards.usable import UNUSABLE
-from art_otel.data.sequences.builder import TOO_LONG, BuiltSequences, Verdict
+from art_otel.data.sequences.builder import NO_IDS, TOO_LONG, BuiltSequences, Verdict
 from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.trajectories import Trajectory
 
@@ -118,6 +119,16 @@ class BatchReport:
         """Count a sequence that could be given and is not, and its completions."""
         self._skip(sequence, reason)
         self.completions_skipped[reason] += len(sequence.completions)
+
+    def warn_without_ids(self) -> None:
+        """Warn if nothing is trained because no completion has token ids."""
+        if self.completions_skipped[NO_IDS] and not self.trajectories_used:
+            warnings.warn(
+                "there are no batches, because no completion has token ids. Ask the server for them with"
+                " ART_OTEL_REQUEST_TOKENS=1 when you record, or give batches(…, tokenizer=…) what makes them from the"
+                " messages, without logprobs",
+                stacklevel=2,
+            )
 
     def _skip(self, sequence: TokenSequence, reason: str) -> None:
         self.sequences_skipped[reason] += 1

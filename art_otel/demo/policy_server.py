@@ -9,6 +9,7 @@ request and its seed.
 
 import io
 import json
+import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -49,6 +50,11 @@ class PolicyServer(ThreadingHTTPServer):
     ) -> None:
         self.shutdown()
         self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 # the base class's
+        """Keep quiet about clients that went away: agents are stopped when the training ends."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def count(self, sampled: Sampled) -> None:
         """Note what was sampled."""

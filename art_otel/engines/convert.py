@@ -27,7 +27,7 @@ from art_otel.engines.engine import Engine
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
 from art_otel.engines.ledger import ledger_of, unread
 from art_otel.engines.links import representatives
-from art_otel.engines.local import available_processors, local_engine
+from art_otel.engines.local import local_engine
 from art_otel.engines.shards import REWARDS, Shuffled
 from art_otel.engines.sizes import Sizes
 from art_otel.engines.stats import merge_reads
@@ -262,8 +262,13 @@ def _total(inputs: Iterable[Input]) -> int | None:
 
 def _default_workers(total: int | None, sizes: Sizes) -> int:
     """As many as there are processors, fewer when each would have too little to do."""
+    useful = None if total is None else total // sizes.worker_bytes
+    if useful is not None and useful < 2:
+        return 1
+    from art_otel.engines.processes import available_processors  # noqa: PLC0415 # as `local_engine` does
+
     processors = available_processors()
-    return processors if total is None else max(1, min(processors, total // sizes.worker_bytes))
+    return processors if useful is None else min(useful, processors)
 
 
 def _settings(conversion: Conversion) -> object:

@@ -1,7 +1,7 @@
-"""Local: an engine of this machine, with processes of loky's or with this process alone.
+"""Local: an engine of this machine, with processes of its own or with this process alone.
 
-Invariant: no process is forked, so no thread or lock of the caller's is copied; and a worker that is killed ends the
-conversion with a WorkerError, never with a result that lacks something.
+Invariant: a process changes for the work only what another user of it does not see, and a worker ends with whoever
+started it.
 """
 
 import gc
@@ -13,13 +13,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Final, cast
-
-import loky  # pyright: ignore[reportMissingTypeStubs] # it ships none
-from loky.process_executor import TerminatedWorkerError  # pyright: ignore[reportMissingTypeStubs] # as above
+from typing import Final, cast
 
 from art_otel.engines.engine import Engine, SummaryT, TaskT
-from art_otel.errors import WorkerError
 
 _COLLECT_EVERY: Final = 100_000
 """A conversion makes many objects and no cycles, so looking for cycles as often as Python does costs a tenth."""
@@ -34,11 +30,6 @@ _GLANCE: Final = 0.2
 """Seconds between two looks of a worker at the conversion that it works for."""
 
 
-def available_processors() -> int:
-    """How many processors this process may use, as affinity and the quotas of its cgroup say."""
-    return loky.cpu_count()
-
-
 @contextmanager
 def local_engine(workers: int) -> Generator[Engine]:
     """An engine with so many processes; none where one is enough, or where this process may start none."""
@@ -46,13 +37,11 @@ def local_engine(workers: int) -> Generator[Engine]:
     if workers == 1 or multiprocessing.current_process().daemon:
         yield _ThisProcess()
         return
-    pool: Any = cast(Any, loky.ProcessPoolExecutor)(workers, initializer=_start, initargs=(os.getpid(),))
-    try:
-        yield _Pool(pool)
-    except BaseException:
-        pool.shutdown(wait=True, kill_workers=True)
-        raise
-    pool.shutdown(wait=True)
+    # Loading it takes as long as converting hundreds of spans.
+    from art_otel.engines.processes import process_engine  # noqa: PLC0415
+
+    with process_engine(workers, _start) as engine:
+        yield engine
 
 
 class _ThisProcess:
@@ -67,22 +56,6 @@ class _ThisProcess:
             yield summary
 
 
-class _Pool:
-    def __init__(self, pool: Any) -> None:  # noqa: ANN401 # loky ships no types
-        self._pool = pool
-
-    def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT]:
-        try:
-            futures = [self._pool.submit(function, task) for task in tasks]
-            for future in futures:
-                yield future.result()
-        except TerminatedWorkerError as error:
-            raise WorkerError(
-                "a worker process was ended before its work was done; if the system did it for want of memory, use"
-                " fewer --workers. Started again, the conversion goes on where it was"
-            ) from error
-
-
 def _start(parent: int) -> None:
     """Make a worker ready. It says that there is no numpy: pyarrow would load it, and a conversion needs none."""
     sys.modules.setdefault("numpy", cast(ModuleType, None))
@@ -93,8 +66,8 @@ def _start(parent: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Have the allocator keep what is freed. The block is never touched, so it takes no memory."""
-    bytearray(_LARGE_BLOCK)
+    """Have the allocator keep what is freed. `bytes` never touches the block, so it takes no memory and no time."""
+    bytes(_LARGE_BLOCK)
 
 
 def _end_with(parent: int) -> None:

@@ -14,17 +14,27 @@ never come, it has ended when it was quiet for a grace. What comes later gives i
 from typing import TYPE_CHECKING
 
 from art_otel.lazy_names import lazy_names
-from art_otel.live.assembly import Line
+from art_otel.live.assembly import Line, assemble
 from art_otel.live.buffer import MAX_AGE, MAX_OPEN, RolloutBuffer
 from art_otel.live.open_rollout import SpanCounts
 
 if TYPE_CHECKING:
-    from art_otel.live.arriving_rollouts import ArrivingRollouts
+    from art_otel.live.arriving_rollouts import ArrivingRollouts, EndedRollout
     from art_otel.live.new_trajectories import NewTrajectories
 
-__all__ = ["MAX_AGE", "MAX_OPEN", "ArrivingRollouts", "Line", "NewTrajectories", "RolloutBuffer", "SpanCounts"]
+__all__ = [
+    "MAX_AGE",
+    "MAX_OPEN",
+    "ArrivingRollouts",
+    "EndedRollout",
+    "Line",
+    "NewTrajectories",
+    "RolloutBuffer",
+    "SpanCounts",
+    "assemble",
+]
 
 # A traced app records, and mostly nobody in it asks for what arrives.
 __getattr__ = lazy_names(
-    __name__, {"arriving_rollouts": ("ArrivingRollouts",), "new_trajectories": ("NewTrajectories",)}
+    __name__, {"arriving_rollouts": ("ArrivingRollouts", "EndedRollout"), "new_trajectories": ("NewTrajectories",)}
 )

@@ -5,22 +5,33 @@ trajectory is given once its rollout has ended, and again, as the next revision,
 on is assembled with it: the rollouts around it, and all of a trace in which spans do not say where they belong.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from itertools import chain, islice, takewhile
+from typing import Final, NamedTuple
 
-from art_otel import attributes
-from art_otel.live.arriving_spans import ArrivingSpans, BelongsTo
+from art_otel.live.arriving_spans import ArrivingSpans, BelongsTo, belongs_to
 from art_otel.live.assembly import assemble
+from art_otel.sources import Record
 from art_otel.spool import SpooledLine
-
-if TYPE_CHECKING:
-    from art_otel.sources import Record
-    from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory
 
 MAX_AGE: Final = 6 * 3600.0
+_FORGET_EVERY: Final = 60.0
+_DIGEST_BITS: Final = 64
+
+
+class EndedRollout(NamedTuple):
+    """The trajectory of a rollout that has ended.
+
+    It can be built again from `lines`. `digest` is that of the spans that decide it.
+    """
+
+    trajectory: Trajectory
+    lines: tuple[SpooledLine, ...]
+    digest: int
 
 
 class ArrivingRollouts:
@@ -36,36 +47,60 @@ class ArrivingRollouts:
         self._max_age = max_age
         self._rollout_spans = tuple(rollout_spans)
         self._spans: dict[BelongsTo, ArrivingSpans] = {}
-        self._new: dict[BelongsTo, None] = {}
-        """Those of which more came than was given."""
+        self._new: OrderedDict[BelongsTo, None] = OrderedDict()
+        """Those of which more came than was given, the longest quiet first."""
+        self._ended: dict[BelongsTo, None] = {}
+        """Those of them that have ended, the first to end first."""
+        self._forgot_at = 0.0
         self._of_trace: dict[str, set[BelongsTo]] = {}
 
-    def add(self, records: "Iterable[Record]", place: SpooledLine, now: float) -> None:
+    def add(self, records: Iterable[Record], place: SpooledLine, now: float) -> None:
         """Take the records of a line, which stands there."""
+        changed: dict[BelongsTo, ArrivingSpans] = {}
         for record in records:
-            for to in _belongs_to(record):
+            for to in belongs_to(record):
                 spans = self._spans.get(to)
                 if spans is None:
                     spans = self._spans[to] = ArrivingSpans(to)
                 if spans.add(record, place, now):
-                    self._new[to] = None
-                    for trace_id in spans.traces:
-                        self._of_trace.setdefault(trace_id, set()).add(to)
+                    changed[to] = spans
+        for to, spans in changed.items():
+            self._note_new(to, spans)
 
-    def due(self, now: float) -> frozenset[BelongsTo]:
-        """What has ended by now, or was quiet for the grace, and was not given as it is."""
+    @property
+    def open(self) -> int:
+        """How many rollouts, or traces, have more than was given."""
+        return len(self._new)
+
+    def due(self, now: float, at_most: int | None = None) -> frozenset[BelongsTo]:
+        """What has ended by now, or was quiet for the grace, and was not given as it is; the oldest `at_most` of it."""
         quiet = now - self._grace
-        return frozenset(to for to in self._new if self._spans[to].has_ended or self._spans[to].changed <= quiet)
+        due = chain(self._ended, takewhile(lambda to: self._spans[to].changed <= quiet, self._new))
+        return frozenset(islice(due, at_most))
 
-    def take(self, due: AbstractSet[BelongsTo], now: float) -> "list[Trajectory]":
-        """The trajectories of what is due, in the order of their ids. What is given counts as taken."""
-        taken = [trajectory for together in self._clusters(due) for trajectory in self._assembled(together, due)]
+    def take(self, due: AbstractSet[BelongsTo], now: float) -> list[EndedRollout]:
+        """What is due, in the order of the trajectories' ids. What is given counts as taken."""
+        taken = [ended for together in self._clusters(due) for ended in self._assembled(together, due)]
         for to in due:
             self._new.pop(to, None)
-        self._forget(now - self._max_age)
-        return sorted(taken, key=attrgetter("order"))
+            self._ended.pop(to, None)
+            self._spans[to].forget_index()
+        if now - self._forgot_at > min(_FORGET_EVERY, self._max_age):
+            self._forgot_at = now
+            self._forget(now - self._max_age)
+        return sorted(taken, key=lambda ended: ended.trajectory.order)
 
-    def _clusters(self, due: Iterable[BelongsTo]) -> "list[set[BelongsTo]]":
+    def _note_new(self, to: BelongsTo, spans: ArrivingSpans) -> None:
+        self._new[to] = None
+        self._new.move_to_end(to)
+        if spans.has_ended:
+            self._ended[to] = None
+        else:
+            self._ended.pop(to, None)
+        for trace_id in spans.traces:
+            self._of_trace.setdefault(trace_id, set()).add(to)
+
+    def _clusters(self, due: Iterable[BelongsTo]) -> list[set[BelongsTo]]:
         """What is due, with what is assembled with it; nothing stands in two of them."""
         cluster_of: dict[BelongsTo, set[BelongsTo]] = {}
         for start in due:
@@ -92,10 +127,10 @@ class ArrivingRollouts:
             else:
                 yield from (to for to in neighbors if any(map(self._spans[to].has, spans.enclosing)))
 
-    def _assembled(self, cluster: AbstractSet[BelongsTo], due: AbstractSet[BelongsTo]) -> "Iterator[Trajectory]":
+    def _assembled(self, cluster: AbstractSet[BelongsTo], due: AbstractSet[BelongsTo]) -> Iterator[EndedRollout]:
         is_vague = any(self._spans[to].is_vague for to in cluster & due)
-        places = dict.fromkeys(place for to in sorted(cluster) for place in self._spans[to].lines)
-        for trajectory in assemble(places, self._rollout_spans):
+        lines = tuple(dict.fromkeys(line for to in sorted(cluster) for line in self._spans[to].lines))
+        for trajectory in assemble(lines, self._rollout_spans):
             to: BelongsTo = ("rollout", trajectory.rollout_id)
             to = to if to in self._spans else ("trace", trajectory.trace_id)
             if to not in cluster:  # it shares a line with one of these
@@ -104,7 +139,13 @@ class ArrivingRollouts:
             earlier = revisions.get(trajectory.order)
             if to in due or (is_vague and earlier is not None):
                 revisions[trajectory.order] = revision = 0 if earlier is None else earlier + 1
-                yield replace(trajectory, revision=revision)
+                yield EndedRollout(replace(trajectory, revision=revision), lines, self._digest(to))
+
+    def _digest(self, to: BelongsTo) -> int:
+        """The digest of a rollout's spans, and of those in its traces that do not say where they belong."""
+        neighbors = (other for trace_id in self._spans[to].traces for other in self._of_trace[trace_id])
+        deciding = {to, *(other for other in neighbors if self._spans[other].is_vague)}
+        return sum(self._spans[other].digest for other in deciding) % (1 << _DIGEST_BITS)
 
     def _forget(self, before: float) -> None:
         old = [to for to, spans in self._spans.items() if spans.changed < before and to not in self._new]
@@ -113,19 +154,3 @@ class ArrivingRollouts:
                 self._of_trace[trace_id].discard(to)
                 if not self._of_trace[trace_id]:
                     del self._of_trace[trace_id]
-
-
-def _belongs_to(record: "Record") -> Iterator[BelongsTo]:
-    """Where a record says that it belongs; a reward that says it by its links, to the traces of what it judges."""
-    from art_otel.conventions import rewards_of  # noqa: PLC0415 # only who reads loads the conventions
-    from art_otel.spans import Span  # noqa: PLC0415 # as above
-
-    rollout_id = record.attributes.get(attributes.ROLLOUT_ID) if isinstance(record, Span) else None
-    if rollout_id is not None and rollout_id != "":
-        yield ("rollout", str(rollout_id))
-        return
-    if record.trace_id:
-        yield ("trace", record.trace_id)
-    if isinstance(record, Span) and record.links and rewards_of(record):
-        for trace_id in {link.trace_id for link in record.links} - {record.trace_id}:
-            yield ("trace", trace_id)

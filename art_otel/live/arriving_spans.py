@@ -1,50 +1,78 @@
 """ArrivingSpans: spans that say the same of where they belong: by a rollout id, or by their trace alone.
 
-Invariant: memory holds where their lines stand, and each record as a number. One that comes again is not there twice.
+Invariant: memory holds where their lines stand, and each record as a number until it was given. One that comes again is
+not there twice.
 """
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from array import array
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
-import msgspec
-
+from art_otel import attributes
+from art_otel.conventions import rewards_of
+from art_otel.live.assembly import read_records
+from art_otel.live.span_index import SpanIndex
+from art_otel.sources import Record
+from art_otel.spans import Span
 from art_otel.spool import SpooledLine
-
-if TYPE_CHECKING:
-    from art_otel.sources import Record
-    from art_otel.spans import Span
+from art_otel.trajectories.rollouts.marks import is_marked_root, is_provisional
 
 BelongsTo: TypeAlias = tuple[Literal["rollout", "trace"], str]
 """The id of a rollout, or of a trace."""
+
+
+def belongs_to(record: Record) -> Iterator[BelongsTo]:
+    """Where a record says that it belongs; a reward that says it by its links, to the traces of what it judges."""
+    rollout_id = record.attributes.get(attributes.ROLLOUT_ID) if isinstance(record, Span) else None
+    if rollout_id is not None and rollout_id != "":
+        yield ("rollout", str(rollout_id))
+        return
+    if record.trace_id:
+        yield ("trace", record.trace_id)
+    if isinstance(record, Span) and record.links and rewards_of(record):
+        for trace_id in {link.trace_id for link in record.links} - {record.trace_id}:
+            yield ("trace", trace_id)
 
 
 class ArrivingSpans:
     """`is_vague` says that others of their traces may be of the same rollout; `changed` is when the last one came.
 
     `revisions` are those of the trajectories that were given, by their `order`. `traces` are the ids of their traces.
-    `enclosing` are the numbers of the spans that their roots are nested in.
+    `enclosing` are the numbers of the spans that their roots are nested in. `digest` is of their contents, the same in
+    every process.
     """
 
+    __slots__ = (
+        "_index",
+        "_spans",
+        "_to",
+        "changed",
+        "digest",
+        "enclosing",
+        "is_vague",
+        "lines",
+        "revisions",
+        "traces",
+    )
+
     def __init__(self, to: BelongsTo) -> None:
-        self.is_vague = self._is_of_trace = to[0] == "trace"
+        self._to = to
+        self.is_vague = to[0] == "trace"
         self.lines: list[SpooledLine] = []
-        self.traces: set[str] = {to[1]} if self._is_of_trace else set()
+        self.traces: set[str] = {to[1]} if self.is_vague else set()
         self.enclosing: set[int] = set()
         self.revisions: dict[tuple[str, int, str], int] = {}
         self.changed = 0.0
-        self._seen: set[int] = set()
-        self._ended: set[int] = set()
-        self._running: set[int] = set()
-        self._roots: dict[int, int | None] = {}
-        self._counted = 0
+        self.digest = 0
+        self._index: SpanIndex | None = SpanIndex()
+        self._spans = array("q")
 
-    def add(self, record: "Record", place: SpooledLine, now: float) -> bool:
+    def add(self, record: Record, place: SpooledLine, now: float) -> bool:
         """Take a record, and say whether it is news."""
-        from art_otel.spans import Span  # noqa: PLC0415 # only who reads loads the records
-
-        content = hash(msgspec.msgpack.encode(record))
-        if content in self._seen:
+        content = self._indexed().add(record)
+        if content is None:
             return False
-        self._seen.add(content)
+        self.digest ^= content
         if isinstance(record, Span):
             self._note(record)
         if not self.lines or self.lines[-1] is not place:
@@ -54,35 +82,30 @@ class ArrivingSpans:
 
     @property
     def has_ended(self) -> bool:
-        """Whether every span that began has ended, and there are as many as the rollout's own span counted."""
-        if not self._roots or self._running:
-            return False
-        counts = [count for count in self._roots.values() if count is not None]
-        return len(counts) == len(self._roots) and self._counted >= sum(counts)
+        """As SpanIndex."""
+        return self._indexed().has_ended
 
     def has(self, span: int) -> bool:
-        """Whether a span, by its number, is one of these."""
-        return span in self._ended or span in self._running
+        """As SpanIndex."""
+        return span in self._spans if self._index is None else self._index.has(span)
 
-    def _note(self, span: "Span") -> None:
-        from art_otel.trajectories.accounting.span_counts import spans_counted_on  # noqa: PLC0415 # as above
-        from art_otel.trajectories.rollouts.marks import is_marked_root, is_provisional, is_reward_span  # noqa: PLC0415 # as above
+    def forget_index(self) -> None:
+        """Hold less: mostly nothing more comes of what was given, and if so, its lines are read once more."""
+        if self._index is not None:
+            self._spans = array("q", self._index.spans)
+            self._index = None
 
-        number = hash(span.key)
-        is_root = is_marked_root(span)
+    def _indexed(self) -> SpanIndex:
+        if self._index is None:
+            self._index = SpanIndex()
+            for record in read_records(self.lines):
+                if self._to in belongs_to(record):
+                    self._index.add(record)
+        return self._index
+
+    def _note(self, span: Span) -> None:
         self.is_vague = self.is_vague or is_provisional(span)
-        if is_root and span.parent_span_id is not None:
-            self.enclosing.add(hash((span.trace_id, span.parent_span_id)))
-        if not self._is_of_trace:
+        if self._to[0] == "rollout":
             self.traces.add(span.trace_id)
-        if number in self._ended:
-            return
-        if span.end_ns is None:
-            self._running.add(number)
-            return
-        self._running.discard(number)
-        self._ended.add(number)
-        if is_root:
-            self._roots[number] = spans_counted_on(span)
-        elif span.parent_span_id is not None or not is_reward_span(span):  # nobody counts rewards given later
-            self._counted += 1
+        if span.parent_span_id is not None and is_marked_root(span):
+            self.enclosing.add(hash((span.trace_id, span.parent_span_id)))

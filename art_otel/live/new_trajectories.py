@@ -6,11 +6,11 @@ again, as its next revision. No line is read twice to find out what is new.
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from art_otel.live.arriving_rollouts import ArrivingRollouts
+from art_otel.live.arriving_rollouts import ArrivingRollouts, EndedRollout
 from art_otel.live.assembly import read_records
 from art_otel.spool import NewLines
 
@@ -36,25 +36,56 @@ class NewTrajectories:
     """
 
     def __init__(self, folder: str | Path, *, grace: float = 60.0, rollout_spans: Iterable[str] = ()) -> None:
+        self._folder: Path | None = Path(folder)
+        """The folder until it was there, or was missed once."""
         self._lines = NewLines(folder)
+        self.read_bytes = 0
+        """What was read of the spool."""
         self._arriving = ArrivingRollouts(grace=grace, rollout_spans=tuple(rollout_spans))
+
+    @property
+    def open(self) -> int:
+        """How many rollouts, or traces, have more than was given."""
+        return self._arriving.open
 
     def take(self) -> "list[Trajectory]":
         """The trajectories of rollouts that have ended since the last time, in the order of their ids.
 
         One that was given before comes again, with a higher `revision`, where late spans or rewards belong to it.
-        Raises OSError for what cannot be read.
+        A warning says once if the folder does not exist. Raises OSError for what cannot be read, as a folder that is a
+        file.
         """
-        self._look()
-        due = self._arriving.due(time.monotonic())
-        self._look()  # what had ended may have spans in files that were read before
-        now = time.monotonic()
-        return self._arriving.take(due & self._arriving.due(now), now)
+        self._check_folder()
+        return [rollout.trajectory for ended in self.take_ended() for rollout in ended]
+
+    def take_ended(self, at_most: int | None = None) -> Iterator[list[EndedRollout]]:
+        """As `take`, with the lines of each: lists, each of `at_most` rollouts, the first to end before others."""
+        while True:
+            self._look()
+            due = self._arriving.due(time.monotonic(), at_most)
+            self._look()  # what had ended may have spans in files that were read before
+            now = time.monotonic()
+            yield self._arriving.take(due & self._arriving.due(now), now)
+            if len(due) != at_most:
+                return
+
+    def _check_folder(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is None or folder.is_dir():
+            return
+        if folder.exists():
+            raise NotADirectoryError(f"NewTrajectories({str(folder)!r}): is a file; give the folder of the spool")
+        logger.warning(
+            "art-otel: NewTrajectories: %s does not exist, so nothing is new. If the app runs already, give its"
+            " spool: the folder spool/ in its ART_OTEL_DIR (.art)",
+            folder.resolve(),
+        )
 
     def _look(self) -> None:
         now = time.monotonic()
         for line in self._lines.take():
             records = read_records([line.text])
+            self.read_bytes += len(line.text)
             self._arriving.add(records, line.place, now)
             if not records or any(record.trace_id is None for record in records):
                 logger.warning("art-otel: nobody can read %d bytes of %s", line.place.size, line.place.file)

@@ -10,17 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, cast
 
+from art_otel.scrubbing.modes import Mode
 from art_otel.scrubbing.names import may_name_secrets, secret_name
 from art_otel.scrubbing.patterns import CONTENT_PATTERNS, PATTERNS, SIGNS, SecretPattern
-
-Mode: TypeAlias = Literal["on", "content", "mark"]
-"""`on` replaces what has a precise form or a secret name, `content` also e-mail addresses and passwords in URLs.
-`mark` finds what `on` replaces and alters nothing."""
-
-Scrubbing: TypeAlias = Literal["on", "content", "mark", "off"]
-"""What may be chosen: a mode, or that nothing is looked for."""
 
 _LONG: Final = 4096
 """Characters from which on a text is remembered."""
@@ -150,6 +144,8 @@ class Scrubber:
         """The patterns that may match in `text[start:]`."""
         possible: list[SecretPattern] = []
         for sign, marks, patterns in self._signed:
+            if sign.search(text, start) is None:
+                continue
             ends = [match.end() for match in sign.finditer(text, start) if text.endswith(marks, 0, match.end())]
             if ends:
                 found = {mark for mark in marks for end in ends if text.endswith(mark, 0, end)}
@@ -162,8 +158,8 @@ class Scrubber:
 
     def _remember(self, text: str, known: int) -> None:
         """Remember a clean text instead of what it goes on from. Replaced as a whole, so threads need no lock."""
-        clean = text[:-_CLOSING]
-        if known < len(clean) <= _REMEMBERED_LENGTH:
+        if known < len(text) - _CLOSING <= _REMEMBERED_LENGTH:
+            clean = text[:-_CLOSING]
             others = [other for other in self._clean if not clean.startswith(other)]
             self._clean = (clean, *others[: _REMEMBERED - 1])
 

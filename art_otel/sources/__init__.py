@@ -11,13 +11,13 @@ from art_otel.sources.files.lines import Lines
 from art_otel.sources.files.plan_splits import cuttable_format, plan_splits
 from art_otel.sources.files.prefetch import Prefetcher
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.formats import FORMATS, format_named
+from art_otel.sources.formats import all_formats, format_named
 from art_otel.sources.limits import Limits, advice, option_of
 from art_otel.sources.otlp.json_format import read_lines_of
+from art_otel.sources.otlp.protobuf_format import read_protobuf
 from art_otel.sources.reader import read_file
 
 __all__ = [
-    "FORMATS",
     "ByteRange",
     "FileStats",
     "Format",
@@ -28,6 +28,7 @@ __all__ = [
     "Reading",
     "Record",
     "advice",
+    "all_formats",
     "cuttable_format",
     "find_inputs",
     "format_named",
@@ -36,4 +37,5 @@ __all__ = [
     "plan_splits",
     "read_file",
     "read_lines_of",
+    "read_protobuf",
 ]

@@ -18,7 +18,7 @@ from art_otel.sources.files.plan_splits import lines_before
 from art_otel.sources.files.prefetch import Prefetcher
 from art_otel.sources.files.streams import HEAD_BYTES, OpenInput, open_input
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.formats import FORMATS, detect_format, detect_table, format_named
+from art_otel.sources.formats import all_formats, detect_format, detect_table, format_named
 from art_otel.sources.limits import Limits
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Quarantined, Span
@@ -102,7 +102,7 @@ def _detect(stream: io.BufferedReader, source: Input, stats: FileStats) -> Forma
 def _refuse(source: Input, stats: FileStats, why: str | None) -> None:
     """Note that nothing can be read of a file. Raises SourceError for one that somebody named."""
     if source.explicit:
-        names = ", ".join(each.name for each in FORMATS)
+        names = ", ".join(each.name for each in all_formats())
         why = why or f"no known format; known are {names}, each plain or with gzip or zstd"
         raise SourceError(f"{source.name}: {why}")
     stats.note = UNKNOWN_FORMAT

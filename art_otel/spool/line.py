@@ -5,7 +5,9 @@ Invariant: a line that this process wrote can be read as long as somebody holds 
 
 import logging
 import os
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from weakref import finalize
@@ -56,17 +58,45 @@ class WrittenFile:
         return "a temporary file" if self.path is None else str(self.path)
 
 
+class RecentLines:
+    """The lines that were read last, up to `max_bytes` of them: most are asked for soon again, each a wait less."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._texts: OrderedDict[tuple[Path, int], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, path: Path, offset: int, text: bytes) -> None:
+        """Hold a line, and let go of the oldest."""
+        with self._lock:
+            self._texts[path, offset] = text
+            self._bytes += len(text)
+            while self._bytes > self._max_bytes:
+                self._bytes -= len(self._texts.popitem(last=False)[1])
+
+    def get(self, path: Path, offset: int) -> bytes | None:
+        """The line that begins there; None where it is not held."""
+        return self._texts.get((path, offset))
+
+
 @dataclass(frozen=True, slots=True)
 class FoundFile:
     """A file that other processes write to; it is open only while it is read, for there may be many."""
 
     path: Path
+    recent: RecentLines | None = field(default=None, compare=False, repr=False)
 
     def read(self, offset: int, size: int) -> bytes:
         """As LineFile."""
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            return file.read(size)
+        text = None if self.recent is None else self.recent.get(self.path, offset)
+        if text is not None and len(text) == size:
+            return text
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, size, offset)
+        finally:
+            os.close(descriptor)
 
     def __str__(self) -> str:
         return str(self.path)

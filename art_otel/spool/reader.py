@@ -6,10 +6,12 @@ is removed meanwhile gives what was read of it.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from art_otel.spool.line import FoundFile, SpooledLine
+from art_otel.spool.line import FoundFile, RecentLines, SpooledLine
 from art_otel.spool.writer import SUFFIX
+
+_RECENT_BYTES: Final = 16 << 20
 
 
 class NewLine(NamedTuple):
@@ -25,6 +27,7 @@ class NewLines:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._read: dict[Path, int] = {}
+        self._recent = RecentLines(_RECENT_BYTES)
 
     def take(self) -> Iterator[NewLine]:
         """Give what is new, file by file; what is given counts as taken. Raises OSError for what cannot be read."""
@@ -32,16 +35,18 @@ class NewLines:
             yield from self._rest_of(path)
 
     def _rest_of(self, path: Path) -> Iterator[NewLine]:
-        file = FoundFile(path)
+        file, offset = FoundFile(path, self._recent), self._read.get(path, 0)
         try:
+            end = path.stat().st_size  # what is written meanwhile waits, or the look might never end
+            if end <= offset:
+                return
             lines = path.open("rb")
         except FileNotFoundError:  # an old run, removed since the folder was listed
             return
         with lines:
-            lines.seek(self._read.get(path, 0))
-            for text in lines:
-                if not text.endswith(b"\n"):
-                    return
-                offset = self._read.get(path, 0)
-                self._read[path] = offset + len(text)
-                yield NewLine(text, SpooledLine(file=file, offset=offset, size=len(text)))
+            lines.seek(offset)
+            while offset < end and (text := lines.readline()).endswith(b"\n"):
+                place = SpooledLine(file=file, offset=offset, size=len(text))
+                self._recent.keep(path, offset, text)
+                self._read[path] = offset = offset + len(text)
+                yield NewLine(text, place)

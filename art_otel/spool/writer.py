@@ -4,6 +4,7 @@ Invariant: what `write` took is in the file when it returns (the file system has
 or it is counted as dropped. A line is written whole or taken back. Nothing here raises for what the disk does.
 """
 
+import contextlib
 import logging
 import os
 import tempfile
@@ -48,6 +49,7 @@ class SpoolWriter:
         self._max_file_bytes = max_file_bytes
         self._file: WrittenFile | None = None
         self._size = 0
+        self._unsynced: list[Path] = []
         self._looked_at = 0.0
         self._refused_at: float | None = None
         self._start_anew()
@@ -77,9 +79,16 @@ class SpoolWriter:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Whether everything given so far is on the disk itself: no line was dropped, and the disk said so in time."""
+        return self.sync(timeout) and self._dropped == 0
+
+    def sync(self, timeout: float | None = None) -> bool:
+        """Whether everything that was not dropped is on the disk itself, which said so in time."""
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
             return False
         try:
+            for path in self._unsynced:
+                _sync(path)
+            self._unsynced.clear()
             if self._file is not None and self.folder is not None:
                 os.fsync(self._file.descriptor)
         except OSError as error:
@@ -87,7 +96,7 @@ class SpoolWriter:
             return False
         finally:
             self._lock.release()
-        return self._dropped == 0
+        return True
 
     def close(self) -> None:
         """Leave the file; a later write opens another. A file that another thread hangs in is left to the process."""
@@ -116,7 +125,8 @@ class SpoolWriter:
         return written
 
     def _append(self, line: bytes) -> SpooledLine:
-        if self._size and self._size + len(line) > self._max_file_bytes:
+        if self._file is not None and self._size and self._size + len(line) > self._max_file_bytes:
+            self._unsynced += [] if self._file.path is None else [self._file.path]
             self._close()
         file = self._open() if self._file is None else self._file
         rest = memoryview(line)
@@ -132,6 +142,7 @@ class SpoolWriter:
 
     def _open(self) -> WrittenFile:
         self._file = _temporary_file() if self.folder is None else _file_in(self.folder)
+        self._unsynced += [] if self.folder is None else [self.folder, self.folder.parent]
         self._size = 0
         return self._file
 
@@ -167,6 +178,16 @@ def _file_in(folder: Path) -> WrittenFile:
     folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     path = folder.absolute() / f"{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
     return WrittenFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE), path)
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk itself; one that somebody removed is not missed."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _temporary_file() -> WrittenFile:

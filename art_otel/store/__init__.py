@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from art_otel.store.rollout_traces import read_rollout_traces
     from art_otel.store.schema_version import SCHEMA_VERSION
+    from art_otel.store.transfer import decode_trajectories, encode_trajectories
     from art_otel.store.write import WriteSummary, write_trajectories
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
     "WriteSummary",
     "art_metadata",
     "check_replaceable",
+    "decode_trajectories",
+    "encode_trajectories",
     "read_keys",
     "read_manifest",
     "read_rollout_traces",
@@ -77,6 +80,7 @@ __getattr__ = lazy_names(
         "rollout_traces": ("read_rollout_traces",),
         "schema_version": ("SCHEMA_VERSION",),
         "files": ("SUFFIX",),
+        "transfer": ("decode_trajectories", "encode_trajectories"),
         "write": ("WriteSummary", "write_trajectories"),
     },
 )

@@ -29,7 +29,7 @@ _PAGE_BYTES: Final = 1 << 16
 """Bytes of a page before it is compressed: zstd takes a fifth less time than for pyarrow's 1 MiB, and files grow by
 0.3 %."""
 
-_Row: TypeAlias = tuple[Any, ...]
+Row: TypeAlias = tuple[Any, ...]
 
 
 class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +63,15 @@ def write_part(
         return writer.finish(number)
 
 
+def flatten_row(trajectory: Trajectory, *, with_traces: bool = False) -> tuple[Row, int]:
+    """The row of a trajectory, and about its size in bytes. Raises StoreError for one that no column can hold."""
+    try:
+        row: Row = ROW.flatten(row_source(trajectory, with_traces=with_traces))
+        return row, estimate_size(row)
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+        raise _unfit(trajectory.rollout_id, error) from error
+
+
 class PartWriter:
     """One Parquet file while it is written. Without `finish` nothing of it stays."""
 
@@ -72,7 +81,7 @@ class PartWriter:
         self.rows = 0
         self._bytes = 0
         self._limits = limits
-        self._group: list[_Row] = []
+        self._group: list[Row] = []
         self._group_bytes = 0
         self._started_at: Bounds | None = None
         self._training_step: Bounds | None = None
@@ -100,11 +109,7 @@ class PartWriter:
 
     def add(self, trajectory: Trajectory) -> None:
         """Add a row. Raises StoreError for a trajectory that no column can hold."""
-        try:
-            row: _Row = ROW.flatten(row_source(trajectory, with_traces=self._with_traces))
-            size = estimate_size(row)
-        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
-            raise _unfit(trajectory.rollout_id, error) from error
+        row, size = flatten_row(trajectory, with_traces=self._with_traces)
         if self._group and (
             len(self._group) == self._limits.group_rows or self._group_bytes + size > self._limits.group_bytes
         ):
@@ -140,7 +145,7 @@ class PartWriter:
 
     def _write_group(self) -> None:
         group, self._group, self._group_bytes = self._group, [], 0
-        self._writer.write_table(_table(group), row_group_size=len(group))
+        self._writer.write_table(make_table(group), row_group_size=len(group))
 
 
 def _extended(bounds: Bounds | None, number: int | None) -> Bounds | None:
@@ -149,13 +154,14 @@ def _extended(bounds: Bounds | None, number: int | None) -> Bounds | None:
     return Bounds(number, number) if bounds is None else Bounds(min(bounds.least, number), max(bounds.greatest, number))
 
 
-def _table(rows: Sequence[_Row]) -> pa.Table:
+def make_table(rows: Sequence[Row]) -> pa.Table:
+    """The table of rows. Raises StoreError for what no column can hold."""
     try:
         arrays = ROW.arrays(rows)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         if len(rows) > 1:  # find the one at fault
             for row in rows:
-                _table([row])
+                make_table([row])
         raise _unfit(rows[0][SCHEMA.get_field_index("rollout_id")], error) from error
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 

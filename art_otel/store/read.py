@@ -51,7 +51,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return plain + [path for path in paths if path.rpartition(".")[2] not in without]
 
 
-_ALL: Final = Wanted()
+WHOLE: Final = Wanted()
 _KEY: Final = ("rollout_id", "attempt", "trace_id")
 
 
@@ -94,7 +94,7 @@ def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
     return tuple(group for file in find_files(path) for group in _groups_of(file))
 
 
-def read_row_group(group: RowGroup, wanted: Wanted = _ALL, rows: Sequence[int] | None = None) -> Iterator[Trajectory]:
+def read_row_group(group: RowGroup, wanted: Wanted = WHOLE, rows: Sequence[int] | None = None) -> Iterator[Trajectory]:
     """Read the trajectories of one row group, or only those of these rows, which costs less. Raises StoreError."""
     with open_parquet(group.file) as parquet:
         yield from _read_group(group.file, parquet, group.index, wanted, rows)
@@ -130,10 +130,11 @@ def _read_group(
     location: str, parquet: pq.ParquetFile, index: int, wanted: Wanted, rows: Sequence[int] | None = None
 ) -> Iterator[Trajectory]:
     table = parquet.read_row_group(index, columns=wanted.columns)
-    return _trajectories(location, table if rows is None else table.take(pa.array(rows, pa.int64())), wanted)
+    return restore_trajectories(location, table if rows is None else table.take(pa.array(rows, pa.int64())), wanted)
 
 
-def _trajectories(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:
+def restore_trajectories(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:
+    """The trajectories of a table's rows. Raises StoreError for a row that is none."""
     arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
     try:
         rows: list[Fields] = READ_ROW.assemble(arrays, table.num_rows)
@@ -141,7 +142,7 @@ def _trajectories(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Tr
         if table.num_rows == 1:
             raise _misfit(location, table.column("rollout_id")[0].as_py(), error) from error
         for row in range(table.num_rows):  # find the one at fault
-            yield from _trajectories(location, table.slice(row, 1), wanted)
+            yield from restore_trajectories(location, table.slice(row, 1), wanted)
         return
     del arrays, table
     whole = wanted.messages and wanted.tokens

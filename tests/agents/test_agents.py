@@ -233,6 +233,80 @@ def test_mini_swe_agent_is_what_its_server_saw(tmp_path):
     assert trajectory.metadata["exit_status"] == "Submitted"
 
 
+def test_runs_of_langsmith_are_what_the_server_saw_in_any_envelope(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path / "lines", HERE / "langsmith.jsonl")
+    truth = truth_of("langsmith")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    assert [[tool["function"]["name"] for tool in call.tools] for call in trajectory.calls] == [
+        entry["tools"] for entry in truth
+    ]
+    assert trajectory.complete
+    assert [(reward.name, reward.value) for reward in trajectory.rewards] == [("correctness", 1.0)]
+    assert [(one.name, one.result, one.turn) for one in trajectory.tool_calls] == [("weather", "sunny", 0)]
+    runs = [json.loads(line) for line in (HERE / "langsmith.jsonl").read_text(encoding="utf-8").splitlines()]
+    for name, dump in (("list", runs), ("answer", {"runs": runs, "cursors": {"next": None}})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(dump), encoding="utf-8")
+        assert convert_files(tmp_path / name, tmp_path / f"{name}.json")[0] == [trajectory]
+
+
+def test_a_run_that_failed_is_a_failed_call(tmp_path):
+    def failing(run: dict) -> dict:
+        is_last = run["run_type"] == "llm" and len(run["inputs"]["messages"][0]) > 2
+        return run | {"outputs": None, "error": "APIError('no')"} if is_last else run
+
+    path = rewritten(tmp_path / "runs.jsonl", HERE / "langsmith.jsonl", failing)
+    (trajectory,), _ = convert_files(tmp_path, path)
+    assert [call.failed for call in trajectory.calls] == [False, True]
+
+
+def test_opencode_is_what_its_server_saw_but_for_the_system_prompt(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "opencode.json")
+    truth = truth_of("opencode")
+    check_answers(trajectory.calls, truth)
+    for call, entry in zip(trajectory.calls, truth, strict=True):
+        assert list(map(said, call.input_messages)) == list(map(true_message, entry["messages"][1:]))
+        assert call.extra["art.missing"] == ["system instructions", "tools", "messages"]
+    executions = sorted((one.name, one.turn, one.error is not None) for one in trajectory.tool_calls)
+    assert executions == [("bash", 0, False), ("read", 0, True)]
+    assert [history.turns for history in histories(trajectory)] == [(0, 1, 2)]
+
+
+def test_after_a_compaction_opencode_sends_the_summary(tmp_path):
+    session = json.loads((HERE / "opencode.json").read_text(encoding="utf-8"))
+    question, *_, summary = session["messages"][:3]
+    compacting = {"info": {**question["info"], "id": "msg_c"}, "parts": [{"type": "compaction"}]}
+    summary["info"]["summary"] = True
+    session["messages"][2:2] = [compacting]
+    (tmp_path / "session.json").write_text(json.dumps(session), encoding="utf-8")
+    (trajectory,), _ = convert_files(tmp_path, tmp_path / "session.json")
+    last = trajectory.calls[-1].input_messages
+    assert [message.content for message in last] == ["What did we do so far?", "It is sunny.", "Thanks."]
+
+
+def test_swe_agent_is_what_its_server_saw_but_for_an_answer_it_did_not_accept(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "swe_agent.json")
+    truth = truth_of("swe_agent")
+    check_prompts(trajectory.calls, truth)
+    answers = [said(call.choices[0].message) for call in trajectory.calls]
+    assert answers == [true_message({"role": "assistant", **entry["answer"]}) for entry in truth]
+    assert [call.extra["art.missing"] for call in trajectory.calls] == [["tools"], ["tools", "answer"]] + [
+        ["tools"]
+    ] * 2
+    assert trajectory.group_id == "weather-1"
+    assert trajectory.metadata["exit_status"] == "exit_command"
+
+
+def test_each_attempt_of_swe_agent_is_a_rollout_of_one_group(tmp_path):
+    run = json.loads((HERE / "swe_agent.json").read_text(encoding="utf-8"))
+    last = {**run["trajectory"][0], "query": [{}], "response": "Exit due to cost limit"}
+    other = {**run, "trajectory": [*run["trajectory"], last], "history": [*run["history"], run["history"][2]]}
+    (tmp_path / "a.traj").write_text(json.dumps({"attempts": [run, other], **run}), encoding="utf-8")
+    trajectories, _ = convert_files(tmp_path, tmp_path / "a.traj")
+    assert [len(one.calls) for one in trajectories] == [4, 4]
+    assert {one.group_id for one in trajectories} == {"weather-1"}
+
+
 def test_atif_that_was_exported_reads_back(tmp_path):
     trajectories, _ = convert_files(tmp_path, ATIF / "r-good.json", ATIF / "r-branching.json")
     branching, good = trajectories

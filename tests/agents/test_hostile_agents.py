@@ -24,6 +24,9 @@ LOGS = {
     "verifiers": HERE / "verifiers.jsonl",
     "inspect-eval": HERE / "inspect.eval",
     "mini-swe-agent": HERE / "mini_swe_agent.json",
+    "langsmith": HERE / "langsmith.jsonl",
+    "opencode": HERE / "opencode.json",
+    "swe-agent": HERE / "swe_agent.json",
     "atif": HERE.parent.parent / "exporters/atif/testdata/r-branching.json",
 }
 VALUES = st.sampled_from(
@@ -39,7 +42,8 @@ def objects_of(name: str) -> list:
             json.loads(one.data) for one in read_members(archive, 1 << 30, lambda name: name.startswith("samples/"))
         ]
     text = LOGS[name].read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()] if name != "mini-swe-agent" else [json.loads(text)]
+    is_document = name in ("mini-swe-agent", "opencode", "swe-agent")
+    return [json.loads(text)] if is_document else [json.loads(line) for line in text.splitlines()]
 
 
 def bytes_of(name: str, objects: list) -> bytes:

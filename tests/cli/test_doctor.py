@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from art_otel.cli import main
-from art_otel.tracing.setup.checks import Surroundings, look_around, run_checks
+from art_otel.tracing.setup.checks import Environment, inspect_environment, run_checks
 from art_otel.tracing.setup.instrument import Installed
 from art_otel.tracing.setup.probe import Probe, probe
 from art_otel.tracing.setup.settings import read_settings
@@ -19,12 +19,12 @@ ON = {"ART_OTEL_ENABLED": "1", "ART_OTEL_DIR": "/tmp/art", "ART_OTEL_INSTRUMENTO
 
 
 @pytest.fixture(scope="module")
-def here() -> Surroundings:
+def here() -> Environment:
     """This environment."""
-    return look_around(clean_environment(**ON))
+    return inspect_environment(clean_environment(**ON))
 
 
-def checks(here: Surroundings, environ=None, **seen) -> list[tuple[str, str, str]]:
+def checks(here: Environment, environ=None, **seen) -> list[tuple[str, str, str]]:
     """What is found here under other variables, or where other things were seen."""
     settings, problems = read_settings(environ or ON, {})
     about = replace(here, **{"environ": environ or ON, "settings": settings, "problems": problems, **seen})

@@ -385,3 +385,32 @@ def test_more_choices_or_parts_than_there_can_be_are_not_read():
     parts = [{"type": "text", "text": "a"}] * many
     found = genai([{"role": "user", "parts": parts}], [{"role": "assistant", "parts": [*parts, *parts]}])
     assert (found.input_messages[0].content, found.choices) == ("a" * many, None)
+
+
+def test_messages_without_a_model_are_a_piece_of_a_request_that_says_nothing_of_tools():
+    """LiteLLM's instrumentor writes the messages alone as the body, and the tools beside it."""
+    tool = {"type": "function", "function": {"name": "look"}}
+    found = call(
+        {
+            "openinference.span.kind": "LLM",
+            "input.value": json.dumps({"messages": [{"role": "user", "content": "q"}]}),
+            "llm.tools.0.tool.json_schema": json.dumps(tool),
+        }
+    )
+    assert found.tools == (tool,)
+    assert openinference({"model": "m", "messages": []}).tools == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_stream"),
+    [("GenerateContentStream", True), ("AsyncGenerateContentStream", True), ("GenerateContent", None)],
+)
+def test_a_stream_of_google_genai_is_known_by_its_spans_name(name, is_stream):
+    response = {"candidates": [{"content": {"role": "model", "parts": [{"text": "Let me"}]}, "index": 0}]}
+    attributes = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        "output.value": json.dumps(response),
+    }
+    found = call(attributes, name=name)
+    assert (found.stream, found.choices[0].finish_reason) == (is_stream, None)

@@ -159,6 +159,14 @@ def test_a_recorder_that_is_known_to_lose_or_rewrite(scope, answer, expected):
     assert doubts(chat(ASKED, *answer, scope=scope)) == expected
 
 
+def test_arguments_that_a_stream_of_bedrock_lost():
+    scope = "opentelemetry.instrumentation.bedrock"
+    definitions = json.dumps([{"name": "look", "parameters": {}}])
+    assert doubts(chat(ASKED, text("a"), calls(), scope=scope)) == (CONTENT_LOST,)
+    assert doubts(chat(ASKED, text("a"), calls(x=1), scope=scope)) == ()
+    assert doubts(chat(ASKED, text("a"), calls(), scope=scope, **{"gen_ai.tool.definitions": definitions})) == ()
+
+
 def test_a_framework_that_lost_the_tool_calls_of_a_prompt():
     answered = message("tool", {"type": "tool_call_response", "id": "c", "response": "sun"})
     lost = [*ASKED, message("assistant", text("Let me look.")), answered]

@@ -18,6 +18,7 @@ from art_otel.data import Batch, Batches, call_reward, discounted, outcome_rewar
 from art_otel.errors import UsageError
 from art_otel.testing import trajectories
 from art_otel.trajectories import EXPLANATIONS, TrajectoryGroup, Untrained, token_histories
+from tests.data.rollouts import rollout
 from tests.data.token_rollouts import (
     EVERYTHING,
     all_pieces,
@@ -31,6 +32,7 @@ from tests.data.token_rollouts import (
 from tests.docs.pages import ROOT, text_of
 from tests.docs.test_tables import first_column, section
 from tests.examples import examples
+from tests.trajectories.calls import call, choice
 
 CREDITS = ["outcome_reward", outcome_reward(), weighted({"a": 2.0}), step_reward(), call_reward(), discounted(0.5)]
 WIDE = 10_000
@@ -471,6 +473,12 @@ def test_several_rewards_of_which_none_is_final_are_told():
     chosen = art_otel.batches(members, credit=weighted({"correctness": 1.0, "format": 1.0}))
     assert len(list(chosen)) == 1
     assert chosen.report.no_final_reward == {}
+
+
+def test_without_token_ids_a_warning_names_the_cure():
+    silent = rollout([call(0, "q", None, choice("a", None))], "a")
+    with pytest.warns(UserWarning, match=r"no completion has token ids.*ART_OTEL_REQUEST_TOKENS=1.*tokenizer="):
+        assert list(art_otel.batches([silent], **EVERYTHING)) == []
 
 
 def test_incomplete_trajectories_are_left_out_by_reason_unless_it_is_allowed():

@@ -16,6 +16,7 @@ FLAGGED = {
     "mastra": "`mastra.model_step.input` names tool calls and results without what they said",
     "openai_agents_traceloop_chat": "no `gen_ai.output.messages` of Chat Completions",
     "openai_agents_traceloop_stream": "no `gen_ai.output.messages` of Chat Completions",
+    "openlit_145_stream": "`gen_ai.input.messages` has an assistant's text without the tool calls beside it",
     "openlit_anthropic": "`gen_ai.prompt` is one text without tool calls; `gen_ai.tool.name` has the first call only",
     "openlit_stream": "`gen_ai.prompt` is one text without tool calls",
     "sk_native": "`gen_ai.choice` and `gen_ai.assistant.message` have `tool_calls` without the text beside them",

@@ -7,8 +7,12 @@ DOCS = ROOT / "docs"
 
 
 def markdown_files() -> list[Path]:
-    """Every Markdown file of the project."""
-    return [path for path in sorted(ROOT.rglob("*.md")) if not any(part.startswith(".") for part in inside(path).parts)]
+    """Every Markdown file of the project, and none of what is installed in its folders."""
+    return [path for path in sorted(ROOT.rglob("*.md")) if not any(map(_is_foreign, inside(path).parts))]
+
+
+def _is_foreign(folder: str) -> bool:
+    return folder.startswith(".") or folder == "node_modules"
 
 
 def inside(path: Path) -> Path:

@@ -11,7 +11,7 @@ from art_otel.conventions.capture_switches import _SWITCHES
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.known import _PREFIXES
 from art_otel.conventions.rewards import RewardSource
-from art_otel.sources import FORMATS
+from art_otel.sources import all_formats
 from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport
 from art_otel.trajectories import EXPLANATIONS
@@ -103,7 +103,7 @@ def test_the_keys_of_the_report_are_the_codes():
 
 def test_every_format_is_named():
     page = text_of("docs/how-to/dumps.md")
-    assert first_column(section(page, "## Formats")) == [known.name for known in FORMATS]
+    assert first_column(section(page, "## Formats")) == [known.name for known in all_formats()]
 
 
 def test_every_switch_for_content_is_named():

@@ -16,9 +16,11 @@ with atheris.instrument_imports(include=["art_otel"], enable_loader_override=Fal
     from art_otel.conventions import parse_call, rewards_of, role_of
     from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
     from art_otel.errors import ParseError
-    from art_otel.sources import FORMATS, FileStats, Limits
+    from art_otel.sources import FileStats, Limits, all_formats
     from art_otel.sources.format import Reading
     from art_otel.spans import Event, LogRecord, Quarantined, Span
+
+    FORMATS = tuple(all_formats())
 
 from tests.fuzz.names import EVENT_NAMES, NAMES
 

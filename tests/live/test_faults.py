@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from art_otel import attributes
 from art_otel.live import RolloutBuffer
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.sdk.own_rollout import OwnRollout, certify
+from art_otel.tracing.sdk.process_rollout import ProcessRollout, record_span_counts
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.conversions import convert_files
 
@@ -86,10 +86,11 @@ def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> Record
         rollouts=Faulty(rollouts, faults),
         rewrites=[Faulty(object(), faults)],
         rollout_spans=["job *"],
-        own_rollout=Faulty(OwnRollout(lambda: provider.get_tracer("own"), rollouts), faults),
+        process_rollout=Faulty(ProcessRollout(lambda: provider.get_tracer("own"), rollouts), faults),
     )
-    processor.membership = Faulty(processor.membership, faults)
+    processor.registry = Faulty(processor.registry, faults)
     processor._lines = Faulty(processor._lines, faults)
+    processor._starts = Faulty(processor._starts, faults)
     return processor
 
 
@@ -101,7 +102,7 @@ def one_rollout(tracer, processor: RecordingSpanProcessor, number: int) -> str:
         for call in range(3):
             with tracer.start_as_current_span("chat m", attributes={**CALL, "call": call}):
                 pass
-        certify(root, processor.rollouts.counts(rollout_id))
+        record_span_counts(root, processor.rollouts.counts(rollout_id))
     return rollout_id
 
 

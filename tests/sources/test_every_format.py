@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.sources import FORMATS, format_named
+from art_otel.sources import all_formats, format_named
 from art_otel.trajectories import trajectory_json
 from tests.conversions import RECORDINGS, convert_files, with_logs
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
@@ -242,7 +242,7 @@ def test_a_dump_is_known_as_one_format_only(name):
     for requests in (rollout(linked=True), requests_of(FILES[0])):
         dump = WRITERS[name](requests)
         for head in (dump, dump[:3000], b"\xef\xbb\xbf" + dump, b"\x1e" + dump):
-            assert [known.name for known in FORMATS if known.detects(head)] == [name.split(maxsplit=1)[0]]
+            assert [known.name for known in all_formats() if known.detects(head)] == [name.split(maxsplit=1)[0]]
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -257,4 +257,4 @@ def test_a_sequence_of_json_texts_is_read_as_its_texts(name, tmp_path):
 def test_otlp_is_taken_for_nothing_else():
     for recording in FILES:
         head = recording.read_bytes()[: 1 << 20]
-        assert [known.name for known in FORMATS if known.detects(head)] == ["otlp-json"], named(recording)
+        assert [known.name for known in all_formats() if known.detects(head)] == ["otlp-json"], named(recording)

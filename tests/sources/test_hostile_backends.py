@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from art_otel.sources import FORMATS, Limits, format_named
+from art_otel.sources import Limits, all_formats, format_named
 from art_otel.sources.files.decompress import PARQUET_MAGICS
 from art_otel.spans import Quarantined, Span
 from tests.dumps import make_span, request_of
@@ -216,7 +216,7 @@ def test_a_mutated_dump_beside_good_ones(name, data, tmp_path):
     assert kept.count(0xA1) == kept.count(0xA2) == 2
 
 
-@pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
+@pytest.mark.parametrize("known", list(all_formats()), ids=lambda known: known.name)
 @laws
 @given(content=st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_any_bytes_in_any_format(known, content, tmp_path):

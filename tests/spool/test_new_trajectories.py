@@ -55,6 +55,20 @@ def test_a_rollout_is_given_once_it_has_ended_and_again_where_more_comes(app, tm
     assert NewTrajectories(tmp_path / "spool").take() == app.convert()[0]
 
 
+def test_a_folder_that_does_not_exist_is_told_once_and_may_come_later(app, tmp_path, caplog):
+    new = NewTrajectories(tmp_path / "elsewhere")
+    assert new.take() == new.take() == []
+    (told,) = caplog.records
+    assert f"{tmp_path / 'elsewhere'} does not exist" in told.getMessage()
+    with art_otel.rollout(name="a"):
+        app.ask("one")
+    (tmp_path / "spool").rename(tmp_path / "elsewhere")
+    assert ids(new.take()) == [("a", 0, 1, True)]
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="give the folder"):
+        NewTrajectories(tmp_path / "file").take()
+
+
 def test_what_others_do_not_count_is_given_when_it_is_quiet(tmp_path):
     spool = SpoolWriter(tmp_path)
     patient, quick = NewTrajectories(tmp_path, grace=1e9), NewTrajectories(tmp_path, grace=0)
@@ -218,6 +232,7 @@ def test_what_nothing_came_of_for_long_is_forgotten(tmp_path):
     spool.write(root(1, "r"), call(2, 1, "r"))
     assert len(spool.patient.take()) == 1
     spool.patient._arriving._max_age = -1
+    spool.patient._arriving._forgot_at = 0  # it looks once a minute
     assert spool.patient.take() == []
     assert not spool.patient._arriving._spans
     assert not spool.patient._arriving._of_trace

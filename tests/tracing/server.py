@@ -4,7 +4,7 @@ Invariant: every request is on record, with the whole answer, before the first b
 compares trajectories with what was really asked and sampled. What a user message can ask of the server stands in
 `tests.tracing.policy`. Needs nothing but Python:
 
-    python -m tests.tracing.server --record requests.jsonl [--port 0] [--strict] [--policy-version v1]
+    python -m tests.tracing.server --record requests.jsonl [--port 0] [--strict] [--sglang] [--policy-version v1]
 """
 
 import argparse
@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self, TextIO
 
-from tests.tracing import policy, wire
+from tests.tracing import policy, sglang, wire
 
 POLICY_VERSION_HEADER = "x-policy-version"
 _ROOT = Path(__file__).parents[2]
@@ -33,7 +33,10 @@ _KNOWN_FIELDS = frozenset(
         *("user", "previous_response_id", "store", "text", "metadata"),
     ]
 )
-_HEADERS = ("traceparent", "baggage", "x-stainless-retry-count", "authorization")
+_HEADERS = (
+    *("traceparent", "baggage", "x-stainless-retry-count", "authorization"),
+    *(sglang.INPUT_IDS, sglang.OUTPUT_IDS),
+)
 
 _Whole = Callable[[dict, str], dict]
 _Chunks = Callable[[dict, str], Iterator[dict]]
@@ -42,6 +45,7 @@ _ROUTES: dict[str, tuple[_Whole, _Chunks]] = {
     "/v1/completions": (wire.text, wire.text_chunks),
     "/v1/responses": (wire.responses, wire.responses_events),
 }
+_CHAT = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,10 +131,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, port: int, record: _Record, *, strict: bool, policy_version: str | None) -> None:
+    def __init__(self, port: int, record: _Record, *, strict: bool, sglang: bool, policy_version: str | None) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.record = record
         self.strict = strict
+        self.sglang = sglang
         self.policy_version = policy_version
 
     def handle_error(self, request, client_address) -> None:
@@ -154,18 +159,23 @@ class _Handler(BaseHTTPRequestHandler):
         if unknown:
             self._refuse(body, 400, f"Unrecognized request argument supplied: {', '.join(unknown)}")
             return
+        is_sglang = self.server.sglang and self.path == _CHAT
+        if is_sglang and (refusal := sglang.refusal(body)) is not None:
+            self._refuse(body, 400, refusal)
+            return
         directed = policy.directions(_messages(body))
         if "fail" in directed and self._fails(directed["fail"]):
             self._refuse(body, int(directed["fail"].split("x")[0]), "as the message asked")
             return
         time.sleep(float(directed.get("delay", 0)))
         response_id = self.server.record.next_id()
-        whole, chunks = route
-        self._note(body, 200, whole(body, response_id))
+        whole, chunks = (sglang.chat, sglang.chat_chunks) if is_sglang else route
+        self._note(body, 200, (sglang.truth if is_sglang else whole)(body, response_id))
+        asked = sglang.asked(body, self.headers) if is_sglang else body
         if body.get("stream"):
-            self._stream(directed, chunks(body, response_id))
+            self._stream(directed, chunks(asked, response_id))
         else:
-            self._answer(200, whole(body, response_id), directed)
+            self._answer(200, whole(asked, response_id), directed)
 
     def _fails(self, wanted: str) -> bool:
         _, _, times = wanted.partition("x")
@@ -229,10 +239,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--strict", action="store_true", help="answer 400 to fields OpenAI does not know")
+    parser.add_argument("--sglang", action="store_true", help="answer chat as SGLang does")
     parser.add_argument("--policy-version", help=f"the header {POLICY_VERSION_HEADER}")
     given = parser.parse_args()
     with given.record.open("a", encoding="utf-8") as file:
-        server = _Server(given.port, _Record(file), strict=given.strict, policy_version=given.policy_version)
+        options = {"strict": given.strict, "sglang": given.sglang, "policy_version": given.policy_version}
+        server = _Server(given.port, _Record(file), **options)
         print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)
         server.serve_forever()
 

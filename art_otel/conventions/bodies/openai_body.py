@@ -17,7 +17,7 @@ from art_otel.conventions.bodies.finish import finish_reason, response_finish_re
 from art_otel.conventions.bodies.message import Draft, messages_of
 from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION
-from art_otel.conventions.bodies.server_tokens import choice_tokens, completion_ids, prompt_ids
+from art_otel.conventions.bodies.server_tokens import choice_tokens, choices_with_ids, prompt_ids
 from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
 from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.facts import CallFacts
@@ -43,12 +43,14 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
     parameters = read_parameters(reader, name, body)
     if prompts is not None:
         parameters["prompt"] = reader.make_safe(name, prompts)
+    # A request names its model: what does not is a piece of one (LiteLLM's messages), which says nothing of tools.
+    has_no_tools = messages is not None and model is not None and not _names_tools(body)
     return CallFacts(
         operation_name=TEXT_COMPLETION if "prompt" in body else None if messages is None else "chat",
         previous_response_id=values.text(body.get("previous_response_id")),
         request_model=model,
         parameters=parameters,
-        tools=() if messages is not None and not _names_tools(body) else read_tools(reader, name, body),
+        tools=() if has_no_tools else read_tools(reader, name, body),
         input_messages=messages,
         prompt_token_ids=_prompt_ids(body.get("prompt")),
         stream=values.flag(body.get("stream")),
@@ -194,7 +196,7 @@ def _prompt_ids(prompt: Value) -> TokenIds | None:
 
 def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
-        return read_choices(reader, name, _with_ids(body["choices"], completion_ids(body)))
+        return read_choices(reader, name, choices_with_ids(body))
     if "output" in body:
         output = join_assistant_messages(
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
@@ -205,15 +207,6 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
         reason = finish_reason(body.get("stop_reason"))
         return tuple(Choice(index=0, message=message, finish_reason=reason) for message in messages_of(body)[-1:])
     return None
-
-
-def _with_ids(choices: Value, ids: Value) -> Value:
-    """Add to each choice the token ids that its server wrote in a list beside the choices."""
-    choice_list, id_lists = values.items(choices), values.items(ids)
-    if not choice_list or not id_lists or len(choice_list) != len(id_lists):
-        return choices
-    entries = [values.mapping(choice) or {} for choice in choice_list]
-    return [{"token_ids": choice_ids, **choice} for choice, choice_ids in zip(entries, id_lists, strict=True)]
 
 
 def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str, Value] | None) -> Choice:

@@ -22,15 +22,14 @@ _OF_LOGPROB: Final = ("token_id", "id")
 
 def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
     """Find the lists of ids and of logprobs in a choice of OpenAI's JSON; each is None where there is none."""
-    ids, numbers = _in_logprobs(values.mapping(choice.get("logprobs")) or {})
-    found = _first(choice, _OF_CHOICE)
-    if found is None:
-        beside = [values.mapping(choice.get(name)) or {} for name in ("provider_specific_fields", "raw_output")]
-        found = next((one for fields in beside if (one := _first(fields, _BESIDE_CHOICE))), None)
-    if found is None and ids is None and "meta_info" in choice:
+    logprobs = values.mapping(choice.get("logprobs")) or {}
+    ids, numbers = _ids_of(choice), _numbers_in(logprobs)
+    if ids is None:
+        ids = _ids_in(logprobs)
+    if ids is None and "meta_info" in choice:
         ids, of_meta_info = _in_meta_info(values.mapping(choice["meta_info"]) or {})
         numbers = of_meta_info if numbers is None else numbers
-    return (ids if found is None else found), numbers
+    return ids, numbers
 
 
 def prompt_ids(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -> Value:
@@ -43,29 +42,50 @@ def prompt_ids(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -> V
     return found[0] if found and all(ids == found[0] for ids in found) else None
 
 
-def completion_ids(body: dict[str, Value]) -> Value:
-    """Find the lists of ids, one a choice, beside the choices, of Agent Lightning or of SGLang's extension."""
+def choices_with_ids(body: dict[str, Value]) -> Value:
+    """The choices of a body, each with its ids of the lists beside them, Agent Lightning's or SGLang's extension's."""
     ids = body.get("response_token_ids")
-    return _extension(body).get("output_ids") if ids is None else ids
+    id_lists = values.items(_extension(body).get("output_ids") if ids is None else ids)
+    choices = values.items(body["choices"])
+    if not choices or not id_lists or len(choices) != len(id_lists):
+        return body["choices"]
+    entries = [values.mapping(choice) or {} for choice in choices]
+    return [{"token_ids": choice_ids, **choice} for choice, choice_ids in zip(entries, id_lists, strict=True)]
 
 
 def _extension(body: dict[str, Value]) -> dict[str, Value]:
     return values.mapping(body.get("sglext")) or {} if "sglext" in body else {}
 
 
-def _in_logprobs(logprobs: dict[str, Value]) -> tuple[Value, Value]:
-    """The ids and numbers in Chat's `content` or in the lists of Completions (Together has `token_ids` there)."""
+def _ids_of(choice: dict[str, Value]) -> Value:
+    """The list of ids of the choice itself, or of what stands beside it."""
+    found = _first(choice, _OF_CHOICE)
+    for name in ("provider_specific_fields", "raw_output"):
+        if found is None and name in choice:
+            found = _first(values.mapping(choice[name]) or {}, _BESIDE_CHOICE)
+    return found
+
+
+def _numbers_in(logprobs: dict[str, Value]) -> list[Value] | None:
+    """The numbers in Chat's `content` or in the lists of Completions."""
     content = values.items(logprobs.get("content"))
     if content is None:
-        tokens = values.items(logprobs.get("tokens"))
+        return values.items(logprobs.get("token_logprobs"))
+    entries = [values.mapping(entry) or {} for entry in content]
+    sampled = _each(entries, "sampling_logprob") if entries and "sampling_logprob" in entries[0] else None
+    return [entry.get("logprob") for entry in entries] if sampled is None else sampled
+
+
+def _ids_in(logprobs: dict[str, Value]) -> Value:
+    """The ids in Chat's `content` or in the lists of Completions (Together has `token_ids` there)."""
+    content = values.items(logprobs.get("content"))
+    if content is None:
         ids = _whole_numbers(values.items(logprobs.get("token_ids")))
-        return (_ids_in_tokens(tokens) if ids is None else ids), values.items(logprobs.get("token_logprobs"))
+        return _ids_in_tokens(values.items(logprobs.get("tokens"))) if ids is None else ids
     entries = [values.mapping(entry) or {} for entry in content]
     first = entries[0] if entries else {}
     name = next((name for name in _OF_LOGPROB if isinstance(first.get(name), int)), None)
-    ids = _ids_in_tokens([entry.get("token") for entry in entries]) if name is None else _each(entries, name)
-    sampled = _each(entries, "sampling_logprob") if "sampling_logprob" in first else None
-    return ids, [entry.get("logprob") for entry in entries] if sampled is None else sampled
+    return _ids_in_tokens([entry.get("token") for entry in entries]) if name is None else _each(entries, name)
 
 
 def _in_meta_info(meta_info: dict[str, Value]) -> tuple[Value, Value]:
@@ -78,7 +98,10 @@ def _in_meta_info(meta_info: dict[str, Value]) -> tuple[Value, Value]:
 
 
 def _first(fields: dict[str, Value], names: Sequence[str]) -> Value:
-    return next((fields[name] for name in names if fields.get(name) is not None), None)
+    for name in names:
+        if fields.get(name) is not None:
+            return fields[name]
+    return None
 
 
 def _each(entries: Sequence[dict[str, Value]], name: str) -> list[Value] | None:

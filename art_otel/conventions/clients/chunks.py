@@ -3,7 +3,7 @@
 Invariant: what never came is absent, and token ids of which some are missing are left out whole.
 
 Source of the format: https://platform.openai.com/docs/api-reference/chat-streaming; `prompt_token_ids` and `token_ids`
-are vLLM's.
+are vLLM's, `sglext` is SGLang's.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from art_otel.conventions.bodies.server_tokens import choice_tokens
 from art_otel.conventions.clients.joining import join, place_of, whole
 from art_otel.spans import Value
 
-_HEAD: Final = frozenset({"id", "model", "prompt_token_ids"})
+_HEAD: Final = ("id", "model", "prompt_token_ids", "sglext")
 _APART: Final = frozenset({"index", "delta", "token_ids", "logprobs"})
 _SAMPLED: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "text")
 
@@ -28,8 +28,8 @@ class JoinedChunks:
 
     def add(self, chunk: dict[str, Value]) -> None:
         """Take the next chunk."""
-        for name in _HEAD - self._head.keys():
-            if chunk.get(name) is not None:
+        for name in _HEAD:
+            if name not in self._head and chunk.get(name) is not None:
                 self._head[name] = chunk[name]
         if chunk.get("usage") is not None:
             self._usage = {"usage": chunk["usage"]}  # some servers count up with each chunk

@@ -21,7 +21,7 @@ from art_otel.conventions.dialects import genai, openinference
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
-from art_otel.spans import Attributes, Span, Value
+from art_otel.spans import Attributes, LogRecord, Span, Value
 
 CONVENTION: Final = "art"
 SCOPE: Final = "art_otel"
@@ -128,6 +128,11 @@ def read_extra(reader: AttributeReader) -> dict[str, Value]:
     """Read what else the application recorded, how many secrets were found, and whether any in what was said."""
     scrubbed = [name for name in (names.SCRUBBED, names.SCRUBBED_CONTENT, names.MISSING) if name in reader.attributes]
     return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in scrubbed}}
+
+
+def is_log_scrubbed(log: LogRecord) -> bool:
+    """Whether a secret was found in a log record of a call."""
+    return log.attributes.get(names.SCRUBBED_CONTENT) is True
 
 
 def is_scrubbed(reader: AttributeReader) -> bool:

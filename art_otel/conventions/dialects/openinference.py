@@ -38,6 +38,9 @@ _OUTPUT_TYPE: Final = "output.mime_type"
 _JSON: Final = "application/json"
 AGENT_NAME: Final = "agent.name"
 SPAN_KIND: Final = "openinference.span.kind"
+_STREAM_SPANS: Final = frozenset({"GenerateContentStream", "AsyncGenerateContentStream"})
+"""The names of spans of google-genai's streams, which nothing else of a span tells from whole answers."""
+
 RESPONSES_SPAN: Final = "response"
 """The name of a span of the Responses API, in lower case."""
 
@@ -110,7 +113,7 @@ def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts 
         input_messages=prompt,
         choices=_choices(reader, responses=responses) if tells_more[1] else None,
         usage=_usage(reader),
-        stream=values.flag(parameters.get("stream")),
+        stream=True if span.name in _STREAM_SPANS else values.flag(parameters.get("stream")),
         cut=reader.cut,
     )
     if facts == CallFacts():

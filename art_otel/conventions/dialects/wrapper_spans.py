@@ -49,8 +49,10 @@ def recorder_of(span: Span) -> tuple[str, str]:
     """Who recorded the span: the instrumentor, and which of its integrations, of which each may record one call."""
     if span.name == RAW_SPAN:  # a copy of the response in its parent
         return span.scope.name, RAW_SPAN
-    attributes = span.attributes
-    return span.scope.name, next((str(attributes[name]) for name in _RECORDERS if name in attributes), "")
+    for name in _RECORDERS:
+        if name in span.attributes:
+            return span.scope.name, str(span.attributes[name])
+    return span.scope.name, ""
 
 
 def _has_no_answer(call: InferenceCall) -> bool:

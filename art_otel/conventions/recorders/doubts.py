@@ -38,9 +38,8 @@ def find_doubts(recording: Recording, facts: CallFacts) -> tuple[str, ...]:
     span, doubts = recording.span, facts.doubts
     if facts.input_messages:
         doubts += _PROMPTS.doubts(facts.input_messages)
-    for choice in facts.choices or ():
-        if _may_be_doubtful(choice.message):
-            doubts += _of_message(choice.message)
+    if facts.choices:
+        doubts += _of_messages([choice.message for choice in facts.choices])
     flags = recording.names.memo(_truncation_flags)
     if (flags and _is_set(span.attributes, flags)) or (
         (span.events or recording.logs) and _say_truncated((*span.events, *recording.logs))
@@ -79,9 +78,8 @@ class _JudgedPrompts:
             if count <= len(prompt) and prompt[count - 1] is earlier[-1] and prompt[:count] == earlier:
                 known, doubts = count, its_doubts
                 break
-        for message in prompt[known:]:
-            if _may_be_doubtful(message):
-                doubts += _of_message(message)
+        if known < len(prompt):
+            doubts += _of_messages(prompt[known:])
         # Replaced as a whole, so that threads of a live app need no lock.
         self._last = ((prompt, doubts), *self._last[: _REMEMBERED - 1])
         return doubts
@@ -91,10 +89,13 @@ _REMEMBERED: Final = 4
 _PROMPTS: Final = _JudgedPrompts()
 
 
-def _may_be_doubtful(message: Message) -> bool:
-    """Whether there is anything to judge, which is asked of every message."""
-    text = message.content
-    return message.parts is not None or (text is not None and text[-1:] in _LAST_CHARACTERS)
+def _of_messages(messages: Iterable[Message]) -> tuple[str, ...]:
+    """The doubts about messages, most of which have nothing to judge."""
+    doubts: tuple[str, ...] = ()
+    for message in messages:
+        if message.parts is not None or ((text := message.content) is not None and text[-1:] in _LAST_CHARACTERS):
+            doubts += _of_message(message)
+    return doubts
 
 
 def _of_message(message: Message) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ doubted only where a call has the shape that it spoils. The docs say which instr
 from collections.abc import Callable
 from typing import Final
 
-from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Message
+from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Message, canonical_arguments
 from art_otel.conventions.bodies.finish import is_responses_api_id
 from art_otel.conventions.facts import CallFacts
 
@@ -45,6 +45,16 @@ def _loses_tool_calls(facts: CallFacts) -> tuple[str, ...]:
         elif not called and message.tool_call_id is not None:
             return (CONTENT_LOST,)
     return ()
+
+
+def _loses_arguments(facts: CallFacts) -> tuple[str, ...]:
+    """OpenLLMetry's Bedrock gives `{}` for the arguments in a stream of InvokeModel, of which it records no tools.
+
+    A whole answer of InvokeModel looks the same, so a tool that takes no arguments is doubted there, too.
+    """
+    calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
+    is_lost = not facts.tools and any(canonical_arguments(call.arguments) == "{}" for call in calls)
+    return (CONTENT_LOST,) if is_lost else ()
 
 
 def _is_tool_calls_only(message: Message) -> bool:
@@ -85,6 +95,8 @@ _JUDGES: Final[dict[str, Callable[[CallFacts], tuple[str, ...]]]] = {
     "openinference.instrumentation.haystack": _loses_tool_calls,
     "openinference.instrumentation.langchain": _loses_tool_calls,
     "openinference.instrumentation.llama_index": _loses_tool_calls,
+    "openlit.instrumentation.openai": _loses_tool_calls,
+    "opentelemetry.instrumentation.bedrock": _loses_arguments,
     "opentelemetry.instrumentation.crewai": _loses_tool_calls,
     "opentelemetry.instrumentation.haystack": _loses_tool_calls,
     "opentelemetry.instrumentation.langchain": _loses_tool_calls,

@@ -12,19 +12,10 @@ from typing import Final
 import msgspec
 
 from art_otel.sources.agents.log_documents import document_reader
-from art_otel.sources.agents.session import (
-    ROOT,
-    Call,
-    Missing,
-    Score,
-    Session,
-    body_text,
-    encode,
-    token_attributes,
-)
+from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, body_text, token_attributes
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_text.values import head_detector
+from art_otel.sources.json_text.values import encode, head_detector
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 

@@ -16,10 +16,10 @@ from art_otel.sources.agents.claude_requests import REQUEST, ClaudeRequests
 from art_otel.sources.agents.claude_transcript import Answer, ClaudeTranscript, Failure
 from art_otel.sources.agents.log_lines import LogLines
 from art_otel.sources.agents.secrets import scrubbed
-from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text, encode, text_or_none
+from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.values import head_detector, is_object
+from art_otel.sources.json_text.values import encode, head_detector, is_object, text_or_none
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Span, Value
 
@@ -185,5 +185,10 @@ FORMAT: Final = Format(
     name="claude-code",
     detects=head_detector(_detects),
     reads=partial(scrubbed, reads=_reads),
-    lacks=("text of tool call arguments", "token ids", "system prompt and tools (older versions)"),
+    lacks=(
+        "text of tool call arguments",
+        "token ids",
+        "the block for accounting before the system prompt",
+        "system prompt and tools (older versions)",
+    ),
 )

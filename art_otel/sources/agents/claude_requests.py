@@ -5,6 +5,7 @@ of the message as compact JSON with sorted keys, without `cache_control`, a text
 an `api-request-blob`, a `user` line, the answers to one message's tool calls, or an assistant message.
 
 Invariant: a request is given only when every message, and its system prompt and tools, have the hash that it names.
+The block `x-anthropic-billing-header: …` before the system prompt is in no hash and in no log: it is outside of both.
 """
 
 from collections.abc import Iterable
@@ -13,8 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.sources.agents.session import encode
-from art_otel.sources.json_text.values import is_list, is_object
+from art_otel.sources.json_text.values import encode, is_list, is_object
 from art_otel.spans import Value
 
 Message = dict[str, Value]

@@ -18,11 +18,11 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.sources.agents.secrets import scrubbed
-from art_otel.sources.agents.session import ROOT, Call, Score, Session, Tool, body_text, encode, text_or_none
+from art_otel.sources.agents.session import ROOT, Call, Score, Session, Tool, body_text
 from art_otel.sources.agents.zip_members import MAGIC, read_members
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.values import is_list, is_object
+from art_otel.sources.json_text.values import encode, is_list, is_object, text_or_none
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 

@@ -4,7 +4,6 @@ Invariant: ids are made of the log's own ids, so that reading a log twice gives 
 bodies of its request and response, and the names of what of the request the log does not tell.
 """
 
-import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
@@ -14,7 +13,7 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
-from art_otel.sources.json_text.values import is_list
+from art_otel.sources.json_text.values import encode, is_list
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Event, Scope, Span, Value
 
@@ -153,19 +152,6 @@ class Session:
             status_message="" if error is None else error[1],
             scope=self._scope,
         )
-
-
-def encode(value: Value) -> str:
-    """JSON text of a JSON value."""
-    try:
-        return msgspec.json.encode(value).decode()
-    except OverflowError:  # a whole number of more than 64 bits
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def text_or_none(value: Value) -> str | None:
-    """A text; None for any other value."""
-    return value if isinstance(value, str) else None
 
 
 def body_text(fields: Mapping[str, Value], messages: Iterable[str] | None, name: str = "messages") -> str:

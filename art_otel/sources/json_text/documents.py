@@ -58,6 +58,14 @@ def read_documents(stream: io.BufferedReader | io.BytesIO, limit: int, decode: D
                 yield _long_document(number, data, lines, limit, decode)
 
 
+def read_documents_of(data: bytes, decode: Decode[T]) -> Iterator[Document[T]]:
+    """Read each document of bytes that are in memory: mostly one."""
+    try:
+        yield Document(1, data, decode(data))
+    except _UNDECODABLE:
+        yield from read_documents(io.BytesIO(data), len(data), decode)
+
+
 def _decode_item(data: bytes, decode: Decode[T]) -> T | UnsetType:
     for text in (data.lstrip(_STARTS), data.strip(_SEPARATORS)):
         try:

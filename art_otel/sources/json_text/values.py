@@ -1,6 +1,7 @@
-"""Decoded JSON values: their types, the records in lists of them, and the objects that a dump begins with."""
+"""Decoded JSON values: their types and texts, the records in lists of them, and the objects a dump begins with."""
 
 import io
+import json
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TypeGuard
@@ -35,6 +36,19 @@ def items_of(value: Value) -> Iterator[Value]:
             waiting.extend(reversed(item))
         else:
             yield item
+
+
+def encode(value: Value) -> str:
+    """JSON text of a JSON value."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except OverflowError:  # a whole number of more than 64 bits
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def text_or_none(value: Value) -> str | None:
+    """A text; None for any other value."""
+    return value if isinstance(value, str) else None
 
 
 @lru_cache(maxsize=1)  # each format asks for those of the same head

@@ -15,7 +15,7 @@ _HINT: Final = b'"crc32":"'
 
 def with_checksum(body: bytes) -> bytes:
     """Write a JSON object as a line with its CRC-32, which OTLP readers ignore as a field they do not know."""
-    return b'%s,"crc32":"%08x"}\n' % (body[:-1], zlib.crc32(body))
+    return b'%b,"crc32":"%08x"}\n' % (memoryview(body)[:-1], zlib.crc32(body))
 
 
 def is_altered(line: bytes | memoryview) -> bool:

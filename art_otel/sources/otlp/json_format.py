@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.documents import Document, read_documents
+from art_otel.sources.json_text.documents import Document, read_documents, read_documents_of
 from art_otel.sources.json_text.lenient import parse_values
 from art_otel.sources.json_text.torn import split_torn
 from art_otel.sources.json_text.values import is_object, items_of, objects_in_head
@@ -63,7 +63,7 @@ def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
     documents = (
         document._replace(line=number)
         for number, line in enumerate(lines, 1)
-        for document in read_documents(io.BytesIO(line), len(line), _decode)
+        for document in read_documents_of(line, _decode)
     )
     return _records(documents, reading)
 

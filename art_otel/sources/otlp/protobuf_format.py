@@ -14,7 +14,7 @@ Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -82,6 +82,11 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
 
 
 FORMAT: Final = Format(name="otlp-protobuf", detects=_detects, reads=_reads)
+
+
+def read_protobuf(request: bytes, reading: Reading) -> Iterable[Record]:
+    """Read every record of one request that is in memory."""
+    return ProtobufSpanBuilder(reading).read(request, reading.path)
 
 
 def _prefixed_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:

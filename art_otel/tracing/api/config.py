@@ -14,7 +14,7 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.running import fields
-from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.internal_errors import handle_internal_errors
 
 GroupId: TypeAlias = str | Callable[..., str]
 """A group id, or a function of the rollout's own arguments that returns one."""
@@ -57,7 +57,7 @@ class RolloutConfig:
         if call is not None and self.group_id is not None:
             found[attributes.GROUP_ID] = fields.GROUP_ID.check(self.group_id(*call.args, **call.kwargs))
         if call is not None and self.capture_args:
-            with AS_GUEST:
+            with handle_internal_errors:
                 found[attributes.ROLLOUT_ARGUMENTS] = scalars.json_text(call.arguments())
         return found
 

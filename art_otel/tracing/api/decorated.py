@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from art_otel.tracing.api.config import Call, RolloutConfig
 from art_otel.tracing.api.run import Run, begin
-from art_otel.tracing.guest import say_once
+from art_otel.tracing.internal_errors import warn_once
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -38,7 +38,7 @@ def _plain(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P, _R
             result = running.inside(function, *args, **kwargs)
             if not inspect.iscoroutine(result):
                 if running.running.span.is_recording() and (inspect.isgenerator(result) or inspect.isasyncgen(result)):
-                    say_once("rollout %s gives a generator: %s", running.running.name, _OUTSIDE)
+                    warn_once("rollout %s gives a generator: %s", running.running.name, _OUTSIDE)
                 running.returned(config, result)
                 return result
             # Another decorator's plain function around an async one: the rollout is what it gives to be awaited.

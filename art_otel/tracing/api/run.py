@@ -18,7 +18,6 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.certificate import certify
 from art_otel.tracing.api.config import Call, RolloutConfig
 from art_otel.tracing.api.context import detach, with_rollout
 from art_otel.tracing.api.forks import runs_here
@@ -26,7 +25,8 @@ from art_otel.tracing.api.gather_scope import scope_in, with_scope
 from art_otel.tracing.api.outcome import record_outcome
 from art_otel.tracing.api.recorder import recorder
 from art_otel.tracing.api.running.running import RunningTrajectory
-from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.api.span_counts import record_span_counts
+from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.tracing.tracer import tracer
 
 _P = ParamSpec("_P")
@@ -74,7 +74,7 @@ class Run:
     def returned(self, config: RolloutConfig, result: object) -> None:
         """Record what its function returned, where that is asked for."""
         if config.capture_result and runs_here(self.running.span):
-            with AS_GUEST:
+            with handle_internal_errors:
                 self.running.span.set_attribute(attributes.ROLLOUT_RESULT, scalars.json_text(result))
 
     def end(self, error: BaseException | None = None) -> None:
@@ -86,16 +86,16 @@ class Run:
         span = self.running.span
         if not runs_here(span):
             return
-        with AS_GUEST:
+        with handle_internal_errors:
             self.running.settle()
-        with AS_GUEST:
+        with handle_internal_errors:
             self.running.warn_of_lost_calls()
-        with AS_GUEST:
+        with handle_internal_errors:
             record_outcome(span, error)
-        with AS_GUEST:
+        with handle_internal_errors:
             recording = recorder()
-            certify(span, None if recording is None else recording.counts(self.running.rollout_id))
-        with AS_GUEST:
+            record_span_counts(span, None if recording is None else recording.counts(self.running.rollout_id))
+        with handle_internal_errors:
             span.end()
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ def begin(config: RolloutConfig, call: Call | None = None) -> Run:
 
 
 def _start(name: str, said: dict[str, scalars.Scalar]) -> Span:
-    with AS_GUEST:
+    with handle_internal_errors:
         return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{name}", attributes=said)
     return INVALID_SPAN
 

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel import attributes
-from art_otel.tracing.guest import AS_GUEST, say_once
+from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
 Scalar: TypeAlias = str | bool | int | float
 
@@ -44,7 +44,7 @@ def reward(value: object, name: str) -> float | None:
     """A reward's number; None, logged, for what is no finite one."""
     number = finite(value)
     if number is None:
-        say_once("reward %r is no finite number and is not recorded: it is %s", name, _kind(value))
+        warn_once("reward %r is no finite number and is not recorded: it is %s", name, _kind(value))
     return number
 
 
@@ -52,7 +52,7 @@ def metric(value: object, name: str) -> Scalar:
     """A metric's number, else its raw text."""
     number = finite(value)
     if number is None:
-        say_once("metric %r is no finite number and is kept as text: it is %s", name, _kind(value))
+        warn_once("metric %r is no finite number and is kept as text: it is %s", name, _kind(value))
         return as_text(value)
     return number
 
@@ -61,7 +61,7 @@ def is_mapping(given: object, what: str) -> bool:
     """Whether something is a mapping; logged where not."""
     if isinstance(given, Mapping):
         return True
-    say_once("%s is no mapping of names to values and is ignored: it is %s", what, _kind(given))
+    warn_once("%s is no mapping of names to values and is ignored: it is %s", what, _kind(given))
     return False
 
 
@@ -69,7 +69,7 @@ def metadata(given: Mapping[str, object]) -> dict[str, Scalar]:
     """Attributes of metadata. Null, lists and objects are JSON text under a name that says so."""
     written: dict[str, Scalar] = {}
     for name, value in given.items():
-        with AS_GUEST:
+        with handle_internal_errors:
             text = _json(value)
             if text is None:
                 written[f"{attributes.METADATA_PREFIX}{name}"] = scalar(value, name)
@@ -89,7 +89,7 @@ def scalar(value: object, name: str) -> Scalar:
         return as_text(value) if number is None else number
     if isinstance(value, Real) and (number := finite(value)) is not None:
         return number
-    say_once("metadata %r is no JSON value and is kept as text: it is %s", name, _kind(value))
+    warn_once("metadata %r is no JSON value and is kept as text: it is %s", name, _kind(value))
     return as_text(value)
 
 

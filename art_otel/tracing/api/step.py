@@ -19,7 +19,7 @@ from art_otel.tracing.api.outcome import record_outcome
 from art_otel.tracing.api.rewards.rewarded import Rewarded
 from art_otel.tracing.api.running.json_object import JsonObject
 from art_otel.tracing.api.running.running import RunningTrajectory
-from art_otel.tracing.guest import AS_GUEST, say_once
+from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 from art_otel.tracing.tracer import tracer
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ class OpenStep:
             return
         (opened, token), self._opened = self._opened, None
         detach(token)
-        with AS_GUEST:
+        with handle_internal_errors:
             record_outcome(opened.span, error)
-        with AS_GUEST:
+        with handle_internal_errors:
             opened.settle()
 
     async def __aenter__(self) -> Step:
@@ -145,12 +145,12 @@ def current_step(running: RunningTrajectory) -> Step | None:
 def _begin(index: int | None, name: str | None) -> Step:
     running = running_trajectory()
     if running is None:
-        say_once("step() outside of every rollout records nothing: open a rollout around it")
+        warn_once("step() outside of every rollout records nothing: open a rollout around it")
         return Step(None, index, INVALID_SPAN)
     given = None if index is None else scalars.whole(index)
     if index is not None and given is None:
-        say_once("a step's index is a whole number of at most 64 bits; one that is none has the next number instead")
-    with AS_GUEST:
+        warn_once("a step's index is a whole number of at most 64 bits; one that is none has the next number instead")
+    with handle_internal_errors:
         number = running.number_step(given)
         called = f"{attributes.STEP_SPAN_PREFIX}{number}" + (f" {name}" if name else "")
         span = tracer().start_span(called, attributes={attributes.STEP_INDEX: number})

@@ -19,7 +19,7 @@ from art_otel.tracing.api import scalars
 from art_otel.tracing.api.config import Call
 from art_otel.tracing.api.context import detach
 from art_otel.tracing.api.outcome import record_outcome
-from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.tracing.tracer import tracer
 
 _P = ParamSpec("_P")
@@ -94,14 +94,14 @@ def _execution(name: str, call: Call) -> Generator[Span]:
         raise
     finally:
         detach(token)
-        with AS_GUEST:
+        with handle_internal_errors:
             record_outcome(span, error)
-        with AS_GUEST:
+        with handle_internal_errors:
             span.end()
 
 
 def _start(name: str, call: Call) -> Span:
-    with AS_GUEST:
+    with handle_internal_errors:
         from art_otel.conventions import execution_name  # noqa: PLC0415 # loads all conventions
 
         span = tracer().start_span(execution_name(name))
@@ -123,7 +123,7 @@ def _record_call(span: Span, name: str, call: Call) -> None:
 
 def _record_result(span: Span, result: object) -> None:
     if span.is_recording() and result is not None:
-        with AS_GUEST:
+        with handle_internal_errors:
             from art_otel.conventions import result_attributes  # noqa: PLC0415 # as above
 
             is_plain = type(result) in (str, bool, float) or (type(result) is int and scalars.whole(result) is not None)

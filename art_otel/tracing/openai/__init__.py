@@ -14,21 +14,21 @@ from functools import partial
 from typing import Any, Final
 
 from art_otel.scrubbing import Scrubber
-from art_otel.tracing.guest import Guest
 from art_otel.tracing.import_hooks import after_import
-from art_otel.tracing.openai.asking import Asking
+from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.call import CAPTURING, CapturedCall, asks_for_completion, current_call_span
 from art_otel.tracing.openai.client import Asks, Hooks, Method, hook
 from art_otel.tracing.openai.exchange import Options, Response
 from art_otel.tracing.openai.openllmetry import REPAIRS, Repair, repair
 from art_otel.tracing.openai.patches import Patches
 from art_otel.tracing.openai.request_span import around_request, building, current_request
+from art_otel.tracing.openai.token_id_injector import TokenIdInjector
 
 __all__ = ["Capture", "install", "uninstall"]
 
 logger = logging.getLogger(__name__)
 
-_ASKING_VERSION: Final = Guest("the policy version could not be asked for")
+_ASKING_VERSION: Final = InternalErrorHandler("the policy version could not be asked for")
 
 _lock: Final = threading.Lock()
 _installed: "Capture | None" = None
@@ -87,7 +87,7 @@ class Capture:
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self.calls = 0
-        self._asking = Asking() if request_tokens else None
+        self._injector = TokenIdInjector() if request_tokens else None
         self._header = policy_version_header
         self._version = policy_version
         self._scrubber = scrubber
@@ -105,15 +105,17 @@ class Capture:
         """Undo everything."""
         self._is_removed = True
         self._patches.undo()
-        if self._asking is not None:
-            self._asking.is_on = False
+        if self._injector is not None:
+            self._injector.is_on = False
 
     def _hook_client(self) -> None:
         if self._is_removed:
             return
         openai = sys.modules["openai"]
-        asking = self._asking
-        asks = None if asking is None else Asks(build=asking.build, send=asking.send, async_send=asking.async_send)
+        injector = self._injector
+        asks = (
+            None if injector is None else Asks(build=injector.build, send=injector.send, async_send=injector.async_send)
+        )
         hooks = Hooks(request=around_request, build=self._build, process=self._process, asks=asks)
         problems = hook(openai, self._patches, hooks)
         self.problems += tuple(problems)
@@ -141,10 +143,10 @@ class Capture:
         """The answer to a request begins."""
         if self._is_removed or not asks_for_completion(options):
             return
-        span = current_call_span()
+        request = current_request()
+        span = (None if request is None else request.surrounding) or current_call_span()
         if span is None:
             return
-        request = current_request()
         version = self._policy_version_of(response)
         is_own = request is not None and span is request.own
         call = CapturedCall(options, response, version, self._scrubber, is_own=is_own)

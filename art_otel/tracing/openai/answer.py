@@ -11,14 +11,14 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions.attributes import values
-from art_otel.conventions.bodies.server_tokens import choice_tokens
+from art_otel.conventions.bodies.server_tokens import choice_tokens, choices_with_ids, prompt_ids
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs, parse_ids, parse_logprobs
 from art_otel.conventions.clients.joining import place_of
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
-_NUMBERS: Final = frozenset({"logprobs", "token_ids", "prompt_token_ids", "prompt_logprobs"})
+_NUMBERS: Final = frozenset({"logprobs", "token_ids", "response_token_ids", "prompt_token_ids", "prompt_logprobs"})
 """What stands in attributes of its own, or (vLLM's `prompt_logprobs`) is not about the completion."""
 
 _END: Final = ("status", "incomplete_details", "usage")
@@ -50,13 +50,13 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
     """What a Chat Completions, Completions or Responses body says: its id, choices, token ids and logprobs."""
     named = values.text(body.get("id"))
     found = {} if named is None else {RESPONSE_ID: named}
-    choices = values.items(body.get("choices"))
+    choices = values.items(choices_with_ids(body)) if "choices" in body else None
     if choices is None:
         return found | _response(body)
     entries = [values.mapping(entry) or {} for entry in choices]
     if entries:
         found[names.RESPONSE_CHOICES] = _json([_without_numbers(entry) for entry in entries])
-    if (prompt := _parsed(parse_ids, _prompt_ids(body, entries))) is not None:
+    if (prompt := _parsed(parse_ids, prompt_ids(body, entries))) is not None:
         found[names.PROMPT_TOKENS] = encode_ids(prompt)
     for position, entry in enumerate(entries):
         found |= _tokens(place_of(entry, position), entry)
@@ -80,12 +80,6 @@ def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:
     if known_logprobs is not None and (known_ids is None or len(known_ids) == len(known_logprobs)):
         found[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = encode_logprobs(known_logprobs)
     return found
-
-
-def _prompt_ids(body: dict[str, Value], choices: list[dict[str, Value]]) -> Value:
-    """The `prompt_token_ids` of vLLM: of the body (Chat Completions), or of all choices if equal (Completions)."""
-    found = [ids for place in (body, *choices) if (ids := place.get("prompt_token_ids")) is not None]
-    return found[0] if found and all(ids == found[0] for ids in found[1:]) else None
 
 
 def _parsed(parse: Callable[[Value], _Tokens], numbers: Value) -> _Tokens | None:

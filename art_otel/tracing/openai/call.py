@@ -19,19 +19,19 @@ from art_otel.conventions import response_attributes
 from art_otel.conventions.dialects.art import lost_input
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes
-from art_otel.tracing.guest import Guest
+from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.answer import answer_attributes, failure
 from art_otel.tracing.openai.exchange import RAW_HEADER, Options, Response
 from art_otel.tracing.openai.openllmetry import is_openllmetry
-from art_otel.tracing.openai.passing import Passing
-from art_otel.tracing.openai.request import messages, parameters, prompt, request_attributes_of
+from art_otel.tracing.openai.request import fields_of, messages, parameters, prompt, request_attributes_of
+from art_otel.tracing.openai.response_tee import ResponseTee
 from art_otel.tracing.sdk import open_calls
 from art_otel.tracing.sdk.ancestors import path_up
 from art_otel.tracing.sdk.call_spans import is_call_by_now, runs_code
 from art_otel.tracing.sdk.token_attributes import without_tokens
 
-CAPTURING: Final = Guest("a call could not be captured; its span has no exact tokens")
-_WAITING: Final = Guest("the span of a call could not wait for its answer")
+CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
+_WAITING: Final = InternalErrorHandler("the span of a call could not wait for its answer")
 
 _RESPONSES: Final = "/responses"
 _COMPLETIONS: Final = ("/completions", _RESPONSES)
@@ -86,24 +86,24 @@ class CapturedCall:
         self._policy_version = policy_version
         self._scrubber = scrubber
         self._is_own = is_own
-        self._passing = Passing(response, responses=asks_responses(options))
+        self._tee = ResponseTee(response, responses=asks_responses(options))
 
     @property
     def is_to_come(self) -> bool:
         """Whether the app got the response before its body, and has not begun to read that."""
-        return self._passing.is_to_come and RAW_HEADER in self.response.request.headers
+        return self._tee.is_to_come and RAW_HEADER in self.response.request.headers
 
     @property
     def is_over(self) -> bool:
         """Whether the app has all of the answer that it will get."""
-        return self.response.is_closed or self._passing.error is not None
+        return self.response.is_closed or self._tee.error is not None
 
     def when_over(self, act: Callable[[], None]) -> None:
         """Do something once the app has the answer, or will not get more of it."""
         if self.response.is_closed:
             act()
         else:
-            self._passing.when_over(act)
+            self._tee.when_over(act)
 
     def write_at_end_of(self, span: Span) -> None:
         """Write to the span as soon as it ends. One of ours ends with the answer, as does one that nobody would end."""
@@ -118,24 +118,25 @@ class CapturedCall:
     def _over(self, span: Span) -> None:
         """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
         open_calls.end(str(attributes_of(span).get(names.ROLLOUT_ID)))
-        if span.is_recording() and (self._is_own or (self._passing.was_left and is_openllmetry(span))):
+        if span.is_recording() and (self._is_own or (self._tee.was_left and is_openllmetry(span))):
             span.end()
 
     def write(self, span: Span) -> None:
         """Set what is known on a span that still records."""
         known = attributes_of(span)
-        request, body = self.response.request.content, self._passing.body() or {}
+        content, body = self.response.request.content, self._tee.body() or {}
+        request = fields_of(content)
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(body)}
         if self._scrubber is not None:
             added = _scanned(self._scrubber, prompt(request), added)
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
         if self._is_own:
-            span.set_attributes(cast(Any, {**request_attributes_of(request), **response_attributes(body)}))
+            span.set_attributes(cast(Any, {**request_attributes_of(content), **response_attributes(body)}))
         elif lost_input(known):
             added |= messages(request)
         span.set_attributes({name: value for name, value in added.items() if name not in known})
-        error = self._passing.error or (failure(body) if body.get("status") == _FAILED else None)
+        error = self._tee.error or (failure(body) if body.get("status") == _FAILED else None)
         if error is not None and ERROR_TYPE not in known:
             tell_error(span, error)
 

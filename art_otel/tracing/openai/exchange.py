@@ -6,9 +6,9 @@ Invariant: nothing else of them is touched, and `art_otel.tracing.openai.client`
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Final, Protocol, cast
 
-from art_otel.tracing.guest import Guest
+from art_otel.tracing.internal_errors import InternalErrorHandler
 
-_TELLING_CLOSED: Final = Guest("a call was not told that its response was closed")
+_TELLING_CLOSED: Final = InternalErrorHandler("a call was not told that its response was closed")
 
 RAW_HEADER: Final = "x-stainless-raw-response"
 """Tells the client to hand out the response itself: `true` and `raw` when it was read, `stream` before."""
@@ -21,6 +21,7 @@ class Options(Protocol):
     url: str
     json_data: object
     extra_json: Mapping[str, object] | None
+    headers: object
 
 
 def model_of(options: Options) -> str | None:
@@ -64,6 +65,14 @@ class Response(Protocol):
 
     def aiter_bytes(self, *given: Any, **named: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 # as httpx has them
         """The body as it comes."""
+        ...
+
+    def read(self) -> bytes:
+        """Read the body, which is kept."""
+        ...
+
+    async def aread(self) -> bytes:
+        """Read the body, which is kept."""
         ...
 
     def close(self) -> None:

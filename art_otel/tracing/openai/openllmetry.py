@@ -13,12 +13,12 @@ from typing import Any, Final, TypeAlias
 
 from opentelemetry.trace import Span
 
-from art_otel.tracing.guest import Guest
+from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.patches import Patches
 
 _PACKAGE: Final = "opentelemetry.instrumentation.openai"
 _UNGIVEN: Final = ("Omit", "NotGiven")
-_READING_CHUNK: Final = Guest("OpenLLMetry could not read a chunk, and may miss something of the answer")
+_READING_CHUNK: Final = InternalErrorHandler("OpenLLMetry could not read a chunk, and may miss something of the answer")
 
 Function: TypeAlias = Callable[..., Any]
 Repair: TypeAlias = Callable[[Function], Function]

@@ -3,7 +3,7 @@
 Invariant: it is read from the bytes that were sent, so nothing the app does to its messages later changes it.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -15,35 +15,42 @@ from art_otel.tracing.openai.answer import decode
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
 _PROMPT: Final = _ASKED | {"tools", "functions"}
 _NOTHING: Final = b"null"
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+Fields: TypeAlias = dict[str, msgspec.Raw]
+_FIELDS: Final = msgspec.json.Decoder(Fields)
 
 
-def parameters(body: bytes) -> dict[str, str]:
-    """The request body without its messages."""
-    fields = _fields(body)
+def fields_of(body: bytes) -> Fields:
+    """The fields of a request body, as they stand in it; none where it is no JSON object."""
+    try:
+        return _FIELDS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def parameters(fields: Fields) -> dict[str, str]:
+    """The request without its messages."""
     kept = {name: value for name, value in fields.items() if name not in _ASKED}
     return {names.REQUEST_PARAMETERS: msgspec.json.encode(kept).decode()} if kept else {}
 
 
-def messages(body: bytes) -> dict[str, str]:
+def messages(fields: Fields) -> dict[str, str]:
     """The messages of a Chat Completions request; of a Responses request its instructions and its input items."""
-    fields = _fields(body)
     asked = fields.get("messages") or _input(fields)
     return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
 
 
-def prompt(body: bytes) -> list[str]:
+def prompt(fields: Fields) -> list[str]:
     """What a model reads of a request: JSON texts, each of which a later request of the conversation goes on from."""
-    return [bytes(value).decode(errors="replace") for name, value in _fields(body).items() if name in _PROMPT]
+    return [bytes(value).decode(errors="replace") for name, value in fields.items() if name in _PROMPT]
 
 
 def request_attributes_of(body: bytes) -> dict[str, Value]:
     """The request as an instrumentor writes it, and its parameters exactly."""
     asked = decode(body) or {}
-    return {**request_attributes(asked), **parameters(body)}
+    return {**request_attributes(asked), **parameters(fields_of(body))}
 
 
-def _input(fields: dict[str, msgspec.Raw]) -> bytes | None:
+def _input(fields: Fields) -> bytes | None:
     asked = bytes(fields.get("input", b""))
     if asked.startswith(b'"'):
         items = [b'{"role":"user","content":%b}' % asked]
@@ -54,10 +61,3 @@ def _input(fields: dict[str, msgspec.Raw]) -> bytes | None:
     instructions = bytes(fields.get("instructions", _NOTHING))
     said = [] if instructions in (_NOTHING, b'""') else [b'{"role":"system","content":%b}' % instructions]
     return b"[%b]" % b",".join(said + items)
-
-
-def _fields(body: bytes) -> dict[str, msgspec.Raw]:
-    try:
-        return _FIELDS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}

@@ -43,6 +43,12 @@ class RequestSpan:
         self._is_begun = False
         self._context = ExitStack()
 
+    @property
+    def surrounding(self) -> Span | None:
+        """The call's span that was around the request as it left, if that still records."""
+        span = self._surrounding
+        return span if span is not None and span.is_recording() else None
+
     def begin(self, client: Any, options: Options, *, may_record: bool) -> None:  # noqa: ANN401 # as openai
         """A try leaves: look for the span around it, and make one where there is none."""
         if self._is_begun:

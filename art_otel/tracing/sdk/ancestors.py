@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from opentelemetry.sdk.trace import Span
 from opentelemetry.trace import SpanContext
 
-from art_otel.tracing.sdk.membership import Key, key_of
+from art_otel.tracing.sdk.rollout_registry import Key, key_of
 
 _known: Final[WeakValueDictionary[Key, Span]] = WeakValueDictionary()
 

@@ -82,6 +82,13 @@ _WORDS: Final = frozenset(
 )
 """Whole segments of a name that say that it holds content, in conventions nobody has told us of."""
 
+SPOKEN: Final = ("gen_ai.", "llm.", "art.", "input.value", "output.value")
+"""How the names begin of what models read and write, and of what the app gives to us: there a secret is a word of a
+game, and a password is what an agent works with, so that no name makes them secrets."""
+
+MESSAGE_EVENT: Final = "gen_ai."
+"""How events begin that are messages."""
+
 _STRUCTURE: Final = frozenset({"gen_ai.output.type", "input.mime_type", "output.mime_type"})
 _OURS: Final = "art."
 _MAX_DEPTH: Final = 24

@@ -16,16 +16,17 @@ from art_otel import attributes
 from art_otel.live import Line, RolloutBuffer
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.api.context import current_rollout_id
-from art_otel.tracing.guest import Guest, say_once
+from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
 from art_otel.tracing.sdk.ancestors import remember
 from art_otel.tracing.sdk.call_spans import is_call, was_call
 from art_otel.tracing.sdk.child_exit import at_child_exit
-from art_otel.tracing.sdk.membership import Membership, Running, key_of
 from art_otel.tracing.sdk.open_calls import close_dropped
-from art_otel.tracing.sdk.own_rollout import OwnRollout
-from art_otel.tracing.sdk.span_lines import SpanLines, start_of
+from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
+from art_otel.tracing.sdk.pending_spans import PendingSpans
+from art_otel.tracing.sdk.process_rollout import ProcessRollout
+from art_otel.tracing.sdk.rollout_registry import ActiveSpan, RolloutRegistry, key_of
 from art_otel.tracing.sdk.span_parts import with_attributes
-from art_otel.tracing.sdk.waiting import Waiting
+from art_otel.tracing.sdk.start_lines import StartLines, start_of
 
 _NAMED: Final = 5
 _PROBLEM: Final = "a fault while recording spans; the app is not affected, but its trace may miss something"
@@ -39,7 +40,7 @@ class RecordingSpanProcessor(SpanProcessor):
 
     `rewrites` change each span of a rollout. `about` is put on each rollout's own span that does not say it itself.
     Without a `spool` lines stand in temporary files, as long as their rollouts are open. `rollout_spans` are globs of
-    span names that begin a rollout. `own_rollout` gathers calls that nothing is around.
+    span names that begin a rollout. `process_rollout` gathers calls that nothing is around.
     """
 
     def __init__(
@@ -49,18 +50,19 @@ class RecordingSpanProcessor(SpanProcessor):
         rollouts: RolloutBuffer | None = None,
         rewrites: Sequence[Rewrite] = (),
         rollout_spans: Sequence[str] = (),
-        own_rollout: OwnRollout | None = None,
+        process_rollout: ProcessRollout | None = None,
         about: Mapping[str, str] | None = None,
     ) -> None:
-        self._guest = Guest(_PROBLEM)
+        self._handle_internal_errors = InternalErrorHandler(_PROBLEM)
         self.rollouts = RolloutBuffer() if rollouts is None else rollouts
         self.spool = SpoolWriter(None) if spool is None else spool
-        self.membership = Membership(rollout_spans)
+        self.registry = RolloutRegistry(rollout_spans)
         self._rewrites = tuple(rewrites)
-        self._own = own_rollout
+        self._own = process_rollout
         self._about = dict(about or {})
-        self._lines = SpanLines()
-        self._waiting = Waiting()
+        self._lines = OtlpJsonEncoder()
+        self._starts = StartLines(self._lines, self._rewritten)
+        self._pending = PendingSpans()
         self._is_asked = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -68,153 +70,153 @@ class RecordingSpanProcessor(SpanProcessor):
     @property
     def faults(self) -> int:
         """How many exceptions of ours were kept from the app in this process."""
-        return self._guest.faults
+        return self._handle_internal_errors.faults
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """A span of the app starts: find its rollout, mark it, and record that it began."""
-        with self._guest:
+        with self._handle_internal_errors:
             self._start(span, parent_context)
             return
-        with self._guest:
+        with self._handle_internal_errors:
             self._miss(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
         """A span of the app ended: record it if it is part of a rollout."""
-        with self._guest:
+        with self._handle_internal_errors:
             self._end(span)
 
     def shutdown(self) -> None:
         """End the process's own rollout and close the spool; what ends later is still recorded."""
-        with self._guest:
+        with self._handle_internal_errors:
             self._shut_down()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Whether everything that ended so far is on the disk, not only with the file system."""
-        with self._guest:
+        with self._handle_internal_errors:
             return self._flush(timeout_millis / 1000)
         return False
 
     def _start(self, span: Span, context: Context | None) -> None:
         remember(span)
-        known = self.membership.begin(span, context)
-        if known.is_aside:
-            if known.rollout is not None:
-                span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
+        active = self.registry.begin(span, context)
+        if active.is_aside:
+            if active.rollout is not None:
+                span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
             return
         calls = is_call(span)
-        if known.rollout is None:
-            self._begin_rollout(known, calls=calls)
-        self._record_start(known, calls=calls)
-        if known.is_root and known.rollout is not None:
-            self._record_surroundings(known, known.rollout)
+        if active.rollout is None:
+            self._begin_rollout(active, calls=calls)
+        self._record_start(active, calls=calls)
+        if active.is_root and active.rollout is not None:
+            self._record_ancestors(active, active.rollout)
 
     def _miss(self, span: Span, context: Context | None) -> None:
-        """After a fault: a span that the certificate may not know must not let its rollout look complete."""
-        known = self.membership.of(span)
-        if known is None or not known.counted:
-            self.rollouts.missed(current_rollout_id(context) if known is None else known.rollout)
+        """After a fault: a span that the span counts may miss must not let its rollout look complete."""
+        active = self.registry.of(span)
+        if active is None or not active.counted:
+            self.rollouts.missed(current_rollout_id(context) if active is None else active.rollout)
 
-    def _begin_rollout(self, known: Running, *, calls: bool) -> None:
+    def _begin_rollout(self, active: ActiveSpan, *, calls: bool) -> None:
         """Begin a rollout around a span that is in none, where it is a call or matches a glob."""
-        if self.membership.matches(known.span.name):
-            _make_root(known, _named(known))
+        if self.registry.matches(active.span.name):
+            _make_root(active, _named(active))
             return
-        if calls and not self._join(known):
-            _make_root(known, _outermost(known))
-            self.membership.share_parent(known)
+        if calls and not self._join(active):
+            _make_root(active, _outermost(active))
+            self.registry.share_parent(active)
 
-    def _join_ended(self, known: Running, span: ReadableSpan) -> ReadableSpan:
+    def _join_ended(self, active: ActiveSpan, span: ReadableSpan) -> ReadableSpan:
         """Put a span that ended in no rollout into one, if one began around it or its end shows it to be a call.
 
         Gives it with the rollout's id, as what may be written.
         """
-        if self.membership.rollout_around(known) is None and not was_call(span):
+        if self.registry.rollout_around(active) is None and not was_call(span):
             return span
         mark: dict[str, str | bool] = {}
-        if not self._join(known, since_ns=span.start_time):
-            mark = {**self._about, **_outermost(known)}
-            known.rollout, known.is_root = os.urandom(16).hex(), True
-            self.membership.share_parent(known)
-        rollout = known.rollout or ""
-        self.rollouts.started(rollout, is_root=known.is_root)
-        known.counted = True
+        if not self._join(active, since_ns=span.start_time):
+            mark = {**self._about, **_outermost(active)}
+            active.rollout, active.is_root = os.urandom(16).hex(), True
+            self.registry.share_parent(active)
+        rollout = active.rollout or ""
+        self.rollouts.started(rollout, is_root=active.is_root)
+        active.counted = True
         return self._rewritten(with_attributes(span, {**mark, attributes.ROLLOUT_ID: rollout}))
 
-    def _join(self, known: Running, *, since_ns: int | None = None) -> bool:
+    def _join(self, active: ActiveSpan, *, since_ns: int | None = None) -> bool:
         """Put a span into the rollout that is around it by now or that begins there; False where it is to begin one.
 
         `since_ns` is when a call started that only its end shows to be one. A call without a parent that began
         meanwhile may be a recording of the same request by another instrumentor. Recordings in two rollouts are never
         compared, so then both are the process's.
         """
-        around = self.membership.outermost(known)[:-1]
-        rollout = self.membership.rollout_around(known)
+        around = self.registry.outermost(active)[:-1]
+        rollout = self.registry.rollout_around(active)
         own = self._own
         if rollout is None:
             self.rollouts.calls_outside += 1
         if rollout is not None:
             around = list(takewhile(lambda above: above.rollout is None, reversed(around)))
-        elif own is not None and (known.above is None or (since_ns is not None and own.was_joined_since(since_ns))):
+        elif own is not None and (active.above is None or (since_ns is not None and own.was_joined_since(since_ns))):
             rollout = own.join()
         elif around:
             rollout = _make_root(around[0], _outermost(around[0]))
         else:
             return False
-        known.rollout = rollout
+        active.rollout = rollout
         for above in around:
             above.rollout = rollout
             self._record_start(above, calls=False)
-        for ended in self._waiting.pop(key_of(known.span)[0]):
+        for ended in self._pending.pop(key_of(active.span)[0]):
             self.rollouts.started(rollout, is_root=False)
             self.rollouts.ended(rollout, self._write(self._line(ended)), is_root=False)
         return True
 
-    def _record_start(self, known: Running, *, calls: bool) -> None:
+    def _record_start(self, active: ActiveSpan, *, calls: bool) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
 
-        That is a root's, step's and call's, and any in a process whose counts no certificate has.
+        That is a root's, step's and call's, and any in a process whose counts no rollout span has.
         """
-        if known.rollout is None:
+        if active.rollout is None:
             return
-        if known.is_root:
-            said = known.span.attributes or {}
-            known.span.set_attributes({name: value for name, value in self._about.items() if name not in said})
+        if active.is_root:
+            said = active.span.attributes or {}
+            active.span.set_attributes({name: value for name, value in self._about.items() if name not in said})
         else:
-            known.span.set_attribute(attributes.ROLLOUT_ID, known.rollout)
-        certified = self.rollouts.started(known.rollout, is_root=known.is_root, parent=known.outer)
-        known.counted = True
-        if known.is_root or calls or not certified or attributes.STEP_INDEX in (known.span.attributes or {}):
-            self.rollouts.add(known.rollout, self._write(self._line(start_of(known.span))))
+            active.span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
+        certified = self.rollouts.started(active.rollout, is_root=active.is_root, parent=active.outer)
+        active.counted = True
+        if calls or active.is_root or not certified or attributes.STEP_INDEX in (active.span.attributes or {}):
+            self.rollouts.add(active.rollout, self._write(self._starts.line(active.span)))
 
-    def _record_surroundings(self, known: Running, rollout: str) -> None:
+    def _record_ancestors(self, active: ActiveSpan, rollout: str) -> None:
         """Record that the spans around a nested rollout began: it may end long before they do."""
-        for above in self.membership.outermost(known)[:-1]:
+        for above in self.registry.outermost(active)[:-1]:
             if above.rollout is not None:
-                self.rollouts.add(rollout, self._write(self._line(start_of(above.span))))
+                self.rollouts.add(rollout, self._write(self._starts.line(above.span)))
 
     def _end(self, span: ReadableSpan) -> None:
-        known = self.membership.of(span)
-        if known is not None and known.is_root and known.rollout is not None:
-            close_dropped(known.rollout)
-        is_ours = known is not None and (known.rollout is not None or known.is_aside)
+        active = self.registry.of(span)
+        if active is not None and active.is_root and active.rollout is not None:
+            close_dropped(active.rollout)
+        is_ours = active is not None and (active.rollout is not None or active.is_aside)
         if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
-        if known is None:
+        if active is None:
             return
-        if known.rollout is None and not known.is_aside:
-            span = self._join_ended(known, span)
-        self.membership.end(span)
-        if known.rollout is None and not known.is_aside:
-            self._waiting.add(span)
+        if active.rollout is None and not active.is_aside:
+            span = self._join_ended(active, span)
+        self.registry.end(span)
+        if active.rollout is None and not active.is_aside:
+            self._pending.add(span)
             return
-        self._record_end(self._lines.line(span), known)
+        self._record_end(self._lines.line(span), active)
 
-    def _record_end(self, line: bytes, known: Running) -> None:
+    def _record_end(self, line: bytes, active: ActiveSpan) -> None:
         written = self._write(line)
-        if known.is_aside:
-            self.rollouts.add(known.rollout or "", written)
-        elif known.rollout is not None:
-            self.rollouts.ended(known.rollout, written, is_root=known.is_root)
+        if active.is_aside:
+            self.rollouts.add(active.rollout or "", written)
+        elif active.rollout is not None:
+            self.rollouts.ended(active.rollout, written, is_root=active.is_root)
 
     def _write(self, line: bytes) -> Line:
         """Give the line to the spool, and say where it stands; the line itself where no disk has it."""
@@ -242,30 +244,30 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _tell_running(self) -> None:
         """Say which spans never ended: their rollouts count them as missing, and only we know their names."""
-        names = sorted({self._rewritten(start_of(span)).name for span in self.membership.still_running()})
+        names = sorted({self._rewritten(start_of(span)).name for span in self.registry.still_running()})
         if names:
             said = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-            say_once("spans of rollouts have not ended, so that their trajectories are incomplete: %s", said)
+            warn_once("spans of rollouts have not ended, so that their trajectories are incomplete: %s", said)
 
     def _after_fork(self) -> None:
-        self.membership.start_anew()
+        self.registry.start_anew()
         self.rollouts.start_anew()
-        self._guest.faults = 0
+        self._handle_internal_errors.faults = 0
         self._is_asked = False
 
 
-def _make_root(known: Running, mark: Mapping[str, str | bool]) -> str:
+def _make_root(active: ActiveSpan, mark: Mapping[str, str | bool]) -> str:
     """Make a span of the app a rollout's own."""
-    known.rollout, known.is_root = os.urandom(16).hex(), True
-    known.span.set_attributes({attributes.ROLLOUT_ID: known.rollout, **mark})
-    return known.rollout
+    active.rollout, active.is_root = os.urandom(16).hex(), True
+    active.span.set_attributes({attributes.ROLLOUT_ID: active.rollout, **mark})
+    return active.rollout
 
 
-def _named(known: Running) -> dict[str, str | bool]:
+def _named(active: ActiveSpan) -> dict[str, str | bool]:
     """The mark of a span that is a rollout's own, also where its parent is not recorded."""
-    return {attributes.ROLLOUT_NAME: known.span.name}
+    return {attributes.ROLLOUT_NAME: active.span.name}
 
 
-def _outermost(known: Running) -> dict[str, str | bool]:
+def _outermost(active: ActiveSpan) -> dict[str, str | bool]:
     """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
-    return _named(known) if known.above is None else {attributes.ROLLOUT_PROVISIONAL: True}
+    return _named(active) if active.above is None else {attributes.ROLLOUT_PROVISIONAL: True}

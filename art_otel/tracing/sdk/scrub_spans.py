@@ -8,7 +8,7 @@ span loses its contents; they never leave unread. Nothing raises into the app.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -22,10 +22,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from art_otel.attributes import REQUEST_PARAMETERS, ROLLOUT_ID, SCRUBBED, SCRUBBED_CONTENT
 from art_otel.scrubbing import PIECES, Hits, Scrubber, may_name_secrets, replacement, secret_name
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.sdk.content_names import names_content
+from art_otel.tracing.sdk.content_names import MESSAGE_EVENT, SPOKEN, names_content
 from art_otel.tracing.sdk.span_parts import SpanParts, as_dict, can_put, event_with, link_with
 from art_otel.tracing.sdk.token_attributes import (
     TOKENS,
+    may_hold_prompt_ids,
     spells_unread_prompt,
     without_prompt_ids,
     without_tokens,
@@ -34,20 +35,12 @@ from art_otel.tracing.sdk.token_attributes import (
 logger = logging.getLogger(__name__)
 
 _LEFT_ALONE: Final = (ROLLOUT_ID, *TOKENS)
-_BEYOND_NAMES: Final = ("gen_ai.", "llm.", "art.", "input.value", "output.value")
-"""What models read and write, and what the app gives to us: there a secret is a word of a game, and a password is what
-an agent works with, so that no name makes them secrets."""
-
-_MESSAGE: Final = "gen_ai."
-"""How events begin that are messages."""
 _ERROR: Final = "exception."
 _PARAMETERS: Final = frozenset({REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _TOOLS: Final = ("tools", "functions")
 
 _SHORT: Final = 64
 """Characters of a text that is remembered as clean, with the name of its attribute."""
-_PROMPT: Final = "prompt_"
-"""What is in the names of a prompt's ids: whether they may stand on a span depends on what else does."""
 _MAX_KNOWN: Final = 4096
 _MAX_SHARED: Final = 256
 """Resources and scopes that are remembered; a process has a few."""
@@ -93,42 +86,49 @@ class SpanScrubber:
         """Whether a quick look at all texts together finds nothing, as in nearly all spans."""
         if self._resource_and_scope(span) != (span.resource, span.instrumentation_scope):
             return False
-        given = as_dict(span.attributes)
-        events = [event for event in span.events if event.attributes]  # a stream has one without for each chunk
-        texts = [text for text in (span.name, span.status.description or "") if ("", text) not in self._known]
-        texts += {event.name for event in span.events}
-        named = ["".join(pieces) for pieces in _pieces(events).values()]
-        for name, value in chain(given.items(), *(as_dict(part.attributes).items() for part in (*events, *span.links))):
+        unread = self._unread(span)
+        if not unread:
+            return unread is not None
+        named = [text for name, text in unread if not name.startswith(SPOKEN)]
+        if named and may_name_secrets("\n".join(named)):
+            return False
+        texts = [text for _, text in unread]
+        has_ids = any(map(may_hold_prompt_ids, texts))
+        if (has_ids and spells_unread_prompt(as_dict(span.attributes))) or self._scrubber.may_hold_secret(texts):
+            return False
+        if not has_ids:  # whether those may stand on a span depends on what else does
+            self._remember([entry for entry in unread if len(entry[1]) <= _SHORT])
+        return True
+
+    def _unread(self, span: ReadableSpan) -> list[tuple[str, str]] | None:
+        """The texts that nobody knows to be clean, with their attributes' names; None if any needs a closer look."""
+        events: Sequence[Any] = span.events
+        texts = {span.name, span.status.description or "", *(event.name for event in events)}
+        unread = [("", text) for text in texts if ("", text) not in self._known]
+        events = [event for event in events if event.attributes]  # a stream has one without for each chunk
+        unread += (("", "".join(pieces)) for pieces in _pieces(events).values())
+        for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *events, *span.links))):
             if isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._known:
                 continue
             if not self._is_clean_name(name):
-                return False
+                return None
             if isinstance(value, (bool, int, float)) or name.startswith(_LEFT_ALONE):
                 continue
             if not _is_flat(value):
-                return False
-            text = value if isinstance(value, str) else "".join(cast(Sequence[str], value))
-            (texts if name.startswith(_BEYOND_NAMES) else named).append(text)
-        if not texts and not named:
-            return True
-        if spells_unread_prompt(given) or may_name_secrets("\n".join(named)):
-            return False
-        if self._scrubber.may_hold_secret([*texts, *named]):
-            return False
-        self._remember([("", span.name), ("", span.status.description or ""), *given.items()])
-        return True
+                return None
+            unread.append((name, value if isinstance(value, str) else "".join(cast(Sequence[str], value))))
+        return unread
 
-    def _remember(self, clean: Iterable[tuple[str, Value]]) -> None:
-        """Remember short texts: most stand on every call, as its model and its parameters do."""
-        texts = [(name, value) for name, value in clean if isinstance(value, str) and len(value) <= _SHORT]
-        short = [entry for entry in texts if not any(_PROMPT in text for text in entry)]
-        if len(self._known) + len(short) > _MAX_KNOWN:
+    def _remember(self, clean: list[tuple[str, str]]) -> None:
+        """Remember short texts with their names: most stand on every call, as its model and its parameters do."""
+        if len(self._known) + len(clean) > _MAX_KNOWN:
             self._known = set()
-        self._known.update(short)
+        self._known.update(clean)
 
     def _judge_name(self, name: str) -> bool:
         """Whether an attribute of this name need not be looked at closely."""
-        return name != SCRUBBED_CONTENT and secret_name(name) is None and not self._scrubber.holds_secret(name)
+        is_plain = name != SCRUBBED_CONTENT and secret_name(name) is None and not may_hold_prompt_ids(name)
+        return is_plain and not self._scrubber.holds_secret(name)
 
     def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:
         """What the span may say; None where that is all it says."""
@@ -158,7 +158,7 @@ class SpanScrubber:
         """Attributes of a span, event, link, resource or scope."""
         kept: dict[str, Value] = {}
         for name, value in given.items():
-            before, judged = found.count, by_name and not name.startswith(_BEYOND_NAMES)
+            before, judged = found.count, by_name and not name.startswith(SPOKEN)
             if not name.startswith(_LEFT_ALONE):
                 value = self._scrubber.value(name, value, found, by_name=judged)  # noqa: PLW2901 # a number is itself
             if found.count > before:
@@ -183,8 +183,8 @@ class SpanScrubber:
         before, given = found.count, as_dict(event.attributes)
         gone = {name: replacement(PIECES) for name in given if (event.name, name) in split}
         name = self._scrubber.text(event.name, found)
-        kept = self._attributes({**given, **gone}, found, by_name=not name.startswith(_BEYOND_NAMES))
-        found.content = found.content or (found.count > before and name.startswith(_MESSAGE))
+        kept = self._attributes({**given, **gone}, found, by_name=not name.startswith(SPOKEN))
+        found.content = found.content or (found.count > before and name.startswith(MESSAGE_EVENT))
         return event if found.count == before and not gone else event_with(event, name=name, attributes=kept)
 
     def _link(self, link: Any, found: _Findings) -> Any:  # noqa: ANN401 # the API's Link

@@ -35,7 +35,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class Environment:
     """What the checks judge.
 
     `clients` has the version of each client library that is installed, by module; `exporters` are those that are
@@ -62,10 +62,10 @@ class Surroundings:
         return [one for one in self.instrumentors if one.library is library]
 
 
-def look_around(environ: Mapping[str, str]) -> Surroundings:
+def inspect_environment(environ: Mapping[str, str]) -> Environment:
     """What there is here; the probe runs a process of its own."""
     settings, problems = read_settings(environ, {})
-    return Surroundings(
+    return Environment(
         environ=environ,
         settings=settings,
         problems=problems,
@@ -81,18 +81,18 @@ def look_around(environ: Mapping[str, str]) -> Surroundings:
     )
 
 
-def run_checks(about: Surroundings) -> list[Check]:
+def run_checks(about: Environment) -> list[Check]:
     """Every check, in the order in which tracing needs things."""
     return [found for check in _CHECKS for found in check(about)]
 
 
-def _settings(about: Surroundings) -> Iterator[Check]:
+def _settings(about: Environment) -> Iterator[Check]:
     for problem in about.problems:
         used = getattr(about.settings, problem.name)
         yield Check(name="settings", level="warning", text=f"{problem.text}; {used!r} is used")
 
 
-def _enabled(about: Surroundings) -> Iterator[Check]:
+def _enabled(about: Environment) -> Iterator[Check]:
     if not about.environ.get(ENABLED):
         yield Check(name="enabled", level="note", text=f"{ENABLED} is not set here: set it to 1, or use `art-otel run`")
     elif not about.settings.enabled:
@@ -103,7 +103,7 @@ def _enabled(about: Surroundings) -> Iterator[Check]:
         yield Check(name="enabled", level="problem", text="OTEL_SDK_DISABLED=true: OTel makes no span")
 
 
-def _client(about: Surroundings) -> Iterator[Check]:
+def _client(about: Environment) -> Iterator[Check]:
     if not about.clients:
         names = ", ".join(library.distribution for library in CLIENT_LIBRARIES)
         yield Check(name="client", level="problem", text=f"none of {names} is installed in this environment")
@@ -112,14 +112,14 @@ def _client(about: Surroundings) -> Iterator[Check]:
             yield Check(name="client", level="ok", text=f"{library.distribution} {about.clients[library.module]}")
 
 
-def _instrumentor(about: Surroundings) -> Iterator[Check]:
+def _instrumentor(about: Environment) -> Iterator[Check]:
     for library in CLIENT_LIBRARIES:
         if library.module in about.clients:
             yield from _openai_instrumentor(about) if library is OPENAI else _instrumentor_of(library, about)
             yield from _several(about.of_library(library))
 
 
-def _instrumentor_of(library: ClientLibrary, about: Surroundings) -> Iterator[Check]:
+def _instrumentor_of(library: ClientLibrary, about: Environment) -> Iterator[Check]:
     installed = about.of_library(library)
     if is_disabled(about.environ, library):
         text = f"{DISABLED}={about.environ[DISABLED]}: no call of {library.distribution} is recorded"
@@ -138,7 +138,7 @@ def _instrumentor_of(library: ClientLibrary, about: Surroundings) -> Iterator[Ch
         )
 
 
-def _openai_instrumentor(about: Surroundings) -> Iterator[Check]:
+def _openai_instrumentor(about: Environment) -> Iterator[Check]:
     wanted, found = about.settings.instrumentor, about.of_library(OPENAI)
     names = ", ".join(one.label for one in found)
     if is_disabled(about.environ):
@@ -170,7 +170,7 @@ def _instrumented(level: Level, text: str) -> Check:
     return Check(name="instrumentor", level=level, text=text)
 
 
-def _content(about: Surroundings) -> Iterator[Check]:
+def _content(about: Environment) -> Iterator[Check]:
     if not about.settings.capture_content:
         text = "ART_OTEL_CAPTURE_CONTENT=0: structure is kept, messages are not; nothing can be learnt from it"
         yield Check(name="content", level="warning", text=text)
@@ -186,7 +186,7 @@ def _content(about: Surroundings) -> Iterator[Check]:
         yield Check(name="content", level="ok", text="messages are captured")
 
 
-def _limits(about: Surroundings) -> Iterator[Check]:
+def _limits(about: Environment) -> Iterator[Check]:
     cut = [f"{name}={about.environ[name]}" for name in _LENGTH_LIMITS if about.environ.get(name)]
     if cut:
         yield Check(name="limits", level="problem", text=f"{', '.join(cut)} cuts messages in the middle: unset it")
@@ -198,7 +198,7 @@ def _limits(about: Surroundings) -> Iterator[Check]:
         yield Check(name="limits", level="warning", text=f"{text} {_COUNT_LIMITS[0]}=100000")
 
 
-def _exporters(about: Surroundings) -> Iterator[Check]:
+def _exporters(about: Environment) -> Iterator[Check]:
     wanted = exporter_names(about.settings.exporters, about.environ)
     for name in wanted:
         if not about.exporters & set(entry_points_of(name, about.environ)):
@@ -222,7 +222,7 @@ def _exported(level: Level, text: str) -> Check:
     return Check(name="exporters", level=level, text=text)
 
 
-def _spool(about: Surroundings) -> Iterator[Check]:
+def _spool(about: Environment) -> Iterator[Check]:
     folder = about.settings.spool_folder
     if folder is None:
         yield Check(
@@ -237,7 +237,7 @@ def _spool(about: Surroundings) -> Iterator[Check]:
         yield Check(name="spool", level="problem", text=f"{folder} cannot be written: {nearest}: {error.strerror}")
 
 
-def _probe(about: Surroundings) -> Iterator[Check]:
+def _probe(about: Environment) -> Iterator[Check]:
     """Trace a call that nobody made."""
     found = about.probe
     for line in found.said:
@@ -260,7 +260,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-_CHECKS: Final[tuple[Callable[[Surroundings], Iterator[Check]], ...]] = (
+_CHECKS: Final[tuple[Callable[[Environment], Iterator[Check]], ...]] = (
     _settings,
     _enabled,
     _client,

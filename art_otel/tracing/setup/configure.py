@@ -20,8 +20,8 @@ from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import switch
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.guest import Guest, say_once
 from art_otel.tracing.import_hooks import after_import, guarded
+from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
 from art_otel.tracing.setup.client import Client
 from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
 from art_otel.tracing.setup.unknown import warn_of_unknown
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OFF: Final = Settings(enabled=False)
-_MAKING: Final = Guest("tracing could not begin; the app runs without it")
+_MAKING: Final = InternalErrorHandler("tracing could not begin; the app runs without it")
 
 
 def configure(**keywords: Unpack[Keywords]) -> "Tracing":
@@ -104,7 +104,7 @@ class Tracing:
                 return
             settings, problems = read_settings(os.environ, {"spool": False, "exporters": ()})
             for problem in problems:
-                say_once("%s; going on without it", problem.text)
+                warn_once("%s; going on without it", problem.text)
             if settings.enabled:
                 self._memory = settings
                 self.begin(settings)

@@ -17,9 +17,9 @@ from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.api.recorder import use_recorder
-from art_otel.tracing.guest import say_once
+from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.content import leave_content_out
-from art_otel.tracing.sdk.own_rollout import OwnRollout
+from art_otel.tracing.sdk.process_rollout import ProcessRollout
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 from art_otel.tracing.setup.attach import Attachment, attach, behind, follow
@@ -36,7 +36,7 @@ class Recording:
     """`attachments` are the providers whose spans are recorded."""
 
     processor: RecordingSpanProcessor
-    own: OwnRollout
+    own: ProcessRollout
     attachments: list[Attachment] = field(default_factory=list[Attachment])
 
     @property
@@ -77,7 +77,7 @@ class RecordingParts(TypedDict):
     rollouts: RolloutBuffer
     rewrites: list[Rewrite]
     rollout_spans: tuple[str, ...]
-    own_rollout: OwnRollout
+    process_rollout: ProcessRollout
     about: dict[str, str]
 
 
@@ -93,7 +93,7 @@ def recording_parts(settings: Settings) -> RecordingParts:
         rollouts=rollouts,
         rewrites=list(_rewrites(settings)),
         rollout_spans=settings.rollout_spans,
-        own_rollout=OwnRollout(tracer, rollouts),
+        process_rollout=ProcessRollout(tracer, rollouts),
         about=_about(settings),
     )
 
@@ -101,11 +101,11 @@ def recording_parts(settings: Settings) -> RecordingParts:
 def make_recording(settings: Settings) -> Recording:
     """What the settings ask for."""
     if is_sdk_off(os.environ):
-        say_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
+        warn_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
     parts = recording_parts(settings)
     processor = RecordingSpanProcessor(**parts)
     use_recorder(parts["rollouts"])
-    return Recording(processor=processor, own=parts["own_rollout"])
+    return Recording(processor=processor, own=parts["process_rollout"])
 
 
 def _spool(settings: Settings) -> SpoolWriter | None:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from art_otel.spool.runs import RUN
-from art_otel.tracing.guest import say_once
+from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.setup.settings import sources
 
 _PREFIX: Final = "ART_OTEL_"
@@ -24,4 +24,4 @@ def warn_of_unknown(environ: Mapping[str, str]) -> None:
             continue
         nearest = get_close_matches(name, settings, n=1)
         advice = f"did you mean {nearest[0]}?" if nearest else "docs/spec/settings.md lists the settings"
-        say_once(f"%s is no setting and is ignored: {advice}", name)
+        warn_once(f"%s is no setting and is ignored: {advice}", name)

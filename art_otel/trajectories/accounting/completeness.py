@@ -120,7 +120,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         NO_CONTENT: sum(map(_lacks_content, calls)) + _overwritten_calls(spans, calls),
         PARTLY_LOGGED: sum(attributes.MISSING in call.extra for call in calls),
         NOT_UNDERSTOOD: _not_understood(evidence.lineage),
-        **{doubt: sum(doubt in call.doubts for call in calls) for doubt in DOUBTS},
+        **_doubts(calls),
         UNKNOWN_HISTORY: evidence.unresolved_histories,
         SPANS_MISSING: missing_spans(root, spans),
         SPAN_QUARANTINED: evidence.lost_spans,
@@ -128,6 +128,12 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         BAD_REWARD: evidence.bad_rewards,
     }
     return {reason: counts[reason] for reason in EXPLANATIONS if counts[reason]}
+
+
+def _doubts(calls: Sequence[InferenceCall]) -> dict[str, int]:
+    """Count the calls by what is doubted about them."""
+    doubts = [doubt for call in calls if call.doubts for doubt in set(call.doubts)]
+    return {doubt: doubts.count(doubt) for doubt in DOUBTS}
 
 
 def is_without_content(call: InferenceCall) -> bool:

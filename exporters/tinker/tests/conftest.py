@@ -3,20 +3,20 @@
 import pytest
 from opentelemetry import trace
 
-from art_otel.tracing import guest
+from art_otel.tracing import internal_errors
 from art_otel.tracing.api.recorder import recorder, use_recorder
-from art_otel.tracing.guest import AS_GUEST
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel.tracing.internal_errors import handle_internal_errors
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from tests.tracing.api.app import App
 
 
 @pytest.fixture
 def app(tmp_path, monkeypatch):
     """Traced as `configure()` would."""
-    before, faults = recorder(), (AS_GUEST.faults, GUEST.faults)
-    monkeypatch.setattr(guest, "_said", set())
+    before, faults = recorder(), (handle_internal_errors.faults, handle_tinker_errors.faults)
+    monkeypatch.setattr(internal_errors, "_warned", set())
     traced = App(tmp_path)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", traced.provider)
     yield traced
     use_recorder(before)
-    assert (AS_GUEST.faults, GUEST.faults, traced.processor.faults) == (*faults, 0)
+    assert (handle_internal_errors.faults, handle_tinker_errors.faults, traced.processor.faults) == (*faults, 0)

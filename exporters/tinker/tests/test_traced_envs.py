@@ -13,7 +13,7 @@ import pytest
 from art_otel.trajectories import token_histories
 from art_otel_tinker.tracing import trace_env, trace_policy
 from art_otel_tinker.tracing.chat import chat_messages
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from exporters.tinker.tests.plain_envs import (
     Answer,
     Prompt,
@@ -151,11 +151,11 @@ def test_what_cannot_be_parsed_is_recorded_by_its_tokens(app, caplog):
     async def unlucky(prompt, stop):  # noqa: ARG001 # as TokenCompleter
         return Answer([13], [-0.5])
 
-    faults = GUEST.faults
+    faults = handle_tinker_errors.faults
     with caplog.at_level(logging.CRITICAL):
         asyncio.run(play(trace_env(Talk(1)), trace_policy(unlucky)))
-    assert GUEST.faults == faults + 1
-    GUEST.faults = faults
+    assert handle_tinker_errors.faults == faults + 1
+    handle_tinker_errors.faults = faults
     (one,) = stored(app)
     assert one.calls[0].choices[0].token_ids.tolist() == [13]
     assert one.calls[0].choices[0].message.content is None
@@ -200,11 +200,11 @@ def test_a_version_that_nobody_knows_costs_nothing(app, caplog):
     def unknown():
         raise LookupError
 
-    faults = GUEST.faults
+    faults = handle_tinker_errors.faults
     with caplog.at_level(logging.CRITICAL):
         asyncio.run(play(trace_env(Talk(1), policy_version=unknown)))
-    assert GUEST.faults == faults + 2
-    GUEST.faults = faults
+    assert handle_tinker_errors.faults == faults + 2
+    handle_tinker_errors.faults = faults
     (one,) = stored(app)
     assert (one.policy_version, len(one.calls)) == (None, 1)
 
@@ -216,11 +216,11 @@ def test_an_answer_that_cannot_be_told_costs_nothing(app, caplog):
         def get_reference_answer(self):
             raise NotImplementedError
 
-    faults = GUEST.faults
+    faults = handle_tinker_errors.faults
     with caplog.at_level(logging.CRITICAL):
         asyncio.run(play(trace_env(Problem(1)), trace_policy(sample)))
-    assert GUEST.faults == faults + 2
-    GUEST.faults = faults
+    assert handle_tinker_errors.faults == faults + 2
+    handle_tinker_errors.faults = faults
     (one,) = stored(app)
     assert (one.reward, one.calls[0].tools) == (0.1, None)
 

@@ -11,7 +11,7 @@ import pytest
 from art_otel.errors import UsageError
 from art_otel.trajectories import PolicyVersions, rollout_traces, token_histories
 from art_otel_tinker.tracing import trace_builder, trace_dataset, trace_dataset_builder, trace_env, trace_policy
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from art_otel_tinker.tracing.renderer import watch_renderer
 from exporters.tinker.tests.plain_envs import (
     Renderer,
@@ -97,11 +97,11 @@ def test_a_group_that_cannot_be_graded_has_failed(app):
 
 
 def test_a_builder_that_gives_too_few_rewards(app, caplog):
-    faults = GUEST.faults
+    faults = handle_tinker_errors.faults
     with caplog.at_level(logging.CRITICAL):
         assert asyncio.run(roll_out(trace_builder(Talks((Talk(1), Talk(1)), final=(1.0,))))) == [(1.0, {"place": 0})]
-    assert GUEST.faults == faults + 1
-    GUEST.faults = faults
+    assert handle_tinker_errors.faults == faults + 1
+    handle_tinker_errors.faults = faults
     assert [one.status for one in stored(app)] == ["ok", "error"]
 
 
@@ -124,11 +124,11 @@ def test_a_builder_without_tags(app, caplog):
         def logging_tags(self):
             raise NotImplementedError
 
-    faults = GUEST.faults
+    faults = handle_tinker_errors.faults
     with caplog.at_level(logging.CRITICAL):
         asyncio.run(roll_out(trace_builder(Untold((Talk(1),), final=(1.0,)))))
-    assert GUEST.faults == faults + 1
-    GUEST.faults = faults
+    assert handle_tinker_errors.faults == faults + 1
+    handle_tinker_errors.faults = faults
     assert [one.name for one in stored(app)] == ["Untold"]
 
 

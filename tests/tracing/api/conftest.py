@@ -1,19 +1,19 @@
 import pytest
 from opentelemetry import trace
 
-from art_otel.tracing import guest, switch
+from art_otel.tracing import internal_errors, switch
 from art_otel.tracing.api.recorder import recorder, use_recorder
-from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.internal_errors import handle_internal_errors
 from tests.tracing.api.app import App
 
 
 @pytest.fixture(autouse=True)
 def nothing_goes_wrong(monkeypatch):
     """No fault of ours is swallowed unseen, and each test hears every warning."""
-    monkeypatch.setattr(guest, "_said", set())
-    before = AS_GUEST.faults
+    monkeypatch.setattr(internal_errors, "_warned", set())
+    before = handle_internal_errors.faults
     yield
-    assert AS_GUEST.faults == before
+    assert handle_internal_errors.faults == before
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel import get_current_trajectory, reward, rollout, step
-from art_otel.tracing.guest import AS_GUEST
-from art_otel.tracing.sdk.own_rollout import OwnRollout
+from art_otel.tracing.internal_errors import handle_internal_errors
+from art_otel.tracing.sdk.process_rollout import ProcessRollout
 
 
 class Broken(SpanProcessor):
@@ -26,7 +26,7 @@ class Broken(SpanProcessor):
 @pytest.mark.parametrize("where", ["start", "end"])
 def test_a_broken_processor_of_the_app_stops_no_rollout(app, where, caplog):
     app.provider.add_span_processor(Broken(where))
-    before = AS_GUEST.faults
+    before = handle_internal_errors.faults
 
     @rollout(name="agent")
     def agent():
@@ -35,20 +35,20 @@ def test_a_broken_processor_of_the_app_stops_no_rollout(app, where, caplog):
 
     assert agent() == "agent"
     reward(0.5, rollout_id="another")
-    assert AS_GUEST.faults == before + 3
+    assert handle_internal_errors.faults == before + 3
     assert f"broken {where}" in caplog.text
-    AS_GUEST.faults = before
+    handle_internal_errors.faults = before
     if where == "end":
         assert app.stored()["agent"].status == "ok"
 
 
 def test_a_broken_processor_of_the_app_stops_no_exit_handler(app, caplog):
-    own = OwnRollout(lambda: app.provider.get_tracer("art_otel"), app.rollouts, name="own")
+    own = ProcessRollout(lambda: app.provider.get_tracer("art_otel"), app.rollouts, name="own")
     own.join()
     app.provider.add_span_processor(Broken("end"))
-    before = AS_GUEST.faults
+    before = handle_internal_errors.faults
     own.end()
-    assert AS_GUEST.faults == before + 1
+    assert handle_internal_errors.faults == before + 1
     assert "broken end" in caplog.text
-    AS_GUEST.faults = before
+    handle_internal_errors.faults = before
     assert app.stored()["own"].complete

@@ -17,6 +17,7 @@ from art_otel import (
     rollout,
     step,
 )
+from art_otel.errors import UsageError
 from tests.tracing.api.app import questions
 
 NOTHING_RECORDS = (
@@ -297,3 +298,21 @@ def test_async_methods_of_the_sync_class_are_refused(kind, method):
     base = kind.__bases__[1]
     with pytest.raises(TypeError, match=f"art_otel.Async{base.__name__} and call the method {method}_async"):
         type("Wrong", (kind,), {method: later})
+
+
+def test_a_model_that_makes_no_client_is_told_where_its_client_is_used():
+    class Asks(StepWiseRewardWorkflow):
+        max_step_num = 1
+
+        def step(self, step_num):
+            return bool(self.client.chat and step_num)
+
+        def reward(self, exps, step_num):
+            return len(exps) + step_num
+
+    with pytest.raises(UsageError, match=r"Asks\.client: its model, None, has no get_openai_client"):
+        Asks(model=None).run()
+    assert Asks(model=None, use_openai_client=False).client is None
+    own = Asks()
+    own.client = "mine"
+    assert own.client == "mine"

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
+from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
-from art_otel.tracing.sdk.span_lines import SpanLines
 from art_otel.trajectories import SpanGroup, build_trajectories
 
 with warnings.catch_warnings():
@@ -85,7 +85,7 @@ class Instrumented:
 def parsed(span: ReadableSpan):
     """The span as it is read from its own line."""
     reading = Reading(path="test", limits=Limits(), stats=FileStats())
-    (record,) = read_lines_of([SpanLines().line(span)], reading)
+    (record,) = read_lines_of([OtlpJsonEncoder().line(span)], reading)
     return record
 
 

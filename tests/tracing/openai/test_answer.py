@@ -16,7 +16,7 @@ from art_otel.testing import SpanBuilder
 from art_otel.tracing.openai.answer import answer_attributes, decode
 from art_otel.tracing.openai.event_stream import EventStream, split
 from art_otel.tracing.openai.events import JoinedEvents
-from art_otel.tracing.openai.request import messages, parameters
+from art_otel.tracing.openai.request import fields_of, messages, parameters
 from tests.examples import examples
 from tests.tracing import wire
 
@@ -231,8 +231,8 @@ def test_joining_takes_anything(pieces):
 @pytest.mark.parametrize("body", [b"", b"null", b"[1]", b"{", b"\xff", b'"text"', b"[" * 100_000])
 def test_a_body_that_is_no_object_is_none(body):
     assert decode(body) is None
-    assert parameters(body) == {}
-    assert messages(body) == {}
+    assert parameters(fields_of(body)) == {}
+    assert messages(fields_of(body)) == {}
 
 
 def test_a_body_that_only_python_would_write_is_read():
@@ -242,10 +242,10 @@ def test_a_body_that_only_python_would_write_is_read():
 def test_parameters_are_the_body_without_its_messages():
     asked = {"messages": [1], "input": 2, "prompt": 3, "instructions": 4}
     body = {"model": "m", "tools": [TOOL], "x": {"y": 1.50}, **asked}
-    found = json.loads(parameters(json.dumps(body).encode())["art.request.parameters"])
+    found = json.loads(parameters(fields_of(json.dumps(body).encode()))["art.request.parameters"])
     assert found == {"model": "m", "tools": [TOOL], "x": {"y": 1.5}}
-    assert parameters(b'{"messages": []}') == {}
-    assert messages(b'{"messages": [{"role": "user"}]}') == {"art.request.messages": '[{"role": "user"}]'}
+    assert parameters(fields_of(b'{"messages": []}')) == {}
+    assert messages(fields_of(b'{"messages": [{"role": "user"}]}')) == {"art.request.messages": '[{"role": "user"}]'}
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def test_parameters_are_the_body_without_its_messages():
     ],
 )
 def test_messages_of_a_response_are_its_instructions_and_items(asked, expected):
-    found = json.loads(messages(json.dumps(asked).encode())["art.request.messages"])
+    found = json.loads(messages(fields_of(json.dumps(asked).encode()))["art.request.messages"])
     assert found == [{"role": "system", "content": one} if isinstance(one, str) else one for one in expected]
-    assert messages(b'{"instructions": "alone"}') == {}
+    assert messages(fields_of(b'{"instructions": "alone"}')) == {}
 
 
 @st.composite

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace import SpanProcessor
 from art_otel.tracing import openai as capture
 from art_otel.tracing.openai import install, uninstall
 from art_otel.tracing.openai.client import Asks, Hooks, hook
-from art_otel.tracing.openai.passing import Passing
 from art_otel.tracing.openai.patches import Patches
+from art_otel.tracing.openai.response_tee import ResponseTee
 from tests.tracing.openai.expected import check_whole
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 
@@ -183,13 +183,13 @@ def test_a_version_that_the_app_set_stands(server):
         (capture, "CapturedCall"),
         (capture, "current_call_span"),
         (capture, "current_request"),
-        (Passing, "body"),
-        (Passing, "is_to_come"),
+        (ResponseTee, "body"),
+        (ResponseTee, "is_to_come"),
         (capture.call, "answer_attributes"),
         (capture.call, "attributes_of"),
         (capture.event_stream, "decode"),
-        (capture.asking, "current_call_span"),
-        (capture.asking.copy, "copy"),
+        (capture.token_id_injector, "current_call_span"),
+        (capture.token_id_injector.copy, "copy"),
         (capture.exchange, "vars"),
         (capture.request_span, "current_call_span"),
         (capture.request_span, "_start"),

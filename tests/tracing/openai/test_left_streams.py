@@ -142,10 +142,10 @@ def cancelled(app, run):
 def test_a_stream_that_is_cancelled(app, server):
     async def run(client, cancel):
         at = 0
-        async for _ in await client.chat.completions.create(**ask("Hi #pace=0.01")):
+        async for _ in await client.chat.completions.create(**ask("Hi #pace=0.2")):
             at += 1
             if at == READ:
-                cancel()
+                cancel()  # takes effect where the next chunk is waited for, so it must not be here yet
 
     assert cancelled(app, run)
     assert check_read(app, server).error_type.endswith("CancelledError")

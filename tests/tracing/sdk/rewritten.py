@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tra
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from art_otel.tracing.sdk.span_lines import SpanLines
+from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
 
 
 class Rewriting(SpanProcessor):
@@ -23,7 +23,7 @@ class Rewriting(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         for rewrite in self.rewrites:
             rewrite(span)
-        self.lines.append(SpanLines().line(span))
+        self.lines.append(OtlpJsonEncoder().line(span))
 
 
 class App:

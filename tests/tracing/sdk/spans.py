@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from art_otel.live import RolloutBuffer
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.sdk.own_rollout import OwnRollout
+from art_otel.tracing.sdk.process_rollout import ProcessRollout
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.conversions import convert_files
 
@@ -23,9 +23,9 @@ class Traced:
         self.provider = provider or TracerProvider(shutdown_on_exit=False)
         self.rollouts = options.pop("rollouts", None) or RolloutBuffer(grace=60)
         self.spool = options.pop("spool", SpoolWriter(folder / "spool"))
-        owns = OwnRollout(lambda: self.provider.get_tracer("art_otel"), self.rollouts, name="app.py")
+        owns = ProcessRollout(lambda: self.provider.get_tracer("art_otel"), self.rollouts, name="app.py")
         self.processor = RecordingSpanProcessor(
-            spool=self.spool, rollouts=self.rollouts, own_rollout=owns if own else None, **options
+            spool=self.spool, rollouts=self.rollouts, process_rollout=owns if own else None, **options
         )
         self.provider.add_span_processor(self.processor)
         self.app = self.provider.get_tracer("app")

@@ -13,7 +13,7 @@ from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.spans import Span
 from art_otel.tracing.sdk.content import content_environment, content_free, without_content
 from art_otel.tracing.sdk.content_names import names_content
-from art_otel.tracing.sdk.span_lines import SpanLines
+from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
 from tests.conventions.recorded import MODES, spans
 from tests.tracing.sdk.rewritten import App, Torn, messages
 
@@ -45,7 +45,7 @@ def as_sdk_span(span: Span) -> ReadableSpan:
 def read_back(span: ReadableSpan) -> Span:
     """The span as a reader of the spool gets it."""
     reading = Reading(path="test", limits=Limits(), stats=FileStats())
-    (record,) = read_lines_of([SpanLines().line(span)], reading)
+    (record,) = read_lines_of([OtlpJsonEncoder().line(span)], reading)
     return record
 
 
@@ -69,7 +69,7 @@ def test_a_recorded_call_keeps_its_structure_only(mode, scenario):
         before = parse_call(read_back(span))
         without_content(span)
         after_span = read_back(span)
-        written = SpanLines().line(span).decode()
+        written = OtlpJsonEncoder().line(span).decode()
         assert not [text for text in said_in(recorded) if json.dumps(text)[1:-1] in written]
         after = parse_call(after_span)
         assert (after.input_messages, after.choices, after.tools) == (None, None, None)

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 from art_otel.tracing.sdk.content import without_content
-from art_otel.tracing.sdk.span_lines import SpanLines
+from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
 from tests.conversions import convert_files
 from tests.tracing.sdk.spans import Traced
 
@@ -24,7 +24,7 @@ class Dump(SpanExporter):
 
     def export(self, spans):
         with self.path.open("ab") as file:
-            file.writelines(SpanLines().line(span) + b"\n" for span in spans)
+            file.writelines(OtlpJsonEncoder().line(span) + b"\n" for span in spans)
         return SpanExportResult.SUCCESS
 
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel import RolloutSpanProcessor, convert, gather_trajectory, read_trajectories, rollout
 from art_otel.errors import UsageError
-from art_otel.tracing import guest
+from art_otel.tracing import internal_errors
 from art_otel.tracing.api.recorder import recorder, use_recorder
 from tests.tracing.setup.test_setup import CHAT, call
 
@@ -67,7 +67,7 @@ def test_project_and_model_change_at_any_time(tracing, otel, tmp_path):
 
 
 def test_a_mistyped_variable_is_told_once(tracing, monkeypatch, caplog):
-    monkeypatch.setattr(guest, "_said", set())
+    monkeypatch.setattr(internal_errors, "_warned", set())
     monkeypatch.setenv("ART_OTEL_REQUEST_TOKEN", "1")
     monkeypatch.setenv("ART_OTEL_RUN_PID", "1")
     for split in ("train", "val"):

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel import RunLog, reward
 from art_otel.errors import UsageError
-from art_otel.tracing import guest
+from art_otel.tracing import internal_errors
 from art_otel.tracing.api.recorder import recorder
 from art_otel.tracing.setup import configure as setup
 from tests.tracing.setup.programs import run_code, spans_in
@@ -49,7 +49,7 @@ def test_the_variable_turns_configure_off(tracing, otel, tmp_path):
 
 
 def test_rewards_are_not_missed_by_who_turned_tracing_off(tracing, monkeypatch, caplog):
-    monkeypatch.setattr(guest, "_said", set())
+    monkeypatch.setattr(internal_errors, "_warned", set())
     tracing.change({}, {"enabled": False})
     reward(1.0, rollout_id="r")
     assert caplog.messages == []

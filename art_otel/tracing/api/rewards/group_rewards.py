@@ -19,7 +19,7 @@ from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.rewards.place import place_of
 from art_otel.tracing.api.rewards.rewards import give
-from art_otel.tracing.guest import AS_GUEST
+from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
 from art_otel.trajectories.rewards.attribution import with_rewards
 
@@ -98,7 +98,7 @@ def _give_each(trajectories: list[Trajectory], judged: Values, name: str) -> lis
 def _give(trajectory: Trajectory, value: float | None, name: str) -> Trajectory:
     number = None if value is None else scalars.reward(value, name)
     if number is not None:
-        with AS_GUEST:
+        with handle_internal_errors:
             now = time.time_ns()
             give(name, number, place_of(trajectory), evaluation_attributes(name, number), now)
             return with_rewards(trajectory, Reward(name=name, value=number, source="reward_span", time_ns=now))

@@ -10,7 +10,7 @@ from opentelemetry.trace import Span
 from art_otel import attributes
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.forks import is_inherited
-from art_otel.tracing.guest import say_once
+from art_otel.tracing.internal_errors import warn_once
 
 
 class Rewarded:
@@ -52,7 +52,7 @@ class Rewarded:
     def reward(self, value: float) -> None:
         if self.ended or is_inherited(self.span):
             why = "runs in the process that forked this one" if not self.ended else "has ended"
-            say_once(f"%s {why}: give its reward by art_otel.reward(value, target=…)", self.span)
+            warn_once(f"%s {why}: give its reward by art_otel.reward(value, target=…)", self.span)
             return
         number = scalars.reward(value, "reward")
         if number is not None:
@@ -71,7 +71,7 @@ class Rewarded:
         """It ends: write what is known only now."""
         self._ended = True
         if len(self._names) > 1 and self.reward is None:
-            say_once(
+            warn_once(
                 "rewards named %s were given and none is the final one, which stays None: give it by"
                 " art_otel.reward(value) without a name, or by trajectory.reward = value",
                 ", ".join(sorted(self._names)),

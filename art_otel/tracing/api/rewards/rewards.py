@@ -20,7 +20,7 @@ from art_otel.conventions.rewards import REWARD, is_part, part_attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.rewards.place import Place, Target, place_of
-from art_otel.tracing.guest import AS_GUEST, say_once
+from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 from art_otel.tracing.switch import ENABLED, is_off
 from art_otel.tracing.tracer import tracer
 
@@ -59,10 +59,10 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
         return
     index_of_step = None if step is None else scalars.whole(step)
     if step is not None and index_of_step is None:
-        say_once("reward %r is of no step and is not recorded: a step's index is a whole number", name)
+        warn_once("reward %r is of no step and is not recorded: a step's index is a whole number", name)
         return
     place = place_of(target, rollout_id, index_of_step)
-    with AS_GUEST:
+    with handle_internal_errors:
         said = evaluation_attributes(name, number, label=label, explanation=explanation, response_id=place.response_id)
         give(name, number, place, {**said, **part}, time.time_ns())
 
@@ -89,7 +89,7 @@ def give(name: str, value: float | None, place: Place, said: Mapping[str, str | 
     called = f"{attributes.REWARD_SPAN_PREFIX}{name}"
     span = tracer().start_span(called, context=Context(), attributes=about, links=links)
     if not (place.is_ours or span.get_span_context().is_valid or is_off()):
-        say_once(_LOST)
+        warn_once(_LOST)
     span.add_event(EVALUATION, said, now)
     span.end()
 
@@ -108,6 +108,6 @@ def _part(
     except (TypeError, ValueError):
         start, end, chosen = 0, 0, None
     if not is_part(chosen, start, end):
-        say_once("reward %r is of no part of a call and is not recorded: choice %r, tokens %r", name, choice, tokens)
+        warn_once("reward %r is of no part of a call and is not recorded: choice %r, tokens %r", name, choice, tokens)
         return None
     return part_attributes(chosen, start, end)

@@ -18,7 +18,7 @@ from art_otel.tracing.api.forks import is_inherited
 from art_otel.tracing.api.recorder import recorder
 from art_otel.tracing.api.rewards.rewarded import Rewarded
 from art_otel.tracing.api.running import fields
-from art_otel.tracing.guest import AS_GUEST, say_once
+from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall, Message
@@ -143,7 +143,7 @@ class RunningTrajectory(Rewarded):
         if not self._can_be_changed("history"):
             return
         self._added.extend((completion_id, choice, one) for one in parsed)
-        with AS_GUEST:
+        with handle_internal_errors:
             from art_otel.conventions import history_attributes  # noqa: PLC0415 # as above
 
             self.span.add_event(attributes.HISTORY_EVENT, history_attributes(completion_id, choice, message))
@@ -153,7 +153,7 @@ class RunningTrajectory(Rewarded):
         if not self._can_be_changed("log"):
             return
         for message in messages:
-            with AS_GUEST:
+            with handle_internal_errors:
                 self.span.add_event(attributes.LOG_EVENT, {attributes.LOG_MESSAGE: scalars.as_text(message)})
 
     def number_step(self, index: int | None) -> int:
@@ -168,7 +168,7 @@ class RunningTrajectory(Rewarded):
         if not self._can_be_changed(name):
             return
         self._said[attribute] = value
-        with AS_GUEST:
+        with handle_internal_errors:
             self.span.set_attribute(attribute, value)
 
     def close(self, error: BaseException | None) -> None:
@@ -180,7 +180,7 @@ class RunningTrajectory(Rewarded):
         recording = recorder()
         if recording is None or recording.calls_outside == self._calls_outside or self.calls:
             return
-        say_once(
+        warn_once(
             "rollout %s has no LLM calls, and %d began outside of every rollout while it ran: threads and pools start"
             " without its context; give them art_otel.in_context(function)",
             self.name,
@@ -190,7 +190,7 @@ class RunningTrajectory(Rewarded):
     def settle(self) -> None:
         """As Rewarded, after metrics and metadata: beyond the SDK's limit the oldest attributes are dropped."""
         for name, value in dict(self._metrics).items():
-            with AS_GUEST:
+            with handle_internal_errors:
                 self.span.set_attribute(f"{attributes.METRIC_PREFIX}{name}", scalars.metric(value, name))
         for name, value in scalars.metadata(dict(self._metadata)).items():
             self.span.set_attribute(name, value)
@@ -199,7 +199,7 @@ class RunningTrajectory(Rewarded):
     def _can_be_changed(self, what: str) -> bool:
         """Whether what is set here and now is recorded; said where it is not."""
         if self._ended:
-            say_once(f"rollout %s has ended; its {what} is not recorded any more", self.name)
+            warn_once(f"rollout %s has ended; its {what} is not recorded any more", self.name)
             return False
         return self._is_written(what)
 
@@ -207,7 +207,7 @@ class RunningTrajectory(Rewarded):
         """Whether what is set here is written; said where it is not."""
         if not is_inherited(self.span):
             return True
-        say_once(f"rollout %s runs in the process that forked this one: its {what} cannot be set here", self.name)
+        warn_once(f"rollout %s runs in the process that forked this one: its {what} cannot be set here", self.name)
         return False
 
     def _lineage(self) -> "tuple[Sequence[InferenceCall], tuple[Turn, ...]]":

@@ -19,7 +19,7 @@ from art_otel.tracing.api.rollout import rollout
 from art_otel.tracing.api.running.running import RunningTrajectory
 from art_otel.tracing.api.step import Step, step
 from art_otel.tracing.api.workflows.experience import Experience, experiences_of
-from art_otel.tracing.guest import say_once
+from art_otel.tracing.internal_errors import warn_once
 
 ACTUAL_ENV_STEPS: Final = "actual_env_steps"
 """The metric that says how many steps a rollout's workflows made; one that raised was not made."""
@@ -82,7 +82,7 @@ def begin_episode(name: str) -> Generator[Episode]:
 
 def _episode(running: RunningTrajectory) -> Episode:
     if recorder() is None:
-        say_once(
+        warn_once(
             "nothing records, so workflows have no experiences and reward() is given none: call art_otel.configure()"
             " first, or gather the run"
         )

@@ -7,9 +7,11 @@ what a judge calls is in no step. Where nothing records the loop runs all the sa
 
 import asyncio
 from abc import ABC, abstractmethod
+from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from art_otel.errors import UsageError
 from art_otel.tracing.api.workflows.episode import begin_episode
 from art_otel.tracing.api.workflows.experience import Experience
 
@@ -23,16 +25,29 @@ class _Workflow(ABC):  # noqa: B024 # its abstract property is hidden from type 
         auxiliary_models: Any = None,  # noqa: ANN401 # as model
         use_openai_client: bool = True,
     ) -> None:
-        """Keep what is given. `client` is that of `model.get_openai_client()`, None where there is none."""
+        """Keep what is given. `client` is that of `model.get_openai_client()`, None without `use_openai_client`."""
         self.task = task
         self.model = model
         self.auxiliary_models = auxiliary_models
         make_client = getattr(model, "get_openai_client", None)
-        self.client: Any = make_client() if use_openai_client and make_client is not None else None
+        if not use_openai_client:
+            self.client = None
+        elif make_client is not None:
+            self.client = make_client()
 
-    if TYPE_CHECKING:  # a property as in Trinity or an attribute of the class, so no narrower type holds
+    if TYPE_CHECKING:  # `max_step_num` is a property as in Trinity or an attribute, so no narrower type holds
+        client: Any
         max_step_num: Any
     else:
+
+        @cached_property  # so that a class may set its own
+        def client(self) -> Any:  # noqa: ANN401 # whatever the model makes
+            """The model's client. Raises UsageError where the model can make none."""
+            name = type(self).__name__
+            raise UsageError(
+                f"{name}.client: its model, {self.model!r:.200}, has no get_openai_client(); give {name}(model=…) one"
+                " that has it, or set self.client in __init__"
+            )
 
         @property
         @abstractmethod

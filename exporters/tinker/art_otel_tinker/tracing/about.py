@@ -6,7 +6,7 @@ Invariant: it can be pickled where what it is made of can, because builders go t
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +23,6 @@ class About:
 
     def version(self) -> str | None:
         """The policy version at this moment; None where nobody knows."""
-        with GUEST:
+        with handle_tinker_errors:
             return self.policy_version() if callable(self.policy_version) else self.policy_version
         return None

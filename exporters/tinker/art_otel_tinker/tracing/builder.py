@@ -14,7 +14,7 @@ from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.env import TracedEnv, episode_of, untraced
 from art_otel_tinker.tracing.expected import expect
 from art_otel_tinker.tracing.group import Group
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from art_otel_tinker.tracing.proxy import Proxy
 
 _Builder = TypeVar("_Builder")
@@ -50,7 +50,7 @@ class TracedBuilder(Proxy):
                 group.fail(error)
             raise
         if group is not None:
-            with GUEST:
+            with handle_tinker_errors:
                 group.grade(trajectory_group, [*map(episode_of, env_group)], rewarded)
         return rewarded
 
@@ -106,6 +106,6 @@ def trace_builder(
 
 
 def _tags(builder: Any) -> tuple[str, ...]:  # noqa: ANN401 # EnvGroupBuilder
-    with GUEST:
+    with handle_tinker_errors:
         return tuple(map(str, builder.logging_tags()))
     return ()

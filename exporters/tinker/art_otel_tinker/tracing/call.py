@@ -17,7 +17,7 @@ from art_otel import attributes as names
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import encode_ids, encode_logprobs
 from art_otel_tinker.tracing.chat import JsonObject, chat_message, unparsed_tool_calls
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from art_otel_tinker.tracing.policy import answer_of
 from art_otel_tinker.tracing.prompt import Prompt
 from art_otel_tinker.tracing.renderer import WatchedRenderer
@@ -41,7 +41,7 @@ class Call:
 
     def end(self, error: BaseException | None = None) -> None:
         """End it. With an error its completion is no part of what the rollout became, and is not trained."""
-        with GUEST:
+        with handle_tinker_errors:
             logprobs = None if self.answer is None else self.answer.maybe_logprobs
             if logprobs is not None and len(logprobs) == len(self.action):
                 self._span.set_attribute(_LOGPROBS, encode_logprobs(cast(Logprobs, Logprobs.of(logprobs))))
@@ -81,7 +81,7 @@ def _message(action: list[int], stop_reason: str | None, renderer: WatchedRender
     """What the tokens say, as the renderer parses them; parsing changes nothing."""
     choice: JsonObject = {"index": 0, "finish_reason": stop_reason, "message": {"role": "assistant", "content": None}}
     told: dict[str, str] = {}
-    with GUEST:
+    with handle_tinker_errors:
         if renderer is not None:
             message, termination = renderer.parse_response(list(action))
             choice["message"] = chat_message(message)

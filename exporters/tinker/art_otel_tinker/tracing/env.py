@@ -14,7 +14,7 @@ from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.episode import Episode, EpisodeError
 from art_otel_tinker.tracing.expected import expect
 from art_otel_tinker.tracing.group import Group
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from art_otel_tinker.tracing.proxy import Proxy
 
 _Env = TypeVar("_Env")
@@ -36,7 +36,7 @@ class TracedEnv(Proxy):
             return await self.__wrapped__.initial_observation()
         with episode.inside():
             first = await self.__wrapped__.initial_observation()
-        with GUEST:
+        with handle_tinker_errors:
             episode.begin(first)
         self._end_if_done(episode)
         return first
@@ -47,10 +47,10 @@ class TracedEnv(Proxy):
         if episode is None or episode.is_over:
             return await self.__wrapped__.step(action, *given, **named)
         with episode.inside(), art_otel.step() as step:
-            with GUEST:
+            with handle_tinker_errors:
                 episode.act(action, named.get("extra"))
             result = await self.__wrapped__.step(action, *given, **named)
-            with GUEST:
+            with handle_tinker_errors:
                 episode.result(step, result)
         self._end_if_done(episode)
         return result
@@ -63,7 +63,7 @@ class TracedEnv(Proxy):
         async def observed(*given: Any, **named: Any) -> Any:  # noqa: ANN401 # as EnvFromMessageEnv
             changed = await inject(*given, **named)
             if self._self_episode is not None:
-                with GUEST:
+                with handle_tinker_errors:
                     self._self_episode.observe(changed[0])
             return changed
 
@@ -81,7 +81,7 @@ class TracedEnv(Proxy):
 
     def _begin(self) -> Episode | None:
         """A new episode; None where nothing records it."""
-        with GUEST:
+        with handle_tinker_errors:
             if self._self_episode is not None:
                 self._self_episode.fail(EpisodeError("the environment began anew"))
             self._self_episode = None
@@ -96,7 +96,7 @@ class TracedEnv(Proxy):
 
     def _end_if_done(self, episode: Episode) -> None:
         if episode.is_done and self._self_group is None:
-            with GUEST:
+            with handle_tinker_errors:
                 episode.end()
 
 

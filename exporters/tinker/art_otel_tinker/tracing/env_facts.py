@@ -12,7 +12,7 @@ from art_otel import attributes as names
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.call import MODEL
 from art_otel_tinker.tracing.chat import chat_tools
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 
 _COMPONENTS: Final = ("correct", "format", "win_minus_loss")
 """The metrics of `ProblemEnv` (tinker_cookbook.rl.problem_env) and of `PairwisePreferenceGroupBuilder`
@@ -22,7 +22,7 @@ _COMPONENTS: Final = ("correct", "format", "win_minus_loss")
 def call_facts(env: object, about: About) -> dict[str, str]:
     """What stands on the span of every call: the model, and the tools that it was told of."""
     facts: dict[str, str] = {} if about.model is None else {MODEL: about.model}
-    with GUEST:
+    with handle_tinker_errors:
         tools = chat_tools(env)
         if tools is not None:
             facts[names.REQUEST_PARAMETERS] = json_text({"tools": tools})
@@ -31,7 +31,7 @@ def call_facts(env: object, about: About) -> dict[str, str]:
 
 def state_facts(env: Any) -> dict[str, object]:  # noqa: ANN401 # any Env
     """What stands in the state of the environment at every step: the answer that a problem has."""
-    with GUEST:
+    with handle_tinker_errors:
         if callable(getattr(env, "get_reference_answer", None)):
             return {"reference_answer": env.get_reference_answer()}
     return {}

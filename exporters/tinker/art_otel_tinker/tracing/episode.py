@@ -17,7 +17,7 @@ from art_otel_tinker.steps import FINAL_REWARD
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.call import Call, begin_call
 from art_otel_tinker.tracing.env_facts import attribute, call_facts, reward_components, state_facts
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from art_otel_tinker.tracing.prompt import Prompt
 from art_otel_tinker.tracing.renderer import watch_renderer
 
@@ -72,7 +72,7 @@ class Episode:
             yield
         except BaseException as error:
             self._error = error
-            with GUEST:
+            with handle_tinker_errors:
                 self._settle(at_once=False)
                 if not self._graded_later:
                     self.end()
@@ -147,7 +147,7 @@ class Episode:
             return
         self.is_over = True
         error = self._error
-        with GUEST:
+        with handle_tinker_errors:
             for call in self._waiting:
                 call.end()
             if not self._graded_later and error is None and self._rewards:

@@ -11,7 +11,7 @@ from typing import Any
 
 from art_otel_tinker.tracing.about import About
 from art_otel_tinker.tracing.episode import Episode, EpisodeError
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 
 
 @dataclass(kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class Group:
         self.is_graded = True
         owners = {id(action): episode for episode in self.episodes for action in episode.actions}
         for trajectory, place, (reward, metrics) in zip(trajectories, places, rewarded, strict=True):
-            with GUEST:
+            with handle_tinker_errors:
                 acted = (owners.get(id(transition.ac.tokens)) for transition in trajectory.transitions)
                 episode = next((owner for owner in acted if owner is not None), place)
                 if episode is not None:
@@ -52,7 +52,7 @@ class Group:
         """End what is left."""
         self.is_graded = True
         for episode in self.episodes:
-            with GUEST:
+            with handle_tinker_errors:
                 episode.fail(error)
 
     def end(self) -> None:

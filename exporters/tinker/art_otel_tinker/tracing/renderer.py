@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any, Final
 
 from art_otel_tinker.tracing.chat import JsonObject, chat_messages
-from art_otel_tinker.tracing.guest import GUEST
+from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
 from art_otel_tinker.tracing.proxy import Proxy
 
 _REMEMBERED: Final = 8
@@ -28,7 +28,7 @@ class WatchedRenderer(Proxy):
     def build_generation_prompt(self, messages: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as Renderer
         """As the renderer."""
         prompt = self.__wrapped__.build_generation_prompt(messages, *given, **named)
-        with GUEST:
+        with handle_tinker_errors:
             self._self_rendered.append((prompt, chat_messages(messages)))
         return prompt
 

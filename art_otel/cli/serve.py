@@ -1,0 +1,152 @@
+"""`art-otel serve`: an OTLP endpoint that hands finished rollouts to a trainer."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from art_otel.cli.durations import seconds
+from art_otel.errors import UsageError
+from art_otel.tracing.setup.settings import DIR
+
+if TYPE_CHECKING:
+    from art_otel.http import Tls
+    from art_otel.receiver.receiver import ReceiverOptions
+
+TOKEN: Final = "ART_OTEL_TOKEN"  # noqa: S105 # the name of a variable
+_MIB: Final = 1 << 20
+_SWITCH: Final = 0.001
+"""Seconds after which a thread lets another run: one that builds trajectories must not keep exports waiting."""
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "serve",
+        help="receive OTLP from anywhere, and hand finished rollouts to a trainer",
+        description="Receive OTLP from agents of any language on any machine, keep it on disk, and hand rollouts to"
+        " trainers (art_otel.connect) as soon as they end. What was received is a dump:"
+        " `art-otel convert DIR/spool/received`.",
+    )
+    parser.add_argument(
+        "--http", default="127.0.0.1:4318", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:4318)"
+    )
+    parser.add_argument(
+        "--grpc",
+        metavar="HOST:PORT",
+        help="where to listen for gRPC (default: 127.0.0.1:4317 if art-otel[grpc] is installed)",
+    )
+    parser.add_argument("--no-grpc", action="store_true", help="no gRPC")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(os.environ.get(DIR, ".art")),
+        metavar="DIR",
+        help=f"where to keep what is received (default: {DIR}, else .art)",
+    )
+    parser.add_argument(
+        "--grace",
+        type=seconds,
+        default=60.0,
+        metavar="TIME",
+        help="quiet time after which a rollout has ended that does not count its spans, or misses some: 90s, 5m"
+        " (default: 60s)",
+    )
+    parser.add_argument("--retain", type=seconds, metavar="TIME", help="remove runs older than this at the start: 7d")
+    parser.add_argument(
+        "--fsync", action="store_true", help="acknowledge what survives a power loss too, not only a crash"
+    )
+    parser.add_argument(
+        "--scrub",
+        choices=("on", "content", "mark", "off"),
+        default="on",
+        help="what becomes of secrets in what is received (default: on)",
+    )
+    parser.add_argument(
+        "--rollout-span",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="spans whose name matches begin a rollout; may be repeated",
+    )
+    parser.add_argument("--max-body", type=int, default=64, metavar="MIB", help="of one request (default: 64)")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help=f"the token that clients have to send (default: {TOKEN})"
+    )
+    parser.add_argument("--tls-certificate", type=Path, metavar="FILE", help="PEM; with --tls-key, serve over TLS")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until the process is told to end."""
+    from art_otel.receiver.receiver import RECEIVED, Receiver  # noqa: PLC0415 # other verbs need no server
+
+    options = _options(arguments)
+    ended = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda _signal, _frame: ended.set())
+    sys.setswitchinterval(_SWITCH)
+    receiver = Receiver(options)
+    receiver.start()
+    say = sys.stderr.write
+    say(f"art-otel: OTLP/HTTP at {receiver.url}\n")
+    if receiver.grpc_port is not None and options.grpc is not None:
+        say(f"art-otel: OTLP/gRPC at {options.grpc._replace(port=receiver.grpc_port)}\n")
+    say(f"art-otel: kept in {options.folder / RECEIVED}; Ctrl+C ends\n")
+    if options.token is None and not all(address.is_loopback for address in (options.http, options.grpc) if address):
+        say(f"art-otel: others reach this, and no token is asked for: set {TOKEN} or --token-file\n")
+    sys.stderr.flush()
+    ended.wait()
+    receiver.stop()
+    return 0
+
+
+def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
+    from art_otel.http import Address, BodyLimits  # noqa: PLC0415 # as above
+    from art_otel.receiver.intake import IntakeOptions  # noqa: PLC0415 # as above
+    from art_otel.receiver.receiver import ReceiverOptions  # noqa: PLC0415 # as above
+
+    if arguments.grpc is None:
+        grpc = Address("127.0.0.1", 4317) if find_spec("grpc") and find_spec("google.rpc") else None
+    else:
+        grpc = Address.parse(arguments.grpc)
+    limits = BodyLimits()
+    return ReceiverOptions(
+        http=Address.parse(arguments.http),
+        grpc=None if arguments.no_grpc else grpc,
+        folder=arguments.dir,
+        grace=arguments.grace,
+        retain=arguments.retain,
+        rollout_spans=tuple(arguments.rollout_span),
+        token=_token(arguments.token_file),
+        tls=_tls(arguments.tls_certificate, arguments.tls_key),
+        bodies=replace(
+            limits,
+            body_bytes=arguments.max_body * _MIB,
+            all_bytes=max(limits.all_bytes, 2 * arguments.max_body * _MIB),
+        ),
+        intake=IntakeOptions(fsync=arguments.fsync, scrubbing=arguments.scrub),
+    )
+
+
+def _token(file: Path | None) -> str | None:
+    token = os.environ.get(TOKEN) if file is None else file.read_text().strip()
+    if file is not None and not token:
+        raise UsageError(f"{file}: there is no token in it")
+    return token or None
+
+
+def _tls(certificate: Path | None, key: Path | None) -> "Tls | None":
+    from art_otel.http import Tls  # noqa: PLC0415 # as above
+
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("TLS needs both --tls-certificate and --tls-key")
+    return Tls(certificate=certificate, key=key)

@@ -1,0 +1,113 @@
+"""`art-otel view`: a page that shows trajectories, tokens and runs, or one file of it to share."""
+
+import argparse
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from art_otel.errors import UsageError
+
+if TYPE_CHECKING:
+    from art_otel.viewer.api import Api
+
+_PORT = 7777
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "view",
+        help="look at trajectories, tokens and runs in a browser",
+        description="Open a page that shows trajectories, tokens, groups, what would train and runs. It is served to"
+        " this machine alone, and only reads. With --html it is written to one file that works without a server.",
+    )
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a dataset folder, a Parquet file, a run folder, or a spool; they are followed while they grow",
+    )
+    parser.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"default: {_PORT}; 0 takes a free one")
+    parser.add_argument("--no-open", action="store_true", help="print the address and open no browser")
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="PATH",
+        help="a tokenizer on this machine, for the texts of token ids: a folder as transformers saves it, or a"
+        " tokenizer.json",
+    )
+    parser.add_argument(
+        "--spans",
+        action="append",
+        default=[],
+        metavar="DUMPS",
+        help="the dumps that the dataset was made from, to show all spans of a rollout; may be repeated",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a selection to this file, and serve nothing")
+    parser.add_argument(
+        "--rollout", action="append", default=[], metavar="ID", help="with --html: this rollout; may be repeated"
+    )
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="ID", help="with --html: this group; may be repeated"
+    )
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="with --html: at most so many rollouts (default: 100, 0 for all)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve the page until the process is told to end, or write the file."""
+    if arguments.html is None and (arguments.rollout or arguments.group or arguments.limit is not None):
+        raise UsageError("--rollout, --group and --limit select what --html writes; the page shows everything")
+    api = _api(arguments)
+    return _serve(api, arguments) if arguments.html is None else _export(api, arguments)
+
+
+def _api(arguments: argparse.Namespace) -> "Api":
+    from art_otel.viewer.api import Api  # noqa: PLC0415 # other verbs need no viewer
+    from art_otel.viewer.snapshot import ViewedData  # noqa: PLC0415 # as above
+    from art_otel.viewer.spans import RecordedSpans  # noqa: PLC0415 # as above
+    from art_otel.viewer.texts import Tokenizer  # noqa: PLC0415 # as above
+
+    tokenizer = None if arguments.tokenizer is None else Tokenizer(arguments.tokenizer)
+    spans = RecordedSpans(arguments.spans) if arguments.spans else None
+    return Api(data=ViewedData(arguments.paths), tokenizer=tokenizer, spans=spans, live=arguments.html is None)
+
+
+def _serve(api: "Api", arguments: argparse.Namespace) -> int:
+    from art_otel.http import Address  # noqa: PLC0415 # as above
+    from art_otel.viewer.viewer import Viewer  # noqa: PLC0415 # as above
+
+    ended = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda _signal, _frame: ended.set())
+    viewer = Viewer(api, Address("127.0.0.1", arguments.port))
+    viewer.start()
+    sys.stderr.write(f"art-otel: {viewer.url}\nart-otel: Ctrl+C ends\n")
+    sys.stderr.flush()
+    if not arguments.no_open:
+        import webbrowser  # noqa: PLC0415 # only who opens one
+
+        webbrowser.open(viewer.url)
+    ended.wait()
+    viewer.stop()
+    return 0
+
+
+def _export(api: "Api", arguments: argparse.Namespace) -> int:
+    from art_otel.viewer.export import Selection, write_html  # noqa: PLC0415 # as above
+
+    limit = 100 if arguments.limit is None else arguments.limit or None
+    selection = Selection(rollouts=tuple(arguments.rollout), groups=tuple(arguments.group), limit=limit)
+    try:
+        written = write_html(api, selection, arguments.html)
+    finally:
+        api.data.close()
+    left = f" of {written.matching:,}; --limit allows more" if written.rollouts < written.matching else ""
+    sys.stderr.write(
+        f"art-otel: {arguments.html}: {written.rollouts:,} rollouts{left}; {written.bytes / 1e6:,.1f} MB\n"
+    )
+    return 0

@@ -1,0 +1,67 @@
+"""SpanIndex: which records of a rollout are here.
+
+Invariant: a record is a number, and one that comes again is not here twice.
+"""
+
+from hashlib import blake2b
+
+import msgspec
+
+from art_otel.sources import Record
+from art_otel.spans import Span
+from art_otel.trajectories.accounting.span_counts import spans_counted_on
+from art_otel.trajectories.rollouts.marks import is_marked_root, is_reward_span
+
+
+class SpanIndex:
+    """Says of the records that were added whether they are all of the rollout."""
+
+    __slots__ = ("_counted", "_ended", "_records", "_roots", "_running")
+
+    def __init__(self) -> None:
+        self._records: set[int] = set()
+        self._ended: set[int] = set()
+        self._running: set[int] = set()
+        self._roots: dict[int, int | None] = {}
+        self._counted = 0
+
+    def add(self, record: Record) -> int | None:
+        """Take a record, and give the number of its content; None for one that is here."""
+        content = int.from_bytes(blake2b(msgspec.msgpack.encode(record), digest_size=8).digest())
+        if content in self._records:
+            return None
+        self._records.add(content)
+        if isinstance(record, Span):
+            self._note(record)
+        return content
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every span that began has ended, and there are as many as the rollout's own span counted."""
+        if not self._roots or self._running:
+            return False
+        counts = [count for count in self._roots.values() if count is not None]
+        return len(counts) == len(self._roots) and self._counted >= sum(counts)
+
+    @property
+    def spans(self) -> set[int]:
+        """The spans that are here, by their numbers."""
+        return self._ended | self._running
+
+    def has(self, span: int) -> bool:
+        """Whether a span, by its number, is here."""
+        return span in self._ended or span in self._running
+
+    def _note(self, span: Span) -> None:
+        number = hash((span.trace_id, span.span_id))
+        if number in self._ended:
+            return
+        if span.end_ns is None:
+            self._running.add(number)
+            return
+        self._running.discard(number)
+        self._ended.add(number)
+        if is_marked_root(span):
+            self._roots[number] = spans_counted_on(span)
+        elif span.parent_span_id is not None or not is_reward_span(span):  # nobody counts rewards given later
+            self._counted += 1

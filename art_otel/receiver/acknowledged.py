@@ -1,0 +1,70 @@
+"""Acknowledged: what one consumer has, on the disk.
+
+Invariant: what `add` took is in the file when it returns, so that no restart hands it out again. A line that a crash
+cut counts as never written.
+"""
+
+import errno
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+Key: TypeAlias = tuple[str, int, str]
+"""A trajectory's rollout id, attempt and trace id, as its `order`."""
+
+_SUFFIX: Final = ".jsonl"
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What acknowledges a rollout: which, with which revision, and the digest of the spans that it had."""
+
+    rollout_id: str
+    attempt: int
+    trace_id: str
+    revision: int
+    digest: str
+
+    @property
+    def key(self) -> Key:
+        """As a trajectory's `order`."""
+        return (self.rollout_id, self.attempt, self.trace_id)
+
+
+_decode: Final = msgspec.json.Decoder(Receipt).decode
+
+
+class Acknowledged:
+    """The file of the consumer `name` in `folder`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{name}{_SUFFIX}"
+        self.receipts = {receipt.key: receipt for receipt in _read(path)}
+        self._file = path.open("ab", buffering=0)
+        if self._file.tell() and not path.read_bytes().endswith(b"\n"):
+            self._file.write(b"\n")
+
+    def add(self, receipt: Receipt) -> None:
+        """Note what the consumer has handled. Raises OSError where the disk refuses it."""
+        line = msgspec.json.encode(receipt) + b"\n"
+        before = self._file.tell()
+        if self._file.write(line) < len(line):
+            self._file.truncate(before)
+            raise OSError(errno.ENOSPC, "the disk is full", self._file.name)
+        self.receipts[receipt.key] = receipt
+
+    def close(self) -> None:
+        """Leave the file."""
+        self._file.close()
+
+
+def _read(path: Path) -> list[Receipt]:
+    receipts: list[Receipt] = []
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            try:
+                receipts.append(_decode(line))
+            except msgspec.DecodeError:  # cut by a crash
+                continue
+    return receipts

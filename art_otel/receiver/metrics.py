@@ -1,0 +1,66 @@
+"""Metrics: what the receiver did, in Prometheus' text form.
+
+Invariant: counters only grow while the process lives; every refused request and every record that was set aside is
+counted under its reason.
+
+Source of the format: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from art_otel.receiver.export import Stored
+
+_HELP: Final = {
+    "art_otel_received_requests_total": ("counter", "Exports that came, by what became of them."),
+    "art_otel_stored_spans_total": ("counter", "Spans written to the spool."),
+    "art_otel_stored_log_records_total": ("counter", "Log records written to the spool."),
+    "art_otel_rejected_records_total": ("counter", "Records of stored exports that were set aside, by reason."),
+    "art_otel_spool_bytes_total": ("counter", "Bytes written to the spool."),
+    "art_otel_finished_rollouts_total": ("counter", "Trajectories of finished rollouts, with their revisions."),
+    "art_otel_handed_out_total": ("counter", "Trajectories handed to consumers."),
+    "art_otel_acknowledged_total": ("counter", "Trajectories that consumers acknowledged."),
+    "art_otel_open_rollouts": ("gauge", "Rollouts, or traces, with spans that were not handed on yet."),
+    "art_otel_lag_bytes": ("gauge", "Bytes of the spool in which nobody has looked for finished rollouts yet."),
+}
+
+
+class Metrics:
+    """Counters that any thread may add to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, name: str, count: int = 1, labels: str = "") -> None:
+        """Add to a counter; `labels` as Prometheus writes them."""
+        with self._lock:
+            self._counts[name, labels] += count
+
+    def stored(self, stored: Stored) -> None:
+        """Count an export that was written."""
+        self.add("art_otel_received_requests_total", labels='{status="200"}')
+        self.add("art_otel_stored_spans_total", stored.spans)
+        self.add("art_otel_stored_log_records_total", stored.log_records)
+        for reason, count in stored.rejected.items():
+            self.add("art_otel_rejected_records_total", count, f'{{reason="{reason}"}}')
+
+    def refused(self, status: int) -> None:
+        """Count an export that was not taken."""
+        self.add("art_otel_received_requests_total", labels=f'{{status="{status}"}}')
+
+    def text(self, gauges: Mapping[str, int]) -> str:
+        """All of them as text."""
+        with self._lock:
+            counts = Counter(self._counts)
+        counts.update({(name, ""): value for name, value in gauges.items()})
+        return "".join(_lines(counts))
+
+
+def _lines(counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    for name, (kind, explanation) in _HELP.items():
+        yield f"# HELP {name} {explanation}\n# TYPE {name} {kind}\n"
+        of_name = sorted((labels, value) for (other, labels), value in counts.items() if other == name)
+        yield from (f"{name}{labels} {value}\n" for labels, value in of_name or [("", 0)])

@@ -1,0 +1,138 @@
+"""OTLP lines: records as lines of OTLP JSON, one a trace.
+
+Invariant: reading the lines gives equal records, in the order of each trace. What belongs to no trace has a line too.
+
+Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+"""
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+
+from art_otel.spans import Event, Link, LogRecord, Resource, Scope, Span, Value
+
+Json: TypeAlias = dict[str, Any]
+
+_KINDS: Final = {"unspecified": 0, "internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
+_STATUS: Final = {"unset": 0, "ok": 1, "error": 2}
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def encode_lines(records: Iterable[Span | LogRecord]) -> bytes:
+    """The lines of the records, each with its end."""
+    by_trace: dict[str, list[Span | LogRecord]] = {}
+    for record in records:
+        by_trace.setdefault(record.trace_id, []).append(record)
+    resources = _Resources()
+    return b"".join(_encode(_request(of_trace, resources)) + b"\n" for of_trace in by_trace.values())
+
+
+class _Resources:
+    """Resources that are encoded once: the spans of a request share a few."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[int, tuple[Resource, msgspec.Raw]] = {}
+
+    def encode(self, resource: Resource) -> msgspec.Raw:
+        encoded = self._encoded.get(id(resource))
+        if encoded is None:
+            raw = msgspec.Raw(_encode({"attributes": _pairs(resource.attributes)}))
+            encoded = self._encoded[id(resource)] = (resource, raw)
+        return encoded[1]
+
+
+def _request(records: Iterable[Span | LogRecord], resources: _Resources) -> Json:
+    request: Json = {}
+    last: tuple[Resource, Scope] | None = None
+    for record in records:
+        if isinstance(record, LogRecord):
+            batches = request.setdefault("resourceLogs", [{"scopeLogs": [{"logRecords": []}]}])
+            batches[0]["scopeLogs"][0]["logRecords"].append(_log_record(record))
+            continue
+        if last is None or last[0] is not record.resource or last[1] != record.scope:
+            last = (record.resource, record.scope)
+            scope = {"name": record.scope.name, "version": record.scope.version}
+            request.setdefault("resourceSpans", []).append(
+                {"resource": resources.encode(record.resource), "scopeSpans": [{"scope": scope, "spans": []}]}
+            )
+        request["resourceSpans"][-1]["scopeSpans"][0]["spans"].append(_span(record))
+    return request
+
+
+def _span(span: Span) -> Json:
+    encoded: Json = {
+        "traceId": span.trace_id,
+        "spanId": span.span_id,
+        "name": span.name,
+        "kind": _KINDS[span.kind],
+        "startTimeUnixNano": str(span.start_ns),
+    }
+    if span.parent_span_id is not None:
+        encoded["parentSpanId"] = span.parent_span_id
+    if span.end_ns is not None:
+        encoded["endTimeUnixNano"] = str(span.end_ns)
+    if span.attributes:
+        encoded["attributes"] = _pairs(span.attributes)
+    if span.events:
+        encoded["events"] = [_event(event) for event in span.events]
+    if span.links:
+        encoded["links"] = [_link(link) for link in span.links]
+    if span.status != "unset" or span.status_message:
+        encoded["status"] = {"code": _STATUS[span.status], "message": span.status_message}
+    for name, count in (
+        ("droppedAttributesCount", span.dropped_attributes_count),
+        ("droppedEventsCount", span.dropped_events_count),
+        ("droppedLinksCount", span.dropped_links_count),
+    ):
+        if count:
+            encoded[name] = count
+    return encoded
+
+
+def _event(event: Event) -> Json:
+    return {
+        "name": event.name,
+        "timeUnixNano": str(event.time_ns),
+        "attributes": _pairs(event.attributes),
+        "droppedAttributesCount": event.dropped_attributes_count,
+    }
+
+
+def _link(link: Link) -> Json:
+    return {"traceId": link.trace_id, "spanId": link.span_id, "attributes": _pairs(link.attributes)}
+
+
+def _log_record(log: LogRecord) -> Json:
+    return {
+        "traceId": log.trace_id,
+        "spanId": log.span_id,
+        "eventName": log.event_name,
+        "timeUnixNano": str(log.time_ns),
+        "body": _value(log.body),
+        "attributes": _pairs(log.attributes),
+        "droppedAttributesCount": log.dropped_attributes_count,
+    }
+
+
+def _pairs(attributes: Mapping[str, Value]) -> list[Json]:
+    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
+
+
+def _value(value: Value) -> Json:
+    if isinstance(value, str):
+        return {"stringValue": value}
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if value is None:
+        return {}
+    if isinstance(value, bytes):
+        return {"bytesValue": base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": _pairs(cast("Mapping[str, Value]", value))}}
+    return {"arrayValue": {"values": [_value(entry) for entry in value]}}

@@ -1,0 +1,104 @@
+"""Session: one consumer's program, from its first question until it leaves or dies.
+
+Invariant: what it asks next acknowledges what it had; when it closes, or its connection breaks, the rest waits for the
+consumer's next session.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from art_otel.receiver.acknowledged import Receipt
+from art_otel.receiver.delivered import Delivery
+from art_otel.receiver.deliveries import Deliveries
+from art_otel.receiver.finished import Finished, FinishedRollouts
+from art_otel.receiver.metrics import Metrics
+from art_otel.receiver.selection import Selection
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What a session asks: it has handled some, holds others, and wants up to `count` more within `wait` seconds."""
+
+    handled: Sequence[Receipt]
+    holds: Sequence[Receipt]
+    selection: Selection
+    count: int
+    wait: float
+
+
+class Session(Protocol):
+    """Of a receiver in this process, or in another one."""
+
+    async def take(self, question: Question) -> list[Delivery]:
+        """Acknowledge what was handled, and take more; none where none comes in time. Raises SessionEndedError."""
+        ...
+
+    async def close(self, handled: Sequence[Receipt]) -> None:
+        """Acknowledge what was handled, and leave."""
+        ...
+
+
+class LocalSession:
+    """A session of a receiver in this process."""
+
+    def __init__(self, consumer: str, deliveries: Deliveries, finished: FinishedRollouts, metrics: Metrics) -> None:
+        self.id = deliveries.open_session(consumer)
+        self._consumer = consumer
+        self._deliveries = deliveries
+        self._finished = finished
+        self._metrics = metrics
+        self._questions = 0
+
+    async def take(self, question: Question) -> list[Delivery]:
+        """As Session."""
+        self._acknowledge(question.handled)
+        loop, more = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(more.set)
+
+        stop_listening = self._deliveries.listen(tell)
+        ends = loop.time() + question.wait
+        self._questions += 1
+        number = self._questions
+        try:
+            while True:
+                more.clear()
+                taken = self._deliveries.take(
+                    self._consumer, self.id, question.selection, question.count, question.holds
+                )
+                deliveries = await asyncio.to_thread(self._build, taken) if taken else []
+                if deliveries or not question.count or loop.time() >= ends:
+                    return deliveries
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(more.wait(), ends - loop.time())
+                if number != self._questions:  # whoever asked this has left it and asked again
+                    return []
+        finally:
+            stop_listening()
+
+    async def close(self, handled: Sequence[Receipt] = ()) -> None:
+        """As Session."""
+        self._acknowledge(handled)
+        self._deliveries.close_session(self._consumer, self.id)
+
+    def _acknowledge(self, handled: Sequence[Receipt]) -> None:
+        if handled:
+            new = self._deliveries.acknowledge(self._consumer, handled)
+            self._metrics.add("art_otel_acknowledged_total", new)
+
+    def _build(self, taken: Sequence[Finished]) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for finished in taken:
+            trajectory = self._finished.build(finished)
+            if trajectory is not None:
+                deliveries.append(Delivery(finished.receipt, trajectory))
+        built = {delivery.receipt for delivery in deliveries}
+        self._deliveries.acknowledge(  # its lines have left the spool, which assembly logs
+            self._consumer, [finished.receipt for finished in taken if finished.receipt not in built]
+        )
+        self._metrics.add("art_otel_handed_out_total", len(deliveries))
+        return deliveries

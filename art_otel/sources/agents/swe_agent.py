@@ -1,0 +1,183 @@
+"""Trajectories of SWE-agent 1: `*.traj`, one a file, with `trajectory`, `history` and `info`; or `attempts` of these.
+
+A step of the trajectory has what its call was sent (`query`) and the text of the answer; the answer's tool calls stand
+in the history. Invariant: an answer that the agent did not accept is in no history, so where tools are called it is
+not known whole. The definitions of tools are not told, and of times only how long commands took.
+
+Source of the format: `sweagent/agent/agents.py`, `sweagent/agent/models.py` (https://swe-agent.com, 1.1).
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.sources.agents.log_documents import document_reader
+from art_otel.sources.agents.session import Call, Missing, Session, body_text
+from art_otel.sources.format import Format
+from art_otel.sources.json_text.values import encode, head_detector, is_list, is_object
+from art_otel.sources.refusals import Refused, converted
+from art_otel.spans import Span, Value
+
+_NAME: Final = "swe-agent"
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the history or of a query; one without a role is none."""
+
+    role: str = ""
+    content: Value = None
+    tool_calls: list[Value] | None = None
+    tool_call_ids: list[str] | None = None
+    thinking_blocks: list[Value] | None = None
+    message_type: str | None = None
+    is_demo: bool = False
+
+
+class _Step(msgspec.Struct, frozen=True, kw_only=True):
+    query: list[_Message]
+    response: str
+    extra_info: dict[str, Value] = {}
+
+
+class _Model(msgspec.Struct, frozen=True, kw_only=True):
+    name: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    convert_system_to_user: bool = False
+
+
+class _Agent(msgspec.Struct, frozen=True, kw_only=True):
+    model: _Model = _Model()
+
+
+class _Problem(msgspec.Struct, frozen=True, kw_only=True):
+    id: str | None = None
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True):
+    agent: _Agent = _Agent()
+    problem_statement: _Problem = _Problem()
+
+
+class _Info(msgspec.Struct, frozen=True, kw_only=True):
+    exit_status: Value = None
+    submission: str | None = None
+    swe_agent_version: str = ""
+
+
+class _Trajectory(msgspec.Struct, frozen=True, kw_only=True):
+    trajectory: list[_Step]
+    history: list[_Message]
+    info: _Info = _Info()
+    replay_config: str | None = None
+
+
+class _Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    attempts: list[_Trajectory]
+
+
+def _detects(value: dict[str, Value]) -> bool:
+    attempts = value.get("attempts")
+    first = attempts[0] if is_list(attempts) and attempts else value
+    steps = first.get("trajectory") if is_object(first) else None
+    step = steps[0] if is_list(steps) and steps else None
+    return is_object(step) and {"action", "observation", "response"} <= step.keys()
+
+
+def _spans(value: dict[str, Value]) -> Iterator[Span]:
+    """The spans of a run, or of each attempt; the best of these stands beside them again."""
+    runs = converted(value, _Attempts).attempts if "attempts" in value else [converted(value, _Trajectory)]
+    for run in runs:
+        yield from _run_spans(run)
+
+
+def _run_spans(run: _Trajectory) -> Iterator[Span]:
+    config = _Config() if run.replay_config is None else _config(run.replay_config)
+    instance, info = config.problem_statement.id, run.info
+    digest = blake2b(msgspec.json.encode((run.trajectory, run.history)), digest_size=8).hexdigest()
+    session = Session(
+        _NAME, digest if instance is None else f"{instance}-{digest}", agent=_NAME, version=info.swe_agent_version
+    )
+    answers = _answers(run)
+    for number, (step, answer) in enumerate(zip(run.trajectory, answers, strict=True)):
+        if any(message.role for message in step.query):  # else the agent ended the run, and asked nobody
+            yield session.call(_call(number, step, answer, config.agent.model))
+    metadata = {"exit_status": info.exit_status, "submission": info.submission, "instance_id": instance}
+    yield session.rollout(0, len(answers), attributes={names.GROUP_ID: instance}, metadata=metadata)
+
+
+def _config(text: str) -> _Config:
+    try:
+        return msgspec.json.decode(text, type=_Config)
+    except ValueError as error:
+        raise Refused("bad field", "replay_config", str(error)) from None
+
+
+def _answers(run: _Trajectory) -> Sequence[_Message | None]:
+    """The answer of each step as the history has it; None where nobody knows whether it called tools."""
+    told = [one for one in run.history if one.role == "assistant" and not one.is_demo]
+    steps = run.trajectory
+    accepted = [not _asked_again(step, after) for step, after in zip(steps, [*steps[1:], None], strict=True)]
+    is_whole = len(told) == sum(accepted)
+    calls_tools = any(one.tool_calls for one in told)
+    rest = iter(told)
+    answers: list[_Message | None] = []
+    for step, is_accepted in zip(steps, accepted, strict=True):
+        found = next(rest) if is_accepted and is_whole else None
+        text = None if calls_tools else _Message(role="assistant", content=step.response)
+        answers.append(text if found is None else found)
+    return answers
+
+
+def _asked_again(step: _Step, after: _Step | None) -> bool:
+    """Whether the next step asks the same again, with this answer and what was wrong with it, or without."""
+    if after is None or not any(message.role for message in after.query):
+        return False
+    return after.query == step.query or (len(after.query) > 1 and after.query[-2].message_type == "assistant")
+
+
+def _call(number: int, step: _Step, answer: _Message | None, model: _Model) -> Call:
+    missing: list[Missing] = ["tools"] if answer is None or _has_tools([answer, *step.query]) else []
+    if answer is None:
+        missing.append("answer")
+    if step.extra_info:  # the answer was chosen from several, by calls that are not told
+        missing.append("messages")
+    shown = answer or _Message(role="assistant", content=step.response)
+    choice = {"index": 0, "message": _sent(shown, model)}
+    fields = {"model": model.name, "temperature": model.temperature, "top_p": model.top_p}
+    prompt = [encode(_sent(message, model)) for message in step.query]
+    return Call(
+        key=f"step {number}",
+        model=model.name,
+        start_ns=number,
+        end_ns=number + 1,
+        request=body_text(fields, prompt),
+        response=encode({"model": model.name, "choices": [choice]}),
+        missing=missing,
+    )
+
+
+def _has_tools(messages: Sequence[_Message]) -> bool:
+    return any(message.tool_calls is not None or message.role == "tool" for message in messages)
+
+
+def _sent(message: _Message, model: _Model) -> dict[str, Value]:
+    """A message as it is sent: without what the agent keeps beside it."""
+    role = "user" if message.role == "system" and model.convert_system_to_user else message.role
+    fields: dict[str, Value] = {"role": role, "content": message.content}
+    if role == "tool":
+        fields["tool_call_id"] = message.tool_call_ids[0] if message.tool_call_ids else None
+    elif message.tool_calls is not None:
+        fields |= {"tool_calls": message.tool_calls, "thinking_blocks": message.thinking_blocks or None}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+FORMAT: Final = Format(
+    name=_NAME,
+    detects=head_detector(_detects),
+    reads=document_reader(_spans),
+    lacks=("tools", "times", "finish reasons", "usage of each call", "tool spans", "failed calls"),
+)

@@ -1,0 +1,58 @@
+"""InternalErrorHandler: faults of our own code stay out of the app it runs in.
+
+Invariant: what goes wrong in ours is counted and logged, never raised, and never a flood; the app's own exceptions, and
+what stops it, go through.
+"""
+
+import logging
+import os
+import threading
+from types import TracebackType
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_lock: Final = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a child must not find it held by a thread that it does not have
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+_warned: set[str] = set()
+_MAX_WARNED: Final = 1000
+
+
+class InternalErrorHandler:
+    """Blocks of our own code in the app, entered by any threads at once. `problem` says what a fault in them means.
+
+    `faults` counts the exceptions kept from the app; the 1st, 2nd, 4th, 8th and so on is logged.
+    """
+
+    def __init__(self, problem: str) -> None:
+        self.faults = 0
+        self._problem = problem
+
+    def __enter__(self) -> None:
+        """Begin a block."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        """Keep an exception of the block to ourselves."""
+        if not isinstance(error, Exception):
+            return False
+        with _lock:
+            self.faults += 1
+            count = self.faults
+        if count & (count - 1) == 0:
+            logger.warning(
+                "art-otel: %s (fault %d of this kind; please report it)", self._problem, count, exc_info=error
+            )
+        return True
+
+
+handle_internal_errors: Final = InternalErrorHandler("something was not recorded; the app is not affected")
+
+
+def warn_once(what: str, *about: object) -> None:
+    """Log a warning, once a process for each `what` and the first thing it is about."""
+    warning = f"{what} {about[:1]!s:.100}"
+    if warning not in _warned and len(_warned) < _MAX_WARNED:
+        _warned.add(warning)
+        logger.warning(f"art-otel: {what}", *about)

@@ -1,0 +1,160 @@
+"""RolloutRegistry: which rollout each running span belongs to.
+
+Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
+that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, and so does an LLM
+call: the outermost running span of its trace becomes the rollout, as in dumps; a call without a parent joins the
+process's own rollout. Where the outermost span has a parent (of another process, or ended), its id is provisional.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, TypeAlias
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span
+from opentelemetry.util.types import Attributes
+
+from art_otel import attributes
+from art_otel.tracing.api.context import current_rollout_id
+from art_otel.tracing.tracer import SCOPE
+
+Key: TypeAlias = tuple[int, int]
+
+_REMEMBERED: Final = 20_000
+"""Spans that do not run here, whose late children still find their rollout."""
+
+_MAX_RUNNING: Final = 100_000
+"""Spans that an app starts and never ends must not fill its memory; the oldest are forgotten."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ActiveSpan:
+    """A span that runs. `rollout` is None while it is in none; `is_root` says that it is a rollout's own span.
+
+    `outer` is the rollout that a rollout's own span is nested in; `counted` says that it is in the span counts;
+    `is_aside` that it gives a reward and is no part of what it judges.
+    """
+
+    span: Span
+    above: Key | None
+    rollout: str | None = None
+    is_root: bool = False
+    outer: str | None = None
+    counted: bool = False
+    is_aside: bool = False
+
+
+class RolloutRegistry:
+    """Every running span of the process and, for a while, those above it that do not run here: most have ended."""
+
+    def __init__(self, globs: Sequence[str] = ()) -> None:
+        self._globs = tuple(globs)
+        self._running: OrderedDict[Key, ActiveSpan] = OrderedDict()
+        self._elsewhere: OrderedDict[Key, str] = OrderedDict()
+
+    def begin(self, span: Span, context: Context | None) -> ActiveSpan:
+        """Note a span that starts; its rollout as far as the rules without calls tell."""
+        above = span.parent
+        active = ActiveSpan(span=span, above=None if above is None else (above.trace_id, above.span_id))
+        around = self._of_parent(active.above) or current_rollout_id(context)
+        declared = _declared(span.attributes)
+        if declared is None or declared == around:
+            active.rollout = around
+            if around is None and _is_reward(span):
+                active.rollout, active.is_aside = self._of_linked(span), True
+        elif _is_reward(span):
+            active.rollout, active.is_aside = declared, True
+        else:
+            active.rollout, active.outer, active.is_root = declared, around, True
+        self._running[key_of(span)] = active
+        while len(self._running) > _MAX_RUNNING:
+            self._running.popitem(last=False)
+        return active
+
+    def of(self, span: ReadableSpan) -> ActiveSpan | None:
+        """What is known of a running span."""
+        return self._running.get(key_of(span))
+
+    def matches(self, name: str) -> bool:
+        """Whether a span of this name is a rollout by the globs."""
+        return any(fnmatchcase(name, glob) for glob in self._globs)
+
+    def outermost(self, active: ActiveSpan) -> list[ActiveSpan]:
+        """The running spans above this one, the outermost first, and itself."""
+        path = [active]
+        while (above := path[-1].above) is not None and above in self._running:
+            path.append(self._running[above])
+        return path[::-1]
+
+    def rollout_around(self, active: ActiveSpan) -> str | None:
+        """The rollout of the nearest span above that is in one; begun after this span did, or ended."""
+        above = active.above
+        while above is not None:
+            found = self._running.get(above)
+            if found is None:
+                return self._elsewhere.get(above)
+            if found.rollout is not None:
+                return found.rollout
+            above = found.above
+        return None
+
+    def still_running(self) -> list[Span]:
+        """The spans of rollouts that have not ended, one of each name."""
+        spans = (active.span for active in list(self._running.values()) if active.rollout is not None)
+        return list({span.name: span for span in spans}.values())
+
+    def start_anew(self) -> None:
+        """After a fork: what runs is the parent's to end, but new children still find their rollout."""
+        for key, active in self._running.items():
+            if active.rollout is not None:
+                self._elsewhere[key] = active.rollout
+        self._running.clear()
+
+    def end(self, span: ReadableSpan) -> ActiveSpan | None:
+        """Forget a span that ended; None for one that began before anybody looked."""
+        key = key_of(span)
+        active = self._running.pop(key, None)
+        if active is not None and active.rollout is not None:
+            self._remember(key, active.rollout)
+        return active
+
+    def share_parent(self, root: ActiveSpan) -> None:
+        """Let the calls that begin below a root's parent later, with nothing else around, be of its rollout too."""
+        if root.above is not None and root.rollout is not None:
+            self._remember(root.above, root.rollout)
+
+    def _remember(self, key: Key, rollout: str) -> None:
+        self._elsewhere[key] = rollout
+        while len(self._elsewhere) > _REMEMBERED:
+            self._elsewhere.popitem(last=False)
+
+    def _of_linked(self, span: Span) -> str | None:
+        """The rollout of a span that this one links to, if one is active."""
+        linked = (self._of_parent((link.context.trace_id, link.context.span_id)) for link in span.links)
+        return next((rollout for rollout in linked if rollout is not None), None)
+
+    def _of_parent(self, above: Key | None) -> str | None:
+        if above is None:
+            return None
+        running = self._running.get(above)
+        return self._elsewhere.get(above) if running is None else running.rollout
+
+
+def key_of(span: ReadableSpan) -> Key:
+    """What the span is known by."""
+    context = span.get_span_context()
+    return (context.trace_id, context.span_id) if context is not None else (0, 0)
+
+
+def _is_reward(span: Span) -> bool:
+    """Whether the span gives a reward: it says to which rollout, or we made it."""
+    scope = span.instrumentation_scope
+    ours = scope is not None and scope.name == SCOPE
+    return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (ours or _declared(span.attributes) is not None)
+
+
+def _declared(given: Attributes) -> str | None:
+    value = (given or {}).get(attributes.ROLLOUT_ID)
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,84 @@
+"""Comparison: a trajectory among those of its group, as `art_otel.batches` compares them.
+
+Invariant: advantages depend on the group alone, so the group's members give the same numbers as the whole data.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from art_otel.data import Verdict
+from art_otel.data.rewards.plan import TurnReward
+from art_otel.data.sequences.builder import BuiltSequences, SequenceBuilder
+from art_otel.store import Wanted
+from art_otel.trajectories import Trajectory
+from art_otel.viewer.options import NONE, PlanOptions
+from art_otel.viewer.snapshot import Snapshot
+
+_OUTLINE = Wanted(prompts=False, messages=False, tokens=False)
+_TOKENS = Wanted(prompts=False, messages=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """`turn_rewards` has one entry a turn; `built` is None where an option refused the trajectory.
+
+    `members` are the rows of the group, `compared` their trajectories; only its own has tokens.
+    """
+
+    trajectory: Trajectory
+    verdict: Verdict
+    turn_rewards: tuple[TurnReward, ...]
+    built: BuiltSequences | None
+    members: list[int]
+    compared: list[Trajectory]
+
+
+def members_of(snapshot: Snapshot, row: int) -> list[int]:
+    """The rows of the group of a row; the row alone where it has none."""
+    outlines = snapshot.outlines
+    (record,) = outlines.records([row])
+    if record["group_id"] is None:
+        return [row]
+    same = outlines.equal("group_id", record["group_id"])
+    return np.flatnonzero(same & outlines.equal("training_step", record["training_step"])).tolist()
+
+
+def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Trajectory | None = None) -> Comparison:
+    """What would be trained of the trajectory of a row, which is read unless it is given.
+
+    Raises ReplacedError and StoreError.
+    """
+    members = members_of(snapshot, row)
+    number = members.index(row)
+    if trajectory is None:
+        (trajectory,) = snapshot.read([row], _TOKENS)
+    compared = snapshot.read(members, _OUTLINE)
+    compared[number] = trajectory
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the verdicts say it too
+        plan = options.batches(compared).plan()
+    turn_rewards = plan.turn_rewards(number, trajectory)
+    if number in plan.skipped:
+        refused = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
+        return Comparison(
+            trajectory=trajectory,
+            verdict=refused,
+            turn_rewards=turn_rewards,
+            built=None,
+            members=members,
+            compared=compared,
+        )
+    builder = SequenceBuilder(
+        advantages=options.advantage != NONE, max_tokens=options.max_tokens, overflow=options.overflow
+    )
+    built = builder.build(trajectory, turn_rewards)
+    return Comparison(
+        trajectory=trajectory,
+        verdict=built.verdict,
+        turn_rewards=turn_rewards,
+        built=built,
+        members=members,
+        compared=compared,
+    )

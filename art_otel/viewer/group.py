@@ -1,0 +1,139 @@
+"""Group: the rollouts of one task side by side, and how their advantages came about.
+
+Invariant: advantages are those of `art_otel.batches` for the whole group; the sentences only say the formula again.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, pstdev, stdev
+from typing import Any, Final
+
+import numpy as np
+
+from art_otel.store import Wanted
+from art_otel.trajectories import Trajectory
+from art_otel.trajectories.views.history import main_history
+from art_otel.viewer.comparison import compare
+from art_otel.viewer.conversation import message_parts
+from art_otel.viewer.keys import GroupKey
+from art_otel.viewer.listing import in_group, show_rows
+from art_otel.viewer.options import NONE, PlanOptions
+from art_otel.viewer.problems import NotFoundError
+from art_otel.viewer.snapshot import Snapshot
+
+_LONGEST: Final = 2_000
+_MOST_MEMBERS: Final = 64
+"""Members whose texts are shown; the rewards are those of all."""
+
+_MESSAGES: Final = Wanted(prompts=False, tokens=False)
+
+
+def show_group(snapshot: Snapshot, key: GroupKey, options: PlanOptions) -> dict[str, Any]:
+    """The group of this key. Raises NotFoundError."""
+    rows = np.flatnonzero(in_group(snapshot, key)).tolist()
+    if not rows:
+        raise NotFoundError(f"no group {key.group_id!r:.200} in this data")
+    trajectories = snapshot.read(rows[:_MOST_MEMBERS], _MESSAGES)
+    paths = [main_turns(trajectory) for trajectory in trajectories]
+    steps: list[dict[str, Any]] = [
+        {"turn": turn, "cells": [show_cell(*pair, turn) for pair in zip(trajectories, paths, strict=True)]}
+        for turn in range(max(map(len, paths), default=0))
+    ]
+    differs = next((step["turn"] for step in steps if _differs(step["cells"])), None)
+    advantage, why = _advantage(snapshot, rows, options)
+    return {
+        "groupId": key.group_id,
+        "step": key.training_step,
+        "members": show_rows(snapshot, rows),
+        "differsAt": [differs if differs is not None and differs < len(path) else None for path in paths],
+        "steps": steps,
+        "advantage": advantage,
+        "why": why,
+    }
+
+
+def main_turns(trajectory: Trajectory) -> tuple[int, ...]:
+    """The turns of the main history."""
+    history = main_history(trajectory)
+    return () if history is None else history.turns
+
+
+def show_cell(trajectory: Trajectory, path: Sequence[int], index: int) -> dict[str, Any] | None:
+    """What the turn at this position of the path says, its text cut; None behind the end."""
+    if index >= len(path):
+        return None
+    message = trajectory.turns[path[index]].message
+    parts = [] if message is None else list(message_parts(message))
+    texts = [
+        f"{part['name']}({part['arguments']})" if part["kind"] == "tool_call" else part["text"] or "" for part in parts
+    ]
+    text = "\n".join(texts)
+    return {"text": None if message is None else text[:_LONGEST], "turn": path[index], "cut": len(text) > _LONGEST}
+
+
+def _differs(cells: Sequence[dict[str, Any] | None]) -> bool:
+    return len({None if cell is None else cell["text"] for cell in cells}) > 1
+
+
+def _advantage(
+    snapshot: Snapshot, rows: Sequence[int], options: PlanOptions
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The derivation, or why there is none."""
+    if options.advantage == NONE:
+        return None, "no advantages were asked for"
+    if options.credit != "outcome_reward":
+        return None, f"{options.credit} compares parts of rollouts; Tokens shows the advantage of each completion"
+    comparison = compare(snapshot, rows[0], options)
+    plan = options.batches(comparison.compared).plan()
+    units = [plan.turn_rewards(number, one) for number, one in enumerate(comparison.compared)]
+    rewards = [turns[0].reward if turns else None for turns in units]
+    advantages = [turns[0].advantage if turns else None for turns in units]
+    known = [reward for reward in rewards if reward is not None]
+    if not known:
+        return None, "no member that the options select has a usable reward and a completion"
+    mean = fmean(known)
+    derived = {
+        "name": options.advantage,
+        "rewards": rewards,
+        "baseline": None if options.advantage == "rloo" else mean,
+        "std": _std(options.advantage, known),
+        "advantages": advantages,
+        "says": _says(options.advantage, rewards, known, advantages, plan.skipped),
+    }
+    return derived, None
+
+
+def _std(name: str, known: Sequence[float]) -> float | None:
+    if name == "grpo":
+        return pstdev(known)
+    return stdev(known) if name == "grpo_sample" and len(known) > 1 else None
+
+
+def _says(
+    name: str,
+    rewards: Sequence[float | None],
+    known: Sequence[float],
+    advantages: Sequence[float | None],
+    skipped: dict[int, str],
+) -> list[str]:
+    shown = ", ".join(f"{reward:g}" for reward in known)
+    says = [f"{len(known)} of {len(rewards)} members have a reward that counts: {shown}."]
+    says += [f"Member {number + 1} is left out: {reason}." for number, reason in skipped.items()]
+    if len(known) == 1 or math.isclose(min(known), max(known)):
+        return [*says, "All known rewards are equal, so nobody was better: every advantage is 0."]
+    mean = fmean(known)
+    says.append(
+        f"Baseline: the mean of these rewards is {mean:.6g}."
+        if name != "rloo"
+        else "Baseline of each: the mean of the others."
+    )
+    std = _std(name, known)
+    if std is not None:
+        kind = "population" if name == "grpo" else "sample"
+        says.append(f"Their {kind} deviation is {std:.6g}; 1e-6 is added to it.")
+    for number, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True), 1):
+        if reward is not None and advantage is not None:
+            baseline = mean if name != "rloo" else (math.fsum(known) - reward) / (len(known) - 1)
+            divided = "" if std is None else f" / {std:.6g}"
+            says.append(f"Member {number}: ({reward:g} - {baseline:.6g}){divided} = {advantage:+.6g}.")
+    return says

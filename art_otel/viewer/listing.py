@@ -1,0 +1,179 @@
+"""Listing: the trajectories that a filter leaves, in an order, a page at a time.
+
+Invariant: filters are joined by "and"; rows without a value come last in every order, and rows of equal values stand in
+the order of the data. What is not known yet is null.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from art_otel.errors import UsageError
+from art_otel.viewer.judging import Judgement
+from art_otel.viewer.keys import GroupKey, TrajectoryKey, decode_group_key, encode_key
+from art_otel.viewer.options import DEFAULTS, PlanOptions
+from art_otel.viewer.snapshot import Snapshot
+
+MOST_ROWS: Final = 200
+_SORTS: Final = {
+    "reward": "reward", "started": "started_at", "name": "name", "rollout": "rollout_id",
+    "step": "shown_training_step",
+}  # fmt: skip
+_COUNTED: Final = ("calls", "turns", "tokens", "trained", "duration")
+
+
+def list_page(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
+    """A page of rows. Raises UsageError for a filter, order or page that is none."""
+    rows = list_rows(snapshot, query)
+    offset, limit = _number(query, "offset", 0), min(_number(query, "limit", MOST_ROWS), MOST_ROWS)
+    page = rows[offset : offset + limit]
+    return {"total": len(rows), "offset": offset, "rows": show_rows(snapshot, page, _options(query))}
+
+
+def list_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
+    """The numbers of the rows that the query asks for, in its order."""
+    order = _order(snapshot, query)
+    return order[_filtered(snapshot, query)[order]]
+
+
+def show_rows(
+    snapshot: Snapshot, rows: Sequence[int] | NDArray[np.int64], options: PlanOptions | None = None
+) -> list[dict[str, Any]]:
+    """The rows as the page shows them, judged under these options, or the default ones."""
+    outlines = snapshot.outlines
+    judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
+    return [
+        _row(record, outlines.reasons.row(number), outlines.models.row(number))
+        | {"calls": int(outlines.calls[number]), "turns": int(outlines.turns[number])}
+        | _judged(judgement, number)
+        for number, record in zip(map(int, rows), outlines.records(rows), strict=True)
+    ]
+
+
+def _row(record: dict[str, Any], reasons: list[str], models: list[str]) -> dict[str, Any]:
+    group_id, version = record["group_id"], record["policy_version"]
+    started, ended = record["started_at"], record["ended_at"]
+    key = TrajectoryKey(record["rollout_id"], record["attempt"], record["trace_id"], record["source"])
+    return {
+        "key": encode_key(key),
+        "rolloutId": record["rollout_id"],
+        "attempt": record["attempt"],
+        "name": record["name"],
+        "status": record["status"],
+        "reward": record["reward"],
+        "complete": record["complete"],
+        "reasons": reasons,
+        "groupId": group_id,
+        "groupKey": None if group_id is None else encode_key(GroupKey(record["training_step"], group_id)),
+        "split": record["shown_split"],
+        "step": record["shown_training_step"],
+        "policyVersion": version and version["last"],
+        "startedAt": None if started is None else str(started),
+        "durationMs": None if started is None or ended is None else (ended - started) / 1e6,
+        "models": models,
+        "unfinished": record["status"] == "unfinished",
+    }
+
+
+def _judged(judgement: Judgement | None, number: int) -> dict[str, Any]:
+    if judgement is None:
+        return {"judged": False, "verdict": None, "sampledTokens": None, "trainedTokens": None}
+    return {
+        "judged": True,
+        "verdict": judgement.verdicts[number],
+        "sampledTokens": int(judgement.sampled[number]),
+        "trainedTokens": int(judgement.trained[number]),
+    }
+
+
+def _filtered(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]:
+    matches = np.ones(len(snapshot.outlines), np.bool_)
+    for name, matching in _FILTERS.items():
+        if query.get(name) or (name == "split" and name in query):
+            matches &= matching(snapshot, query)
+    return matches
+
+
+def _complete(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]:
+    if query["complete"] not in ("yes", "no"):
+        raise UsageError(f"complete={query['complete']!r:.50}: use yes or no")
+    return snapshot.outlines.equal("complete", query["complete"] == "yes")
+
+
+def _judgement(snapshot: Snapshot, query: Mapping[str, str]) -> Judgement:
+    return snapshot.judging.wait(_options(query) or DEFAULTS)
+
+
+_FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.bool_]]]] = {
+    "status": lambda snapshot, query: snapshot.outlines.equal("status", query["status"]),
+    "complete": _complete,
+    "split": lambda snapshot, query: snapshot.outlines.equal("shown_split", query["split"] or None),
+    "step": lambda snapshot, query: snapshot.outlines.equal("shown_training_step", _number(query, "step", 0)),
+    "group": lambda snapshot, query: in_group(snapshot, decode_group_key(query["group"])),
+    "reason": lambda snapshot, query: snapshot.outlines.reasons.having(query["reason"]),
+    "model": lambda snapshot, query: snapshot.outlines.models.having(query["model"]),
+    "skip": lambda snapshot, query: _judgement(snapshot, query).skipped(query["skip"]),
+    "completion": lambda snapshot, query: _judgement(snapshot, query).completions.having(query["completion"]),
+    "q": lambda snapshot, query: snapshot.search.rows(query["q"]),
+}
+"""Filters by name. An empty one is none, but for `split`, which then asks for rows without a split."""
+
+
+def in_group(snapshot: Snapshot, key: GroupKey) -> NDArray[np.bool_]:
+    """Which rows are of the group. Shape: (rows,)."""
+    outlines = snapshot.outlines
+    return outlines.equal("group_id", key.group_id) & outlines.equal("training_step", key.training_step)
+
+
+def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
+    sort, order = query.get("sort") or "", query.get("order") or "asc"
+    if order not in ("asc", "desc"):
+        raise UsageError(f"order={order!r:.50}: use asc or desc")
+    if not sort:
+        rows = np.arange(len(snapshot.outlines))
+        return rows if order == "asc" else rows[::-1]
+    is_kept = sort not in ("tokens", "trained")  # these depend on the options
+    key = (sort, order == "desc")
+    if key in snapshot.orders:
+        return snapshot.orders[key]
+    direction = "descending" if order == "desc" else "ascending"
+    values = _sort_values(snapshot, sort, query)
+    result = pc.array_sort_indices(values, order=direction, null_placement="at_end").to_numpy().astype(np.int64)
+    if is_kept:
+        snapshot.orders[key] = result
+    return result
+
+
+def _sort_values(snapshot: Snapshot, sort: str, query: Mapping[str, str]) -> pa.Array:
+    outlines = snapshot.outlines
+    if column := _SORTS.get(sort):
+        return outlines.column(column)
+    if sort in ("calls", "turns"):
+        return pa.array(outlines.calls if sort == "calls" else outlines.turns)
+    if sort == "duration":
+        return pc.subtract(outlines.column("ended_at"), outlines.column("started_at"))
+    if sort in ("tokens", "trained"):
+        judgement = _judgement(snapshot, query)
+        return pa.array(judgement.sampled if sort == "tokens" else judgement.trained)
+    raise UsageError(f"sort={sort!r:.50}: use one of {', '.join((*_SORTS, *_COUNTED))}")
+
+
+def _options(query: Mapping[str, str]) -> PlanOptions | None:
+    """The plan's options where the query has any: `plan` holds them as a query of its own."""
+    return PlanOptions.read(dict(parse_qsl(query["plan"]))) if query.get("plan") else None
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name) or str(default)
+    if not text.isdecimal() or len(text) > 18:
+        raise UsageError(f"{name}={text!r:.50}: is no number")
+    return int(text)

@@ -1,0 +1,101 @@
+"""Overview: what is in the data, what is missing and why, and what the conversion says of itself."""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow.compute as pc
+
+from art_otel import storage
+from art_otel.errors import StorageError
+from art_otel.store import REPORT_NAME
+from art_otel.trajectories import explain
+from art_otel.viewer.cures import cure_of
+from art_otel.viewer.snapshot import Snapshot
+
+_BINS: Final = 20
+
+
+def overview(snapshot: Snapshot) -> dict[str, Any]:
+    """The numbers of the first page. What is not judged yet is null."""
+    outlines = snapshot.outlines
+    judgement = snapshot.judging.done()
+    skipped = {} if judgement is None else judgement.report.trajectories_skipped
+    return {
+        "total": len(outlines),
+        "complete": int(outlines.equal("complete", True).sum()),  # noqa: FBT003 # the value that is looked for
+        "judged": judgement is not None,
+        "problem": snapshot.judging.problem(),
+        "trainable": None if judgement is None else judgement.report.trajectories_used,
+        "statuses": _counts(snapshot, "status"),
+        "incomplete": [
+            {"reason": reason, "count": count, "cure": explain(reason)}
+            for reason, count in outlines.reasons.counts().items()
+        ],
+        "skipped": [
+            {"reason": reason, "count": count, "cure": cure_of(reason)}
+            for reason, count in sorted(skipped.items(), key=lambda item: -item[1])
+        ],
+        "splits": _counts(snapshot, "shown_split"),
+        "models": [{"name": name, "count": count} for name, count in outlines.models.counts().items()],
+        "rewards": _rewards(snapshot),
+        "report": _report(snapshot),
+    }
+
+
+def _counts(snapshot: Snapshot, column: str) -> list[dict[str, Any]]:
+    counted = pc.value_counts(snapshot.outlines.column(column)).to_pylist()
+    by_count = sorted(((entry["counts"], entry["values"]) for entry in counted), key=itemgetter(0), reverse=True)
+    return [{"name": name, "count": count} for count, name in by_count]
+
+
+def _rewards(snapshot: Snapshot) -> dict[str, Any]:
+    """The rewards that are numbers: others are unknown."""
+    column = snapshot.outlines.column("reward")
+    values = column.drop_null().to_numpy()
+    values = values[np.isfinite(values)]
+    known = {"known": len(values), "unknown": len(column) - len(values)}
+    if not len(values):
+        return {**known, "min": None, "max": None, "mean": None, "bins": []}
+    counts, edges = np.histogram(values, bins=_BINS if values.min() < values.max() else 1)
+    bins = [
+        {"from": low, "to": high, "count": count}
+        for low, high, count in zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+    ]
+    return {
+        **known,
+        "min": float(values.min()),
+        "max": float(values.max()),
+        "mean": float(values.mean()),
+        "bins": bins,
+    }
+
+
+def _report(snapshot: Snapshot) -> dict[str, Any] | None:
+    """The account of the conversion; None where the data has several, or none."""
+    if len(snapshot.outlines.groups) == 0 or len(snapshot.sources) != 1:
+        return None
+    folder = snapshot.outlines.groups[0].dataset
+    try:
+        raw: Any = msgspec.json.decode(storage.read(storage.join(folder, REPORT_NAME)))
+    except (StorageError, OSError, msgspec.DecodeError):
+        return None
+    if not isinstance(raw, dict) or "spans" not in raw or "calls" not in raw:
+        return None
+    spans, calls = raw["spans"], raw["calls"]
+    return {
+        "spans": {
+            **{name: spans.get(name, 0) for name in ("read", "used", "duplicate")},
+            **{name: _by_reason(spans.get(name, {})) for name in ("ignored", "quarantined")},
+        },
+        "calls": {name: calls.get(name, 0) for name in ("total", "completed", "failed")},
+    }
+
+
+def _by_reason(counts: dict[str, int]) -> list[dict[str, Any]]:
+    return [{"reason": reason, "count": count} for reason, count in counts.items()]

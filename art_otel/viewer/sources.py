@@ -1,0 +1,214 @@
+"""Sources: what the paths hold that are looked at: datasets, runs and spools, and whether they changed.
+
+Invariant: two equal marks of a source mean the same files; a source is named by its folder's or file's own name, and
+its path is told to nobody.
+"""
+
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from art_otel import storage
+from art_otel.errors import StoreError, UsageError
+from art_otel.store import REPORT_NAME, SUFFIX
+from art_otel.store.files import find_files
+
+_SPOOLS: Final = (".", "spool", "received", "spool/received")
+"""Where, below a folder, the runs of a spool may lie."""
+
+_STEP: Final = re.compile(r"\d+")
+_PATIENCE: Final = 5
+"""A spool is converted again after so many times of what its conversion took."""
+
+Mark = tuple[object, ...]
+"""What is equal while the files of a source are the same."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViewedFile:
+    """A trajectory file of the source of this number. A run's files are of a step and a split."""
+
+    location: str
+    dataset: str
+    source: int
+    step: int | None = None
+    split: str | None = None
+
+
+class Source(Protocol):
+    """Something that trajectories are read from."""
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def run(self) -> Path | None:
+        """The folder of the run that it is; None for what is no run."""
+        ...
+
+    def mark(self) -> Mark:
+        """What is equal while the files are the same."""
+        ...
+
+    def files(self, number: int) -> list[ViewedFile]:
+        """Its trajectory files. Raises StoreError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A folder, file, glob or URL of trajectories."""
+
+    path: str
+    name: str
+    run: Path | None = None
+
+    def mark(self) -> Mark:
+        """By the manifest where there is one, else by the files."""
+        report = Path(self.path) / REPORT_NAME
+        if storage.is_url(self.path):
+            return (self.path, storage.size_of(storage.join(self.path, REPORT_NAME)))
+        return _marks([report] if report.exists() else [Path(file.location) for file in find_files(self.path)])
+
+    def files(self, number: int) -> list[ViewedFile]:
+        """Those that the manifest names, else all."""
+        return [
+            ViewedFile(location=file.location, dataset=file.dataset, source=number) for file in find_files(self.path)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The folder of a training run, ours or ART's."""
+
+    path: str
+    name: str
+
+    @property
+    def run(self) -> Path:
+        """The folder."""
+        return Path(self.path)
+
+    def mark(self) -> Mark:
+        """By the history and the trajectory files."""
+        return _marks([self.run / "history.jsonl", *self._parquet()])
+
+    def files(self, number: int) -> list[ViewedFile]:
+        """Those of our format: ART's own writer leaves out what makes a trajectory."""
+        return [
+            ViewedFile(
+                location=str(file), dataset=str(file), source=number, step=_step(file), split=_split(file, self.run)
+            )
+            for file in self._parquet()
+            if _is_ours(file)
+        ]
+
+    def _parquet(self) -> list[Path]:
+        return sorted((self.run / "trajectories").rglob(f"*{SUFFIX}"))
+
+
+@dataclass(slots=True)
+class Spool:
+    """Spans that live apps or `art-otel serve` write: they are converted, anew when more has come."""
+
+    path: str
+    name: str
+    run: Path | None = None
+    _out: "tempfile.TemporaryDirectory[str]" = field(default_factory=lambda: tempfile.TemporaryDirectory("art-otel"))
+    _converted: Mark | None = None
+    _not_before: float = 0.0
+
+    def mark(self) -> Mark:
+        """By the dumps, looked at seldom enough."""
+        if self._converted is None or time.monotonic() >= self._not_before:
+            return _marks(_dumps(Path(self.path)))
+        return self._converted
+
+    def files(self, number: int) -> list[ViewedFile]:
+        """Those of the conversion."""
+        from art_otel.engines import Conversion, convert  # noqa: PLC0415 # datasets need no conversion
+
+        mark, began = self.mark(), time.monotonic()
+        if not mark:
+            return []
+        if mark != self._converted:
+            convert(Conversion(sources=[str(dump) for dump in _dumps(Path(self.path))], out=self._out.name, workers=1))
+            self._converted = mark
+            self._not_before = time.monotonic() + 1 + _PATIENCE * (time.monotonic() - began)
+        return Dataset(self._out.name, self.name).files(number)
+
+
+def find_sources(paths: Iterable[str]) -> list[Source]:
+    """What the paths hold. Raises UsageError and StoreError for those that hold nothing to look at."""
+    return [source for path in paths for source in _sources_of(path)]
+
+
+def _sources_of(path: str) -> Sequence[Source]:
+    folder = Path(path)
+    if storage.is_url(path) or not folder.is_dir():
+        find_files(path)  # says what is wrong
+        return [Dataset(path, folder.name)]
+    if (folder / REPORT_NAME).exists() or any(folder.glob(f"*{SUFFIX}")):
+        return [Dataset(path, folder.resolve().name)]
+    if runs := list(_runs(folder)):
+        return runs
+    if _dumps(folder) or folder.name in _SPOOLS or (folder / "spool").is_dir():
+        return [Spool(path, folder.resolve().name)]
+    raise UsageError(f"{path}: holds no dataset, no run and no spool; `art-otel convert DUMP… --out DIR` makes one")
+
+
+def _runs(folder: Path) -> Iterator[Run]:
+    """The runs in a run's folder, a project's, or one of projects."""
+    for pattern in (".", "models/*", "*/models/*"):
+        matches = [folder] if pattern == "." else sorted(folder.glob(pattern))
+        for match in matches:
+            if (match / "history.jsonl").is_file() or (match / "trajectories").is_dir():
+                yield Run(str(match), match.resolve().name)
+
+
+def _dumps(folder: Path) -> list[Path]:
+    """The files of a spool: those of a run in a folder of its own, or of one run."""
+    patterns = [f"{spool}/{run}*.otlp.jsonl" for spool in _SPOOLS for run in ("", "*/")]
+    return sorted({file for pattern in patterns for file in folder.glob(pattern)})
+
+
+def _marks(files: Iterable[Path]) -> Mark:
+    marks: list[object] = []
+    for file in files:
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            marks.append((str(file), None))
+        else:
+            marks.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(marks)
+
+
+def _is_ours(file: Path) -> bool:
+    from art_otel.store.parquet_file import open_parquet  # noqa: PLC0415 # runs only
+
+    try:
+        with open_parquet(str(file)):
+            return True
+    except StoreError:
+        return False
+
+
+def _step(file: Path) -> int | None:
+    return int(file.stem) if _STEP.fullmatch(file.stem) else None
+
+
+def _split(file: Path, run: Path) -> str | None:
+    below = file.relative_to(run / "trajectories").parts
+    return below[0] if len(below) > 1 else None

@@ -1,0 +1,94 @@
+"""Tasks: the rollouts of one name over the steps of training, side by side.
+
+Invariant: counts and mean rewards are of all rollouts of a step; texts are of its first ones alone. Rollouts without a
+step are in no task.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
+from statistics import fmean
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from art_otel.store import Wanted
+from art_otel.trajectories import Trajectory
+from art_otel.viewer.group import main_turns, show_cell
+from art_otel.viewer.keys import TrajectoryKey, encode_key
+from art_otel.viewer.problems import NotFoundError
+from art_otel.viewer.snapshot import Snapshot
+
+_MOST_TASKS: Final = 200
+_MOST_STEPS: Final = 32
+"""Steps that are shown: of more, these at equal distances, with the first and the last."""
+_MOST_ANSWERS: Final = 4
+
+_MESSAGES: Final = Wanted(prompts=False, tokens=False)
+
+
+def list_tasks(snapshot: Snapshot, part: str) -> dict[str, Any]:
+    """The names that hold this text, with their numbers of rollouts and steps; those of most steps first."""
+    table = snapshot.outlines.table.select(["name", "shown_training_step"]).drop_null()
+    if part:
+        table = table.filter(pc.match_substring(table.column("name"), part, ignore_case=True))
+    counts = table.group_by("name").aggregate([("shown_training_step", "count_distinct"), ([], "count_all")])
+    tasks: list[dict[str, Any]] = [
+        {"name": record["name"], "steps": record["shown_training_step_count_distinct"], "rollouts": record["count_all"]}
+        for record in counts.to_pylist()
+    ]
+    tasks.sort(key=lambda task: (-task["steps"], task["name"]))
+    return {"total": len(tasks), "tasks": tasks[:_MOST_TASKS]}
+
+
+def show_task(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """The steps of the rollouts of this name, of each source by itself. Raises NotFoundError."""
+    outlines = snapshot.outlines
+    rows = np.flatnonzero(outlines.equal("name", name) & ~outlines.equal("shown_training_step", None))
+    records = dict(zip(rows.tolist(), outlines.records(rows), strict=True))
+    by_step: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row, record in records.items():
+        by_step[record["shown_training_step"], record["source"]].append(row)
+    if not by_step:
+        raise NotFoundError(f"no rollout {name!r:.200} of a known step in this data")
+    steps = _spread(sorted({step for step, _ in by_step}))
+    shown = {key: by_step[key] for key in sorted(by_step) if key[0] in steps}
+    first = list(chain.from_iterable(members[:_MOST_ANSWERS] for members in shown.values()))
+    answers = dict(zip(first, snapshot.read(first, _MESSAGES), strict=True))
+    return {
+        "name": name,
+        "total": len({step for step, _ in by_step}),
+        "steps": [
+            {
+                "step": step,
+                "run": snapshot.sources[source].name,
+                "rollouts": len(members),
+                "reward": _mean([records[row]["reward"] for row in members]),
+                "answers": [_answer(records[row], answers[row]) for row in members[:_MOST_ANSWERS]],
+            }
+            for (step, source), members in shown.items()
+        ],
+    }
+
+
+def _spread(steps: Sequence[int]) -> set[int]:
+    positions = np.linspace(0, len(steps) - 1, min(len(steps), _MOST_STEPS)).round().astype(int)
+    return {steps[position] for position in positions}
+
+
+def _mean(rewards: Sequence[float | None]) -> float | None:
+    """The mean of the known rewards; None where there is none."""
+    known = [reward for reward in rewards if reward is not None]
+    return fmean(known) if known else None
+
+
+def _answer(record: dict[str, Any], trajectory: Trajectory) -> dict[str, Any]:
+    """A rollout's reward and the first answer of its main history; None where it has no turn."""
+    key = TrajectoryKey(record["rollout_id"], record["attempt"], record["trace_id"], record["source"])
+    cell = show_cell(trajectory, main_turns(trajectory), 0)
+    return {"key": encode_key(key), "rolloutId": record["rollout_id"], "reward": record["reward"], "cell": cell}

@@ -1,0 +1,64 @@
+// Answers come from the exported page where there is one, and then never from the network.
+import type { Answer, RowPage } from "./types";
+import { selectRows } from "./select_rows";
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly generation: string | null = null,
+  ) {
+    super(message);
+  }
+}
+
+interface Exported {
+  generation: string;
+  responses: Record<string, Answer>;
+}
+
+const element = document.getElementById("art-otel-data");
+const exported: Exported | null = element ? (JSON.parse(element.textContent ?? "") as Exported) : null;
+
+export const isExported = exported !== null;
+
+/** Whether an exported page holds the answer; a server has all. */
+export function isAnswered(path: string): boolean {
+  return exported === null || path in exported.responses;
+}
+
+export async function fetchJson<T extends Answer>(path: string, signal?: AbortSignal): Promise<T> {
+  if (exported) return fromExport(exported, path) as T;
+  const response = await fetch(path, { signal, headers: { Accept: "application/json" } }).catch((error: unknown) => {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, "The server does not answer. Is `art-otel view` still running?");
+  });
+  const body: unknown = await response.json().catch(() => null);
+  if (response.ok && body !== null) return body as T;
+  const failure = (body ?? {}) as { error?: string; generation?: string };
+  const says =
+    response.status === 401
+      ? "Open the address that `art-otel view` printed."
+      : `The server answered ${response.status}.`;
+  throw new ApiError(response.status, failure.error ?? says, failure.generation ?? null);
+}
+
+function fromExport({ generation, responses }: Exported, path: string): Answer {
+  const exact = responses[path];
+  if (exact) return exact;
+  const [name, query] = path.split("?") as [string, string | undefined];
+  if (name === "/api/trajectories") {
+    const pages = Object.keys(responses).filter((each) => each.startsWith("/api/trajectories?"));
+    const rows = pages.flatMap((page) => (responses[page] as RowPage).rows);
+    return selectRows(generation, rows, new URLSearchParams(query));
+  }
+  const rollout = name.startsWith("/api/rollouts/") || name.startsWith("/api/groups/");
+  throw new ApiError(
+    404,
+    responses[name]
+      ? "This file holds the default options only. `art-otel view` on the dataset answers others."
+      : rollout
+        ? "This file was exported without it. `art-otel view` on the dataset has all."
+        : "This file was exported without this page.",
+  );
+}

@@ -1,0 +1,50 @@
+// The exported page has no server: its rows are filtered and sorted here, as /api/trajectories would.
+import type { Row, RowPage } from "./types";
+
+const VALUES: Record<string, (row: Row) => number | string | bigint | null> = {
+  reward: (row) => row.reward,
+  started: (row) => (row.startedAt === null ? null : BigInt(row.startedAt)),
+  calls: (row) => row.calls,
+  turns: (row) => row.turns,
+  tokens: (row) => row.sampledTokens,
+  trained: (row) => row.trainedTokens,
+  name: (row) => row.name,
+  rollout: (row) => row.rolloutId,
+  step: (row) => row.step,
+  duration: (row) => row.durationMs,
+};
+
+const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
+  q: (row, value) => searched(row).includes(value.toLowerCase()),
+  status: (row, value) => row.status === value,
+  complete: (row, value) => row.complete === (value === "yes"),
+  reason: (row, value) => row.reasons.includes(value),
+  skip: (row, value) => row.verdict === value,
+  split: (row, value) => (row.split ?? "") === value,
+  step: (row, value) => String(row.step) === value,
+  group: (row, value) => row.groupKey === value || row.groupId === value,
+  model: (row, value) => row.models.includes(value),
+};
+
+function searched(row: Row): string {
+  return [row.rolloutId, row.name, row.groupId, row.verdict, ...row.reasons].join("\n").toLowerCase();
+}
+
+export function selectRows(generation: string, all: Row[], query: URLSearchParams): RowPage {
+  const filters = Object.entries(FILTERS).filter(([name]) => query.has(name));
+  const rows = all.filter((row) => filters.every(([name, matches]) => matches(row, query.get(name) ?? "")));
+  const value = VALUES[query.get("sort") ?? ""];
+  if (value) rows.sort((a, b) => compare(value(a), value(b), query.get("order") === "desc" ? -1 : 1));
+  const offset = Number(query.get("offset") ?? 0);
+  return {
+    generation,
+    total: rows.length,
+    offset,
+    rows: rows.slice(offset, offset + Number(query.get("limit") ?? 100)),
+  };
+}
+
+function compare(a: number | string | bigint | null, b: number | string | bigint | null, sign: number): number {
+  if (a === null || b === null) return Number(a === null) - Number(b === null);
+  return a < b ? -sign : a > b ? sign : 0;
+}

@@ -1,0 +1,290 @@
+// The answers of the API, as art_otel/viewer writes them. Unknown is null, never 0; times are strings of nanoseconds.
+
+export interface Answer {
+  generation: string;
+}
+
+export interface Count {
+  name: string | null;
+  count: number;
+}
+
+export interface Reason {
+  reason: string;
+  count: number;
+  cure: string | null;
+}
+
+export interface Info extends Answer {
+  version: string;
+  name: string;
+  sources: string[];
+  hasTokenizer: boolean;
+  hasRuns: boolean;
+  hasSpans: boolean;
+  live: boolean;
+  options?: Option[];
+}
+
+export interface Overview extends Answer {
+  total: number;
+  complete: number;
+  trainable: number | null;
+  judged?: boolean;
+  problem?: string | null;
+  statuses: Count[];
+  incomplete: Reason[];
+  skipped: Reason[];
+  splits: Count[];
+  rewards: {
+    known: number;
+    unknown: number;
+    min: number | null;
+    max: number | null;
+    mean: number | null;
+    bins: { from: number; to: number; count: number }[];
+  };
+  report: {
+    spans: {
+      read: number;
+      used: number;
+      duplicate: number;
+      ignored: { reason: string; count: number }[];
+      quarantined: { reason: string; count: number }[];
+    };
+    calls: { total: number; completed: number; failed: number };
+  } | null;
+}
+
+export interface Row {
+  key: string;
+  rolloutId: string;
+  attempt: number | null;
+  name: string | null;
+  status: string;
+  reward: number | null;
+  complete: boolean;
+  reasons: string[];
+  calls: number | null;
+  turns: number | null;
+  sampledTokens: number | null;
+  trainedTokens: number | null;
+  verdict: string | null;
+  judged?: boolean;
+  groupId: string | null;
+  groupKey: string | null;
+  split: string | null;
+  step: number | null;
+  policyVersion: string | number | null;
+  startedAt: string | null;
+  durationMs: number | null;
+  models: string[];
+  unfinished: boolean;
+}
+
+export interface RowPage extends Answer {
+  total: number;
+  offset: number;
+  rows: Row[];
+}
+
+export interface Reward {
+  name: string;
+  value: number | null;
+  label: string | null;
+  explanation: string | null;
+  target: {
+    kind: string;
+    step?: number | null;
+    turn?: number | null;
+    choice?: number | null;
+    start?: number | null;
+    end?: number | null;
+  } | null;
+  source: string | null;
+}
+
+export interface Part {
+  kind: "text" | "reasoning" | "tool_call" | "tool_result" | "refusal" | "media" | "other";
+  text: string | null;
+  name?: string | null;
+  callId?: string | null;
+  arguments?: unknown;
+}
+
+export interface Message {
+  role: string;
+  name?: string | null;
+  parts: Part[];
+  turn: number | null;
+  completionId: string | number | null;
+  state: "trained" | "context" | "copy" | "untrained";
+  why: string | null;
+  trainedIn: { history: number; turn: number } | null;
+  rewards: number[];
+  execution: { name: string | null; result: unknown; error: string | null; durationMs: number | null } | null;
+  added: boolean;
+}
+
+export interface Drift {
+  at: number;
+  before: (number | string)[];
+  expected: (number | string)[];
+  actual: (number | string)[];
+  expectedText: string | null;
+  actualText: string | null;
+}
+
+export interface Turn {
+  turn: number;
+  call: number | string | null;
+  choice: number | null;
+  parent: number | null;
+  tokenParent: number | null;
+  relation: string;
+  agent: string | null;
+  step: number | null;
+  finishReason: string | null;
+  completionTokens: number | null;
+  promptTokens: number | null;
+  untrained: string | null;
+  failed: boolean;
+  label: string | null;
+  drift: Drift | null;
+  respelledAt?: number | null;
+  model: string | null;
+  policyVersion: string | number | null;
+  verdict?: string | null;
+  judged?: boolean;
+}
+
+export interface TimeBar {
+  kind: "call" | "tool" | "step" | "reward" | "span";
+  name: string | null;
+  startMs: number;
+  endMs: number | null;
+  turn: number | null;
+  error: string | null;
+  depth: number;
+}
+
+export interface History {
+  index: number;
+  turns: number[];
+  unknown?: string | null;
+  messages: Message[];
+}
+
+export interface Rollout extends Answer {
+  row: Row;
+  parentRolloutId?: string | null;
+  previous: string | null;
+  next: string | null;
+  groupPrevious: string | null;
+  groupNext: string | null;
+  error: string | null;
+  rewards: Reward[];
+  metrics: Record<string, unknown>;
+  metadata: Record<string, unknown>;
+  logs: unknown[];
+  tools: unknown[];
+  histories: History[];
+  turns: Turn[];
+  time: TimeBar[];
+  totalMs: number | null;
+}
+
+export interface TokenSpan {
+  turn: number;
+  start: number;
+  end: number;
+  trained: boolean;
+  why: { step: string; says: string }[];
+}
+
+export interface Range {
+  min: number | null;
+  max: number | null;
+}
+
+export interface Tokens extends Answer {
+  history: number;
+  histories?: { index: number; turns: number[]; length: number }[];
+  length: number;
+  ids: (number | string)[];
+  texts: string[] | null;
+  mask: number[];
+  logprobs: (number | null)[];
+  advantages: (number | null)[];
+  spans: TokenSpan[];
+  scale: { logprob: Range | null; advantage: Range | null };
+  unknown: string | null;
+}
+
+export interface Group extends Answer {
+  groupId: string;
+  step: number | null;
+  members: Row[];
+  differsAt: (number | null)[];
+  steps: { turn: number; cells: ({ text: string | null; turn: number | null } | null)[] }[];
+  advantage: {
+    name: string;
+    rewards: (number | null)[];
+    baseline: number | null;
+    std: number | null;
+    advantages: (number | null)[];
+    says: string[];
+  } | null;
+  why: string | null;
+}
+
+export interface Option {
+  name: string;
+  label: string;
+  kind: "choice" | "number" | "flag" | "text";
+  choices: (string | { value: string; label: string })[] | null;
+  default: string | number | boolean | null;
+  value: string | number | boolean | null;
+  help: string | null;
+}
+
+export interface Plan extends Answer {
+  options: Option[];
+  trajectories: { read: number; trained: number; skipped: number };
+  completions: { sampled: number; trained: number };
+  tokens: { sampled: number | null; trained: number | null };
+  skipped: { reason: string; count: number; unit: string; cure: string | null; filter: string | null }[];
+  report: unknown;
+  sums: boolean;
+}
+
+export interface Runs extends Answer {
+  runs: { id: string; name: string }[];
+  metrics: string[];
+}
+
+export interface Series extends Answer {
+  series: { run: string; steps: number[]; values: (number | null)[] }[];
+}
+
+export interface Tasks extends Answer {
+  total: number;
+  tasks: { name: string; steps: number; rollouts: number }[];
+}
+
+export interface TaskOverSteps extends Answer {
+  name: string;
+  total: number;
+  steps: {
+    step: number;
+    run: string;
+    rollouts: number;
+    reward: number | null;
+    answers: {
+      key: string;
+      rolloutId: string;
+      reward: number | null;
+      cell: { text: string | null; turn: number } | null;
+    }[];
+  }[];
+}

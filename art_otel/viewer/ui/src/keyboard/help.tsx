@@ -1,0 +1,67 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { keysOn, switchKeys } from "./keys";
+
+export const KEYS: [string[], string][] = [
+  [["j", "k"], "next and previous row, or rollout"],
+  [["Enter"], "open the chosen row"],
+  [["[", "]"], "previous and next member of the group"],
+  [["h", "l"], "previous and next history"],
+  [["n", "p"], "next and previous trained completion"],
+  [["c"], "color of tokens: mask, logprob, advantage"],
+  [["1", "5"], "tab: Conversation, Tokens, Tree, Time, Raw"],
+  [["/"], "search"],
+  [["?"], "this help"],
+];
+
+export function Help({ open, onClose }: { open: boolean; onClose: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [on, setOn] = useState(keysOn());
+  useEffect(() => {
+    if (open) dialog.current?.showModal();
+    else dialog.current?.close();
+  }, [open]);
+  return (
+    <dialog ref={dialog} class="help" onClose={onClose} aria-labelledby="help-title">
+      <h2 id="help-title">Keyboard</h2>
+      <table>
+        <thead class="hidden">
+          <tr>
+            <th scope="col">Keys</th>
+            <th scope="col">What they do</th>
+          </tr>
+        </thead>
+        <tbody>
+          {KEYS.map(([keys, does]) => (
+            <tr>
+              <td>
+                <kbd>{keys[0]}</kbd>
+                {keys[1] && (
+                  <>
+                    {" "}
+                    {keys[0] === "1" ? "–" : ""} <kbd>{keys[1]}</kbd>
+                  </>
+                )}
+              </td>
+              <td>{does}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="quiet">
+        In Tokens, the arrow keys move from token to token, and the panel says why each is trained or not.
+      </p>
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={on}
+          onChange={(event) => {
+            switchKeys(event.currentTarget.checked);
+            setOn(event.currentTarget.checked);
+          }}
+        />
+        Single keys are on
+      </label>
+      <button onClick={() => dialog.current?.close()}>Close</button>
+    </dialog>
+  );
+}

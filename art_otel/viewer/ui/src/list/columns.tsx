@@ -1,0 +1,107 @@
+import type { ComponentChildren } from "preact";
+import type { Row } from "../api/types";
+import { count, decimal, duration, time } from "../format";
+import { hashOf } from "../route";
+import { Unknown, Value } from "../text/unknown";
+import { Inline, visible } from "../text/visible";
+
+export interface Column {
+  id: string;
+  title: string;
+  sort?: string;
+  number?: boolean;
+  cell: (row: Row) => ComponentChildren;
+}
+
+export const COLUMNS: Column[] = [
+  {
+    id: "name",
+    title: "Rollout",
+    sort: "name",
+    cell: (row) => (
+      <a href={hashOf(["r", row.key])} title={visible(row.rolloutId)}>
+        {row.name && (
+          <b>
+            <Inline text={row.name} />
+          </b>
+        )}{" "}
+        <span class="id">
+          <Inline text={row.rolloutId} />
+        </span>
+        {row.attempt !== null && row.attempt > 0 && <span class="quiet"> attempt {row.attempt}</span>}
+      </a>
+    ),
+  },
+  { id: "status", title: "Status", cell: (row) => <Status row={row} /> },
+  {
+    id: "reward",
+    title: "Reward",
+    sort: "reward",
+    number: true,
+    cell: (row) => <Value of={row.reward} as={(value) => decimal(value)} why="no reward was recorded" />,
+  },
+  { id: "verdict", title: "Would train", cell: (row) => <Verdict row={row} /> },
+  {
+    id: "trained",
+    title: "Trained",
+    sort: "trained",
+    number: true,
+    cell: (row) => <Value of={row.trainedTokens} as={count} why="no token ids were recorded" />,
+  },
+  {
+    id: "tokens",
+    title: "Sampled",
+    sort: "tokens",
+    number: true,
+    cell: (row) => <Value of={row.sampledTokens} as={count} why="no token counts were recorded" />,
+  },
+  { id: "turns", title: "Turns", sort: "turns", number: true, cell: (row) => <Value of={row.turns} as={count} /> },
+  { id: "calls", title: "Calls", sort: "calls", number: true, cell: (row) => <Value of={row.calls} as={count} /> },
+  {
+    id: "step",
+    title: "Step",
+    sort: "step",
+    number: true,
+    cell: (row) => (row.step === null ? <span class="quiet">–</span> : count(row.step)),
+  },
+  {
+    id: "group",
+    title: "Group",
+    cell: (row) =>
+      row.groupKey === null ? (
+        <span class="quiet">–</span>
+      ) : (
+        <a href={hashOf(["g", row.groupKey])}>
+          <Inline text={row.groupId ?? row.groupKey} />
+        </a>
+      ),
+  },
+  { id: "started", title: "Started (UTC)", sort: "started", cell: (row) => <Value of={row.startedAt} as={time} /> },
+  {
+    id: "duration",
+    title: "Took",
+    sort: "duration",
+    number: true,
+    cell: (row) => <Value of={row.durationMs} as={duration} why="it has no end" />,
+  },
+];
+
+export function Status({ row }: { row: Row }) {
+  const bad = row.status === "error";
+  return (
+    <span class={`status ${bad ? "bad" : row.status === "ok" ? "fine" : "open"}`}>
+      {bad ? "✕" : row.status === "ok" ? "✓" : "◌"} <Inline text={row.status} />
+    </span>
+  );
+}
+
+export function Verdict({ row }: { row: Row }) {
+  if (row.judged === false) return <Unknown why="the trajectories are still being judged" />;
+  return row.verdict === null ? (
+    <span class="verdict yes">● trains</span>
+  ) : (
+    <span class="verdict no" title={visible([row.verdict, ...row.reasons].join("; "))}>
+      ○ <Inline text={row.verdict} />
+    </span>
+  );
+}

@@ -1,0 +1,140 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Overview } from "../api/types";
+import { useAnswer } from "../api/use_answer";
+import type { Query } from "../route";
+import { visible } from "../text/visible";
+
+export const FILTERS = [
+  "q",
+  "status",
+  "complete",
+  "reason",
+  "skip",
+  "completion",
+  "split",
+  "step",
+  "group",
+  "model",
+  "plan",
+] as const;
+
+const CHIPS: Record<string, string> = { completion: "skipped completions", plan: "with" };
+
+/** The group in words: its key is base64url of JSON [training step, group id]. */
+function groupName(key: string): string {
+  try {
+    const text = new TextDecoder().decode(
+      Uint8Array.from(atob(key.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0)),
+    );
+    return String((JSON.parse(text) as unknown[])[1]);
+  } catch {
+    return key;
+  }
+}
+
+interface Props {
+  query: URLSearchParams;
+  onChange: (changes: Query) => void;
+}
+
+export function Filters({ query, onChange }: Props) {
+  const { answer } = useAnswer<Overview>("/api/overview");
+  const named = (rows: { name: string | null }[] | undefined) =>
+    (rows ?? []).flatMap((row) => (row.name === null ? [] : [row.name]));
+  return (
+    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+      <Search value={query.get("q") ?? ""} focus={query.get("focus") === "search"} onChange={onChange} />
+      <Choice name="status" label="Status" values={named(answer?.statuses)} query={query} onChange={onChange} />
+      <Choice name="complete" label="Complete" values={["yes", "no"]} query={query} onChange={onChange} />
+      <Choice
+        name="skip"
+        label="Not trained"
+        values={(answer?.skipped ?? []).map((row) => row.reason)}
+        query={query}
+        onChange={onChange}
+      />
+      <Choice
+        name="reason"
+        label="Missing"
+        values={(answer?.incomplete ?? []).map((row) => row.reason)}
+        query={query}
+        onChange={onChange}
+      />
+      <Choice name="split" label="Split" values={named(answer?.splits)} query={query} onChange={onChange} />
+      {(["step", "group", "model", "completion", "plan"] as const).map(
+        (name) =>
+          query.has(name) && (
+            <button
+              type="button"
+              class="chip"
+              onClick={() => onChange({ [name]: null })}
+              aria-label={`Remove the filter ${name} ${visible(query.get(name) ?? "")}`}
+            >
+              {CHIPS[name] ?? name}:{" "}
+              {visible(name === "group" ? groupName(query.get(name) ?? "") : (query.get(name) ?? ""))} ✕
+            </button>
+          ),
+      )}
+      {query.get("split") === "" && (
+        <button type="button" class="chip" onClick={() => onChange({ split: null })}>
+          no split ✕
+        </button>
+      )}
+      {FILTERS.some((name) => query.has(name)) && (
+        <button
+          type="button"
+          class="plain"
+          onClick={() => onChange(Object.fromEntries(FILTERS.map((name) => [name, null])))}
+        >
+          Clear all
+        </button>
+      )}
+    </form>
+  );
+}
+
+function Search({ value, focus, onChange }: { value: string; focus: boolean; onChange: (changes: Query) => void }) {
+  const input = useRef<HTMLInputElement>(null);
+  const [text, setText] = useState(value);
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (!focus) return;
+    input.current?.focus();
+    onChange({ focus: null });
+  }, [focus]);
+  return (
+    <label class="search">
+      <span class="hidden">Search in names, ids and texts</span>
+      <input
+        ref={input}
+        type="search"
+        placeholder="Search names, ids, texts  ( / )"
+        value={text}
+        onInput={(event) => {
+          const typed = event.currentTarget.value;
+          setText(typed);
+          clearTimeout(timer.current);
+          timer.current = setTimeout(() => onChange({ q: typed }), 200);
+        }}
+      />
+    </label>
+  );
+}
+
+function Choice({ name, label, values, query, onChange }: Props & { name: string; label: string; values: string[] }) {
+  const value = query.get(name) ?? "";
+  const all = value === "" || values.includes(value) ? values : [value, ...values];
+  if (all.length === 0) return null;
+  return (
+    <label class={value ? "choice set" : "choice"}>
+      <span>{label}</span>
+      <select value={value} onChange={(event) => onChange({ [name]: event.currentTarget.value || null })}>
+        <option value="">any</option>
+        {all.map((each) => (
+          <option value={each}>{visible(each)}</option>
+        ))}
+      </select>
+    </label>
+  );
+}

@@ -1,0 +1,44 @@
+import { useState } from "preact/hooks";
+import { count } from "../format";
+import { FILTERS, Filters } from "../list/filters";
+import { RowTable } from "../list/table";
+import { go, queryText, withQuery, type Query, type Route } from "../route";
+
+export function ListPage({ route }: { route: Route }) {
+  const [total, setTotal] = useState<number | null>(null);
+  const { query } = route;
+  const list: Route = { parts: ["t"], query };
+  const change = (changes: Query) => go(withQuery(list, { at: null, ...changes }), { replace: true });
+  const sort = query.get("sort") ?? "";
+  const order = query.get("order") ?? "asc";
+  const asked = queryText({
+    ...Object.fromEntries(FILTERS.map((name) => [name, query.get(name)])),
+    sort,
+    order: sort && order,
+  });
+  const onSort = (column: string) => {
+    // First the largest, then the smallest, then the dataset's own order.
+    if (column !== sort) change({ sort: column, order: "desc" });
+    else change(order === "desc" ? { sort: column, order: "asc" } : { sort: null, order: null });
+  };
+  return (
+    <>
+      <div class="list-head">
+        <h1>Trajectories</h1>
+        <span class="quiet" role="status">
+          {total === null ? "…" : count(total)}
+        </span>
+      </div>
+      <Filters query={query} onChange={change} />
+      <RowTable
+        query={asked}
+        at={Number(query.get("at") ?? 0) || 0}
+        sort={sort}
+        order={order}
+        onSort={onSort}
+        onAt={(index) => history.replaceState(null, "", withQuery(list, { at: index || null }))}
+        onTotal={setTotal}
+      />
+    </>
+  );
+}

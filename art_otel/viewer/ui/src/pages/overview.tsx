@@ -1,0 +1,201 @@
+import type { ComponentChildren } from "preact";
+import type { Info, Overview, Reason } from "../api/types";
+import { useAnswer } from "../api/use_answer";
+import { count, decimal, percent } from "../format";
+import { hashOf, type Query } from "../route";
+import { Failure, Loading, Unknown, Value } from "../text/unknown";
+import { Inline, visible } from "../text/visible";
+import { Account } from "./account";
+import { Histogram } from "./histogram";
+
+export function OverviewPage({ info }: { info: Info | null }) {
+  const { answer, error } = useAnswer<Overview>(
+    "/api/overview",
+    (overview) => overview.judged !== false || Boolean(overview.problem),
+  );
+  if (!answer) return error ? <Failure says={error} /> : <Loading />;
+  return (
+    <>
+      <h1>{info ? <Inline text={info.name} /> : "Overview"}</h1>
+      {info && info.sources.length > 1 && (
+        <p class="quiet">
+          From <Inline text={info.sources.slice(0, 4).join(", ")} />
+          {info.sources.length > 4 && ` and ${count(info.sources.length - 4)} more`}
+        </p>
+      )}
+      <dl class="figures">
+        <Figure name="trajectories" href={hashOf(["t"])} number={count(answer.total)} />
+        <Figure
+          name="complete"
+          href={hashOf(["t"], { complete: "yes" })}
+          number={count(answer.complete)}
+          says={percent(answer.complete, answer.total)}
+        />
+        <Figure
+          name="would train"
+          href={hashOf(["plan"])}
+          number={
+            answer.judged === false && !answer.problem ? (
+              <span class="unknown">…</span>
+            ) : (
+              <Value of={answer.trainable} as={count} why={answer.problem ?? undefined} />
+            )
+          }
+          says={
+            answer.trainable === null
+              ? answer.problem
+                ? ""
+                : "being judged"
+              : `${percent(answer.trainable, answer.total)}, with the default options`
+          }
+        />
+        <Figure
+          name="mean reward"
+          href={hashOf(["t"], { sort: "reward", order: "desc" })}
+          number={<Value of={answer.rewards.mean} as={(value) => decimal(value)} why="no reward was recorded" />}
+          says={answer.rewards.unknown > 0 ? `${count(answer.rewards.unknown)} without one` : "all have one"}
+        />
+      </dl>
+      <div class="columns">
+        <section aria-labelledby="rewards">
+          <h2 id="rewards">Rewards</h2>
+          <Histogram rewards={answer.rewards} />
+        </section>
+        <section aria-labelledby="statuses">
+          <h2 id="statuses">Status</h2>
+          <Shares rows={answer.statuses} all={answer.total} query={(name) => ({ status: name })} label="Status" />
+          {answer.splits.length > 0 && (
+            <>
+              <h3>Split</h3>
+              <Shares rows={answer.splits} all={answer.total} query={(name) => ({ split: name })} label="Split" />
+            </>
+          )}
+        </section>
+      </div>
+      <section aria-labelledby="skipped">
+        <h2 id="skipped">Why trajectories would not train</h2>
+        {answer.problem && <Failure says={answer.problem} />}
+        {answer.judged === false ? (
+          !answer.problem && <p class="quiet">The trajectories are being judged…</p>
+        ) : (
+          <Reasons
+            rows={answer.skipped}
+            query={(reason) => ({ skip: reason })}
+            none="All would train with the default options."
+          />
+        )}
+      </section>
+      <section aria-labelledby="incomplete">
+        <h2 id="incomplete">What is missing</h2>
+        <Reasons rows={answer.incomplete} query={(reason) => ({ reason })} none="Every trajectory is complete." />
+      </section>
+      <section aria-labelledby="account">
+        <h2 id="account">The conversion’s account</h2>
+        <Account report={answer.report} />
+      </section>
+    </>
+  );
+}
+
+function Figure({
+  name,
+  number,
+  says,
+  href,
+}: {
+  name: string;
+  number: ComponentChildren;
+  says?: string;
+  href: string;
+}) {
+  return (
+    <div class="figure">
+      <dt>{name}</dt>
+      <dd>
+        <a href={href} class="number">
+          {number}
+        </a>
+        {says && <span class="quiet">{says}</span>}
+      </dd>
+    </div>
+  );
+}
+
+function Shares({
+  rows,
+  all,
+  query,
+  label,
+}: {
+  rows: { name: string | null; count: number }[];
+  all: number;
+  query: (name: string) => Query;
+  label: string;
+}) {
+  return (
+    <table class="shares">
+      <thead class="hidden">
+        <tr>
+          <th scope="col">{label}</th>
+          <th scope="col">Trajectories</th>
+          <th scope="col">Share</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <tr>
+            <th scope="row">
+              {row.name === null && label !== "Split" ? (
+                <Unknown why="none was recorded" />
+              ) : (
+                <a href={hashOf(["t"], query(row.name ?? ""))}>
+                  <Inline text={row.name ?? "no split"} />
+                </a>
+              )}
+            </th>
+            <td class="num">{count(row.count)}</td>
+            <td class="bar">
+              <meter
+                min={0}
+                max={Math.max(all, 1)}
+                value={row.count}
+                aria-label={visible(`${row.name ?? "unknown"}: ${percent(row.count, all)}`)}
+              />
+              <span class="quiet">{percent(row.count, all)}</span>
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Reasons({ rows, query, none }: { rows: Reason[]; query: (reason: string) => Query; none: string }) {
+  if (rows.length === 0) return <p class="good">✓ {none}</p>;
+  return (
+    <table class="reasons">
+      <thead>
+        <tr>
+          <th scope="col">Reason</th>
+          <th scope="col" class="num">
+            Trajectories
+          </th>
+          <th scope="col">What helps</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <tr>
+            <th scope="row">
+              <a href={hashOf(["t"], query(row.reason))}>
+                <Inline text={row.reason} />
+              </a>
+            </th>
+            <td class="num">{count(row.count)}</td>
+            <td>{row.cure === null ? <span class="quiet">–</span> : <Inline text={row.cure} />}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,153 @@
+import type { Plan } from "../api/types";
+import { useAnswer } from "../api/use_answer";
+import { count, json, percent } from "../format";
+import { go, withQuery, type Route } from "../route";
+import { Failure, Loading, Value } from "../text/unknown";
+import { Block, Inline } from "../text/visible";
+import { useRef } from "preact/hooks";
+import { PlanOption } from "./plan_option";
+
+export function PlanPage({ route }: { route: Route }) {
+  const query = route.query.toString();
+  const { answer, error, loading } = useAnswer<Plan>(`/api/plan${query && `?${query}`}`);
+  // While the counts for new options are on their way the form stays.
+  const last = useRef<Plan | null>(null);
+  if (answer) last.current = answer;
+  const plan = answer ?? last.current;
+  if (!plan) return error ? <Failure says={error} /> : <Loading />;
+  return (
+    <>
+      <h1>What would train</h1>
+      <p class="quiet">
+        The same code as <code>art_otel.batches(…)</code>, with these options. Nothing is written.
+      </p>
+      <div class="plan">
+        <form class="options" onSubmit={(event) => event.preventDefault()} aria-label="Options of batches">
+          {plan.options.map((option) => (
+            <PlanOption
+              option={option}
+              value={route.query.get(option.name)}
+              onChange={(value) => go(withQuery(route, { [option.name]: value }), { replace: true })}
+            />
+          ))}
+          {query !== "" && (
+            <button type="button" onClick={() => go("#/plan", { replace: true })}>
+              Default options
+            </button>
+          )}
+        </form>
+        <div class="outcome" aria-busy={loading}>
+          {error && <Failure says={error} />}
+          <Outcome plan={plan} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+function Outcome({ plan }: { plan: Plan }) {
+  const { trajectories, completions, tokens } = plan;
+  return (
+    <>
+      <table class="totals">
+        <thead>
+          <tr>
+            <th scope="col">Of</th>
+            <th scope="col" class="num">
+              All
+            </th>
+            <th scope="col" class="num">
+              Trained
+            </th>
+            <th scope="col">Share</th>
+          </tr>
+        </thead>
+        <tbody>
+          <Total name="trajectories" all={trajectories.read} trained={trajectories.trained} />
+          <Total name="sampled completions" all={completions.sampled} trained={completions.trained} />
+          <Total name="sampled tokens" all={tokens.sampled} trained={tokens.trained} />
+        </tbody>
+      </table>
+      {plan.sums ? (
+        <p class="good">✓ These sums equal the report of the batches.</p>
+      ) : (
+        <p class="notice failure">
+          <strong>The sums differ from the report of the batches.</strong> This is a bug: please report it.
+        </p>
+      )}
+      <h2>Left out, and why</h2>
+      {plan.skipped.length === 0 ? (
+        <p class="good">✓ Nothing is left out.</p>
+      ) : (
+        <table class="reasons">
+          <thead>
+            <tr>
+              <th scope="col">Reason</th>
+              <th scope="col" class="num">
+                How many
+              </th>
+              <th scope="col">What helps</th>
+            </tr>
+          </thead>
+          <tbody>
+            {plan.skipped.map((row) => (
+              <tr>
+                <th scope="row">
+                  {row.filter === null ? (
+                    <Inline text={row.reason} />
+                  ) : (
+                    <a href={`#/t?${row.filter.replace(/^\?/, "")}`}>
+                      <Inline text={row.reason} />
+                    </a>
+                  )}
+                </th>
+                <td class="num">
+                  {count(row.count)} <span class="quiet">{unit(row.unit, row.count)}</span>
+                </td>
+                <td>{row.cure === null ? <span class="quiet">–</span> : <Inline text={row.cure} />}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      <details>
+        <summary>The report as it is</summary>
+        <Block text={json(plan.report)} mono />
+      </details>
+    </>
+  );
+}
+
+function unit(name: string, number: number): string {
+  if (number === 1) return name;
+  return name.endsWith("y") ? `${name.slice(0, -1)}ies` : `${name}s`;
+}
+
+function Total({ name, all, trained }: { name: string; all: number | null; trained: number | null }) {
+  return (
+    <tr>
+      <th scope="row">{name}</th>
+      <td class="num">
+        <Value of={all} as={count} />
+      </td>
+      <td class="num">
+        <b>
+          <Value of={trained} as={count} />
+        </b>
+      </td>
+      <td class="bar">
+        {all !== null && trained !== null && (
+          <>
+            <meter
+              min={0}
+              max={Math.max(all, 1)}
+              value={trained}
+              aria-label={`${name} trained: ${percent(trained, all)}`}
+            />
+            <span class="quiet">{percent(trained, all)}</span>
+          </>
+        )}
+      </td>
+    </tr>
+  );
+}

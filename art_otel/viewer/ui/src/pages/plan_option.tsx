@@ -1,0 +1,67 @@
+import type { Option } from "../api/types";
+import { choicesOf } from "../rollout/option_choice";
+import { Inline, visible } from "../text/visible";
+
+interface Props {
+  option: Option;
+  value: string | null;
+  onChange: (value: string | null) => void;
+}
+
+/** One option of batches; what equals its default is left out of the address. */
+export function PlanOption({ option, value, onChange }: Props) {
+  const standard = String(option.default ?? "");
+  const shown = value ?? String(option.value ?? standard);
+  const id = `option-${option.name}`;
+  const change = (next: string) => onChange(next === standard ? null : next);
+  return (
+    <div class={value === null ? "option" : "option set"}>
+      <label for={id}>
+        <code>{option.name}</code>
+        {option.label.toLowerCase().replaceAll(" ", "_") !== option.name && (
+          <span>
+            {" "}
+            <Inline text={option.label} />
+          </span>
+        )}
+      </label>
+      {option.kind === "choice" ? (
+        <select id={id} value={shown} onChange={(event) => change(event.currentTarget.value)}>
+          {option.default === null && <option value="">any</option>}
+          {choicesOf(option).map((each) => (
+            <option value={each.value}>{visible(each.label)}</option>
+          ))}
+        </select>
+      ) : option.kind === "flag" ? (
+        <input
+          id={id}
+          type="checkbox"
+          checked={shown === "true"}
+          onChange={(event) => change(String(event.currentTarget.checked))}
+        />
+      ) : option.kind === "number" ? (
+        <input
+          id={id}
+          type="number"
+          min={1}
+          value={shown}
+          placeholder={standard || "none"}
+          onChange={(event) => change(event.currentTarget.value)}
+        />
+      ) : (
+        <input
+          id={id}
+          type="text"
+          value={shown}
+          placeholder={standard || "none"}
+          onChange={(event) => change(event.currentTarget.value)}
+        />
+      )}
+      {option.help && (
+        <p class="quiet">
+          <Inline text={option.help} />
+        </p>
+      )}
+    </div>
+  );
+}

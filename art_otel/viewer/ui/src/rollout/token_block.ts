@@ -1,0 +1,39 @@
+// Tokens are drawn in blocks of 500, as plain elements: a history may have 25,000. The browser skips blocks out of view.
+import type { Tokens } from "../api/types";
+import { visible } from "../text/visible";
+import { levelOf, type Color } from "./token_color";
+
+export const BLOCK = 500;
+
+export function tokenText(tokens: Tokens, index: number): string {
+  return tokens.texts ? (tokens.texts[index] ?? "") : String(tokens.ids[index] ?? "");
+}
+
+export function fillBlock(block: HTMLElement, tokens: Tokens, start: number): void {
+  const fragment = document.createDocumentFragment();
+  const end = Math.min(start + BLOCK, tokens.length);
+  for (let index = start; index < end; index++) {
+    const token = document.createElement("span");
+    const text = tokenText(tokens, index);
+    token.textContent = shown(text);
+    token.dataset.i = String(index);
+    fragment.append(token);
+    if (!tokens.texts) fragment.append(" ");
+    else if (text.endsWith("\n")) fragment.append(document.createElement("br"));
+  }
+  block.replaceChildren(fragment);
+}
+
+/** White space that a reader could not see is drawn as a sign. */
+function shown(text: string): string {
+  if (text === "") return "∅";
+  return visible(text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍"));
+}
+
+export function colorBlock(block: HTMLElement, tokens: Tokens, color: Color): void {
+  for (const token of block.children) {
+    if (!(token instanceof HTMLElement) || token.dataset.i === undefined) continue;
+    const index = Number(token.dataset.i);
+    token.className = tokens.mask[index] ? `trained ${levelOf(tokens, index, color)}` : "masked";
+  }
+}

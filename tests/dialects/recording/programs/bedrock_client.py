@@ -1,0 +1,79 @@
+"""An agent of boto3: `bedrock_client.py converse|stream|invoke RECORDER`."""
+
+import json
+import os
+import sys
+
+from recorder import recorded
+from task import DESCRIPTION, NAME, PARAMETERS, QUESTION, SYSTEM, get_weather
+
+MODEL = "anthropic.claude-3-5-sonnet-20240620-v1:0"
+
+
+def run_converse(client, *, is_stream: bool) -> None:
+    messages = [{"role": "user", "content": [{"text": QUESTION}]}]
+    spec = {"name": NAME, "description": DESCRIPTION, "inputSchema": {"json": PARAMETERS}}
+    asked = {"modelId": MODEL, "system": [{"text": SYSTEM}], "toolConfig": {"tools": [{"toolSpec": spec}]}}
+    asked["inferenceConfig"] = {"maxTokens": 300, "temperature": 0.5}
+    while True:
+        if is_stream:
+            said = joined(client.converse_stream(**asked, messages=messages)["stream"])
+        else:
+            said = client.converse(**asked, messages=messages)["output"]["message"]
+        uses = [block["toolUse"] for block in said["content"] if "toolUse" in block]
+        if not uses:
+            return
+        results = [
+            {"toolResult": {"toolUseId": use["toolUseId"], "content": [{"text": get_weather(**use["input"])}]}}
+            for use in uses
+        ]
+        messages += [said, {"role": "user", "content": results}]
+
+
+def joined(stream) -> dict:
+    blocks = {}
+    for event in stream:
+        if "contentBlockStart" in event:
+            begun = event["contentBlockStart"]
+            blocks[begun["contentBlockIndex"]] = {"toolUse": begun["start"]["toolUse"] | {"input": ""}}
+        if "contentBlockDelta" in event:
+            at, delta = event["contentBlockDelta"]["contentBlockIndex"], event["contentBlockDelta"]["delta"]
+            if "text" in delta:
+                blocks.setdefault(at, {"text": ""})["text"] += delta["text"]
+            else:
+                blocks[at]["toolUse"]["input"] += delta["toolUse"]["input"]
+    for block in blocks.values():
+        if "toolUse" in block:
+            block["toolUse"]["input"] = json.loads(block["toolUse"]["input"])
+    return {"role": "assistant", "content": list(blocks.values())}
+
+
+def run_invoke(client) -> None:
+    messages = [{"role": "user", "content": QUESTION}]
+    tool = {"name": NAME, "description": DESCRIPTION, "input_schema": PARAMETERS}
+    about = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 500, "system": SYSTEM, "tools": [tool]}
+    while True:
+        body = json.dumps(about | {"messages": messages})
+        blocks = json.loads(client.invoke_model(modelId=MODEL, body=body)["body"].read())["content"]
+        results = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": get_weather(**block["input"])}
+            for block in blocks
+            if block["type"] == "tool_use"
+        ]
+        if not results:
+            return
+        messages += [{"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+
+
+if __name__ == "__main__":
+    mode, how = sys.argv[1:]
+    with recorded(how) as wrapped:
+        import boto3
+
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+        url = os.environ["MODEL_URL"]
+        bedrock = wrapped(boto3.client("bedrock-runtime", endpoint_url=url, region_name="us-east-1", **keys))
+        if mode == "invoke":
+            run_invoke(bedrock)
+        else:
+            run_converse(bedrock, is_stream=mode == "stream")

@@ -1,0 +1,157 @@
+"""RecordingServer: a model of every API, and the collector that keeps the spans; on loopback, knowing the truth.
+
+Invariant: every request to the model is in `truth`, with its answer, before the first byte of the answer leaves; every
+export is in `spans` or `logs` as a collector's file exporter would have written it, one export a line.
+"""
+
+import gzip
+import itertools
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, Self
+from urllib.parse import unquote, urlsplit
+
+from tests.dialects.recording import exports
+from tests.dialects.recording.apis.api import Api
+from tests.dialects.recording.apis.chat import CHAT
+from tests.dialects.recording.apis.converse import CONVERSE
+from tests.dialects.recording.apis.gemini import GEMINI
+from tests.dialects.recording.apis.messages import INVOKE, MESSAGES
+from tests.dialects.recording.apis.responses import RESPONSES
+from tests.dialects.recording.task import answer
+
+PORT: Final = 18181
+"""One port for all recordings, so that they do not differ by it."""
+
+_APIS: Final[dict[str, Api]] = {
+    r".*/chat/completions": CHAT,
+    r".*/responses": RESPONSES,
+    r".*/v1/messages": MESSAGES,
+    r"/model/(?P<model>.+)/converse(?P<stream>-stream)?": CONVERSE,
+    r"/model/(?P<model>.+)/invoke(?P<stream>-with-response-stream)?": INVOKE,
+    r".*/models/(?P<model>[^:]+):(?P<stream>streamG|g)enerateContent": GEMINI,
+}
+
+
+class RecordingServer:
+    """`with RecordingServer() as server: … server.url …`; then `truth`, `spans` and `logs` are what came.
+
+    Port 0 is any free one, for what is not kept.
+    """
+
+    def __init__(self, port: int = PORT) -> None:
+        self._port = port
+        self.truth: list[dict] = []
+        self.spans: list[dict] = []
+        self.logs: list[dict] = []
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        self._http = _Http(self, self._port)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    def ask(self, api: Api, body: dict) -> tuple[dict, list[dict]]:
+        """Keep the truth, and give the answer whole and in chunks."""
+        asked = api.asked(body)
+        said = answer(asked, next(self._numbers), thinks=api.thinks(body))
+        self.truth.append(
+            {
+                "api": api.name,
+                "model": body["model"],
+                "stream": bool(body.get("stream")),
+                "messages": asked.messages,
+                "tools": [tool["name"] for tool in asked.tools],
+                "answer": said.as_truth(),
+                "usage": {"input": said.input_tokens, "output": said.output_tokens},
+            }
+        )
+        return api.whole(body, said), list(api.chunks(body, said))
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, recording: RecordingServer, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.recording = recording
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Http
+
+    def do_POST(self) -> None:
+        path, data = unquote(urlsplit(self.path).path), self._data()
+        if path.endswith(("/v1/traces", "/v1/logs", "/v1/metrics")):
+            self._export(path.rsplit("/", 1)[1], data)
+            return
+        for pattern, api in _APIS.items():
+            if found := re.fullmatch(pattern, path):
+                self._answer(api, json.loads(data) | _said_by_path(found.groupdict()))
+                return
+        self._send(404, {"error": {"message": f"no such path: {path}"}})
+
+    def do_GET(self) -> None:
+        """Answer what asks whether somebody is there."""
+        self._send(200, {})
+
+    def _data(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            data = b"".join(iter(self._chunk, b""))
+        else:
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        return gzip.decompress(data) if self.headers.get("Content-Encoding") == "gzip" else data
+
+    def _chunk(self) -> bytes:
+        chunk = self.rfile.read(int(self.rfile.readline(), 16))
+        self.rfile.readline()
+        return chunk
+
+    def _export(self, signal: str, data: bytes) -> None:
+        is_json = self.headers.get("Content-Type", "").startswith("application/json")
+        if signal != "metrics":
+            kept = self.server.recording.spans if signal == "traces" else self.server.recording.logs
+            kept.append(json.loads(data) if is_json else exports.as_json(signal, data))
+        self._send(200, {} if is_json else b"")
+
+    def _answer(self, api: Api, body: dict) -> None:
+        whole, chunks = self.server.recording.ask(api, body)
+        if not body.get("stream"):
+            self._send(200, whole)
+            return
+        self._head(200, api.stream_type, ("Transfer-Encoding", "chunked"))
+        for data in (*map(api.framed, chunks), api.last):
+            if data:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send(self, status: int, answer: dict | bytes) -> None:
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        kind = "application/x-protobuf" if isinstance(answer, bytes) else "application/json"
+        self._head(status, kind, ("Content-Length", str(len(data))))
+        self.wfile.write(data)
+
+    def _head(self, status: int, kind: str, length: tuple[str, str]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("request-id", "req_1")
+        self.send_header(*length)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
+        """The truth is kept; the console stays quiet."""
+
+
+def _said_by_path(found: dict[str, str | None]) -> dict:
+    if "model" not in found:
+        return {}
+    return {"model": found["model"], "stream": found["stream"] not in (None, "g")}

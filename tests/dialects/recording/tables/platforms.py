@@ -1,0 +1,47 @@
+"""SDKs of platforms, around clients."""
+
+from typing import Final
+
+from tests.dialects.recording.tables.row import ANTHROPIC_CONTENT, Row, sdk
+
+_OPENAI: Final = ("openai==3.52.0", *sdk())
+_ANTHROPIC: Final = ("anthropic==2.12.0", *sdk())
+_LANGFUSE: Final = ("langfuse==5.0.4", *_OPENAI)
+_LANGSMITH: Final = ("langsmith==0.15.0", *_OPENAI)
+_LANGSMITH_ANTHROPIC: Final = ("langsmith==0.15.0", "anthropic==0.60.0", *sdk())
+_LOGFIRE: Final = ("logfire==5.2.0", *_OPENAI, "anthropic==2.12.0")
+_MLFLOW: Final = ("mlflow==3.17.2", *_OPENAI)
+_MLFLOW_ANTHROPIC: Final = ("mlflow==3.17.2", *_ANTHROPIC)
+_OPENLIT_145: Final = ("openlit==1.45.0", "openai==2.54.0", "anthropic==0.125.0")
+
+PLATFORMS: Final[dict[str, Row]] = {
+    "langfuse_stream": Row(requires=_LANGFUSE, run=("openai_client.py", "stream", "langfuse openai")),
+    "langfuse_rstream": Row(requires=_LANGFUSE, run=("openai_client.py", "rstream", "langfuse openai")),
+    "langsmith_chat": Row(requires=_LANGSMITH, run=("openai_client.py", "chat", "langsmith openai")),
+    "langsmith_rstream": Row(requires=_LANGSMITH, run=("openai_client.py", "rstream", "langsmith openai")),
+    "langsmith_anthropic": Row(
+        requires=_LANGSMITH_ANTHROPIC, run=("anthropic_client.py", "sync", "langsmith anthropic")
+    ),
+    "logfire_anthropic": Row(requires=_LOGFIRE, run=("anthropic_client.py", "sync", "logfire anthropic")),
+    "logfire_anthropic_v1": Row(requires=_LOGFIRE, run=("anthropic_client.py", "sync", "logfire anthropic 1")),
+    "logfire_anthropic_stream_v1": Row(
+        requires=_LOGFIRE,
+        run=("anthropic_client.py", "stream", "logfire anthropic 1"),
+        settings=ANTHROPIC_CONTENT,
+    ),
+    "logfire_responses_v1": Row(requires=_LOGFIRE, run=("openai_client.py", "responses", "logfire openai 1")),
+    "logfire_responses_v2": Row(requires=_LOGFIRE, run=("openai_client.py", "responses", "logfire openai 2")),
+    "logfire_rstream_v2": Row(requires=_LOGFIRE, run=("openai_client.py", "rstream", "logfire openai 2")),
+    "logfire_stream": Row(requires=_LOGFIRE, run=("openai_client.py", "stream", "logfire openai")),
+    "logfire_stream_v1": Row(requires=_LOGFIRE, run=("openai_client.py", "stream", "logfire openai 1")),
+    "mlflow_responses": Row(requires=_MLFLOW, run=("openai_client.py", "responses", "mlflow openai")),
+    "mlflow_rstream": Row(requires=_MLFLOW, run=("openai_client.py", "rstream", "mlflow openai")),
+    "mlflow_stream": Row(requires=_MLFLOW, run=("openai_client.py", "stream", "mlflow openai app")),
+    "mlflow_anthropic": Row(
+        requires=_MLFLOW_ANTHROPIC,
+        run=("anthropic_client.py", "sync", "mlflow anthropic app"),
+        settings=ANTHROPIC_CONTENT,
+    ),
+    "openlit_145_stream": Row(requires=_OPENLIT_145, run=("openai_client.py", "stream", "openlit")),
+    "openlit_145_anthropic": Row(requires=_OPENLIT_145, run=("anthropic_client.py", "sync", "openlit")),
+}

@@ -1,0 +1,58 @@
+"""What another service sends after the rollout ended makes a revision, also where its spans do not name the rollout."""
+
+import asyncio
+import json
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import art_otel
+from art_otel.trajectories import Trajectory
+from tests.live.rotel import free_port
+
+TRACE = "ab" * 16
+
+
+def span(span_id: str, name: str, parent: str, attributes: dict[str, str]) -> dict:
+    return {
+        "traceId": TRACE,
+        "spanId": span_id,
+        "parentSpanId": parent,
+        "name": name,
+        "startTimeUnixNano": "1000000000000000000",
+        "endTimeUnixNano": "1000000001000000000",
+        "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()],
+    }
+
+
+def message(role: str, content: str) -> str:
+    parts = [{"type": "text", "content": content}]
+    return json.dumps([{"role": role, "parts": parts, "finish_reason": "stop"}])
+
+
+async def export(url: str, one: dict) -> None:
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}).encode()
+    request = Request(f"{url}/v1/traces", body, {"Content-Type": "application/json"})
+    await asyncio.to_thread(lambda: urlopen(request).read())
+
+
+def test_late_spans_without_the_rollouts_id_are_a_revision(tmp_path):
+    root = span("aa" * 8, "rollout r", "", {"art.rollout.id": "r", "art.rollout.spans.started": "0"})
+    content = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": message("user", "Oslo?"),
+        "gen_ai.output.messages": message("assistant", "Rain."),
+    }
+    call = span("bb" * 8, "chat m", "aa" * 8, content)
+    first, again = asyncio.run(received_after(tmp_path, root, call))
+    assert [(one.rollout_id, one.revision, len(one.calls)) for one in (first, again)] == [("r", 0, 0), ("r", 1, 1)]
+
+
+async def received_after(folder: Path, *spans: dict) -> list[Trajectory]:
+    """What is handed out after each of the spans."""
+    address = f"127.0.0.1:{free_port()}"
+    trajectories: list[Trajectory] = []
+    async with asyncio.timeout(60), art_otel.receive(http=address, dir=folder, grace=0.5) as rollouts:
+        for one in spans:
+            await export(f"http://{address}", one)
+            trajectories.append(await anext(rollouts))
+    return trajectories

@@ -1,0 +1,52 @@
+"""InternalErrorHandler: no exception of ours reaches the app, each is counted, and few are logged."""
+
+import asyncio
+import threading
+
+import pytest
+
+from art_otel.tracing.internal_errors import InternalErrorHandler
+
+
+def fail(handler: InternalErrorHandler, times: int = 1) -> None:
+    for _ in range(times):
+        with handler:
+            raise ValueError("a fault")
+
+
+def test_faults_are_counted_and_few_are_logged(caplog):
+    handler, other = InternalErrorHandler("a call is lost"), InternalErrorHandler("a span is lost")
+    fail(handler, 9)
+    fail(other)
+    assert (handler.faults, other.faults) == (9, 1)
+    told = "art-otel: {} (fault {} of this kind; please report it)"
+    assert [record.message for record in caplog.records] == [
+        *(told.format("a call is lost", number) for number in (1, 2, 4, 8)),
+        told.format("a span is lost", 1),
+    ]
+    assert all(record.exc_info[0] is ValueError for record in caplog.records)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_what_stops_the_app_goes_through(stop):
+    handler = InternalErrorHandler("nothing")
+    with pytest.raises(stop), handler:
+        raise stop
+    assert handler.faults == 0
+
+
+def test_threads_are_counted_exactly():
+    handler = InternalErrorHandler("a fault of a thread")
+    threads = [threading.Thread(target=fail, args=(handler, 500)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert handler.faults == 4000
+
+
+def test_a_block_in_a_block_counts_where_it_failed():
+    outer, inner = InternalErrorHandler("outside"), InternalErrorHandler("inside")
+    with outer, inner:
+        raise ValueError("a fault")
+    assert (outer.faults, inner.faults) == (0, 1)

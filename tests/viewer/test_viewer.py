@@ -1,0 +1,233 @@
+"""The viewer answers from real datasets what `art_otel` itself says of them, and nothing of what is not shown."""
+
+import json
+from collections import Counter
+from urllib.parse import parse_qsl
+
+import httpx
+import pytest
+
+import art_otel
+from art_otel.store import read_trajectories
+from art_otel.trajectories import trajectory_json
+from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, viewer
+
+OPTIONS = [
+    {},
+    {"advantage": "none"},
+    {"credit": "call_reward"},
+    {"status": "any", "allow_incomplete": "true", "zero_variance": "drop"},
+    {"max_tokens": "20", "split": "val", "advantage": "none"},
+    {"max_tokens": "20", "overflow": "truncate", "advantage": "rloo"},
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return dataset(tmp_path_factory.mktemp("viewed") / "dataset")
+
+
+@pytest.fixture(scope="module")
+def client(data):
+    with viewer(data) as client:
+        answer(client, "plan")  # from here on rows are judged
+        yield client
+
+
+def rows_of(client, **query):
+    return answer(client, "trajectories", **query)["rows"]
+
+
+def key_of(client, rollout_id):
+    return next(row["key"] for row in rows_of(client) if row["rolloutId"] == rollout_id)
+
+
+def batches(path, options):
+    made = art_otel.batches(
+        path,
+        advantage=None if options.get("advantage") == "none" else options.get("advantage", "grpo"),
+        credit=options.get("credit", "outcome_reward"),
+        status=None if options.get("status") == "any" else "ok",
+        split=options.get("split"),
+        allow_incomplete="allow_incomplete" in options,
+        zero_variance=options.get("zero_variance", "keep"),
+        max_tokens=int(options["max_tokens"]) if "max_tokens" in options else None,
+        overflow=options.get("overflow", "drop"),
+    )
+    for _ in made:
+        pass
+    return made.report
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_plan_is_the_batch_report_and_each_reason_leads_to_its_rows(client, data, options):
+    plan, report = answer(client, "plan", **options), batches(data, options)
+    assert plan["sums"]
+    assert plan["report"] | {"batches": 0, "padding": 0} == plan["report"]
+    assert plan["trajectories"] == {
+        "read": report.trajectories,
+        "trained": report.trajectories_used,
+        "skipped": report.trajectories_skipped.total(),
+    }
+    assert plan["completions"] == {"sampled": report.completions, "trained": report.trained_completions}
+    assert plan["tokens"]["trained"] == report.trained_tokens
+    skipped = {unit: Counter() for unit in ("trajectory", "completion", "history")}
+    for entry in plan["skipped"]:
+        skipped[entry["unit"]][entry["reason"]] = entry["count"]
+        assert entry["cure"]
+        total = answer(client, "trajectories", **dict(parse_qsl(entry["filter"])))["total"]
+        assert total == entry["count"] if entry["unit"] == "trajectory" else 0 < total <= entry["count"]
+    assert skipped == {
+        "trajectory": report.trajectories_skipped,
+        "completion": report.completions_skipped,
+        "history": report.sequences_skipped,
+    }
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_every_completion_is_trained_at_most_once_over_all_histories_that_are_shown(client, data, options):
+    trained_tokens = 0
+    for row in rows_of(client):
+        path = f"rollouts/{row['key']}/tokens"
+        first = answer(client, path, **options)
+        shown = [answer(client, path, history=one["index"], **options) for one in first["histories"]]
+        trained = [span["turn"] for tokens in shown for span in tokens["spans"] if span["trained"]]
+        assert len(trained) == len(set(trained))
+        for tokens in shown:
+            trained_tokens += sum(tokens["mask"])
+            for name in ("ids", "mask", "logprobs", "advantages"):
+                assert len(tokens[name]) == tokens["length"]
+            for name, scale in (("logprobs", "logprob"), ("advantages", "advantage")):
+                pairs = zip(tokens[name], tokens["mask"], strict=True)
+                values = [value for value, is_trained in pairs if is_trained and value is not None]
+                assert tokens["scale"][scale] == {"min": min(values, default=None), "max": max(values, default=None)}
+            for span in tokens["spans"]:
+                assert [one["step"] for one in span["why"]] == ["mask", "credit", "advantage", "option"]
+                assert (span["why"][-1]["says"] == "Trained.") >= span["trained"]
+        if not first["histories"]:
+            assert first["unknown"]
+    assert trained_tokens == batches(data, options).trained_tokens
+
+
+def test_the_list_filters_sorts_and_searches(client):
+    everything = rows_of(client)
+    assert [row["rolloutId"] for row in rows_of(client, sort="reward", order="desc", limit=2)] == ["r3", "r2"]
+    rewards = [row["reward"] for row in rows_of(client, sort="reward", order="asc")]
+    assert rewards == sorted([one for one in rewards if one is not None]) + [None] * rewards.count(None)
+    assert {row["rolloutId"] for row in rows_of(client, complete="no")} == {"lacking"}
+    assert {row["rolloutId"] for row in rows_of(client, reason="no content")} == {"lacking"}
+    assert {row["rolloutId"] for row in rows_of(client, status="error")} == {"broken"}
+    assert {row["rolloutId"] for row in rows_of(client, split="val")} == {"alone"}
+    assert {row["rolloutId"] for row in rows_of(client, step="3")} == {"alone"}
+    assert {row["rolloutId"] for row in rows_of(client, q="A1")} >= {"r0", "r1"}
+    assert not rows_of(client, q="nobody says this")
+    for sort in ("started", "calls", "turns", "tokens", "trained", "name", "rollout", "step", "duration"):
+        assert len(rows_of(client, sort=sort, order="desc")) == len(everything)
+    page = answer(client, "trajectories", offset=4, limit=3)
+    assert (page["total"], page["rows"]) == (len(everything), everything[4:7])
+
+
+def test_a_rollout_is_shown_whole(client, data):
+    by_id = {one.rollout_id: one for one in read_trajectories(data)}
+    rows = rows_of(client)
+    for row, after in zip(rows, [*rows[1:], None], strict=True):
+        shown, trajectory = answer(client, f"rollouts/{row['key']}"), by_id[row["rolloutId"]]
+        assert shown["row"] == row
+        assert shown["next"] == (after and after["key"])
+        assert len(shown["turns"]) == len(trajectory.turns) == row["turns"]
+        messages = [message for history in shown["histories"] for message in history["messages"]]
+        trained = [message["turn"] for message in messages if message["state"] == "trained"]
+        assert sorted(trained) == [at for at, turn in enumerate(trajectory.turns) if turn.untrained is None]
+        raw = answer(client, f"rollouts/{row['key']}/raw")["trajectory"]
+        assert raw == json.loads(json.dumps(trajectory_json(trajectory)))
+
+
+def test_drift_shows_both_sequences_from_where_they_part(client):
+    turns = answer(client, f"rollouts/{key_of(client, 'drifts')}")["turns"]
+    assert [turn["relation"] for turn in turns] == ["root", "drift", "continue"]
+    drift = turns[1]["drift"]
+    assert (drift["at"], drift["before"], drift["expected"], drift["actual"]) == (2, [1, 2], [3, 4], [9, 5])
+    assert drifting().prompts[1].drifted_at == 2
+
+
+def test_a_group_derives_its_advantages(client):
+    row = next(row for row in rows_of(client) if row["rolloutId"] == "r0")
+    group = answer(client, f"groups/{row['groupKey']}")
+    rewards = {member["rolloutId"]: member["reward"] for member in group["members"]}
+    derived = group["advantage"]
+    assert derived["rewards"] == list(rewards.values())
+    assert derived["baseline"] == pytest.approx(sum(rewards.values()) / len(rewards))
+    for member, advantage in zip(group["members"], derived["advantages"], strict=True):
+        tokens = answer(client, f"rollouts/{member['key']}/tokens")
+        assert tokens["scale"]["advantage"]["min"] == pytest.approx(advantage)
+    assert len(derived["says"]) == len(rewards) + 3
+    assert all(len(step["cells"]) == len(rewards) for step in group["steps"])
+
+
+def test_the_overview_counts_what_the_data_holds(client, data):
+    overview, everything = answer(client, "overview"), list(read_trajectories(data))
+    assert overview["total"] == len(everything)
+    assert overview["complete"] == sum(one.complete for one in everything)
+    assert overview["incomplete"] == [{"reason": "no content", "count": 1, "cure": overview["incomplete"][0]["cure"]}]
+    assert overview["trainable"] == batches(data, {}).trajectories_used
+    assert sum(one["count"] for one in overview["statuses"]) == len(everything)
+    rewards = overview["rewards"]
+    assert rewards["known"] + rewards["unknown"] == len(everything)
+    assert sum(one["count"] for one in rewards["bins"]) == rewards["known"]
+
+
+def test_hostile_texts_come_through_verbatim(client):
+    shown = answer(client, f"rollouts/{key_of(client, HOSTILE)}")
+    (history,) = shown["histories"]
+    assert [part["text"] for message in history["messages"] for part in message["parts"]] == [HOSTILE] * 3
+    assert (shown["error"], shown["metadata"], shown["logs"]) == (HOSTILE, {HOSTILE: HOSTILE}, [HOSTILE])
+
+
+def test_what_is_asked_wrongly_gets_its_status_and_no_path_of_the_machine(client, data):
+    for path, status in [
+        ("api/trajectories?sort=size", 400), ("api/trajectories?offset=x", 400), ("api/plan?credit=x", 400),
+        ("api/rollouts/x", 404), ("api/rollouts/WyJyIixudWxsLCJhIiwwXQ", 404), ("api/groups/W251bGwsIngiXQ", 404),
+        ("api/nothing", 404), ("nothing", 404), ("..%2fapp.js", 404), ("api/..%2f..%2fpyproject.toml", 404),
+        (f"api/rollouts/{key_of(client, 'r0')}/tokens?history=9", 404), ("api/plan?generation=x", 409),
+    ]:  # fmt: skip
+        response = client.get(f"/{path}")
+        assert response.status_code == status, path
+        assert str(data.parent) not in response.text
+    assert str(data.parent) not in json.dumps([answer(client, name) for name in ("info", "overview", "plan")])
+
+
+@pytest.fixture
+def unknown(client):
+    with httpx.Client(base_url=client.base_url) as bare:
+        yield bare
+
+
+def test_only_who_has_the_token_and_means_this_server_is_answered(client, unknown):
+    port = client.base_url.port
+    assert unknown.get("/api/info").status_code == unknown.get("/").status_code == 401
+    assert unknown.get("/?token=wrong").status_code == unknown.get("/api/info?token=wrong").status_code == 401
+    for host in ("evil", f"evil:{port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil:{port}"):
+        assert client.get("/api/info", headers={"host": host}).status_code == 400, host
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
+        assert client.get("/api/info", headers={"host": host}).status_code == 200, host
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        assert client.request(method, "/api/info").status_code == 405
+    assert client.head("/api/info").status_code == 200
+    for response in (client.get("/"), unknown.get("/"), client.get("/nothing")):
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self';" in policy
+        assert "require-trusted-types-for 'script'" in policy
+    (cookie,) = client.cookies.jar
+    assert cookie.has_nonstandard_attr("HttpOnly")
+    assert cookie.get_nonstandard_attr("SameSite") == "strict"
+
+
+def test_real_recordings_are_shown(tmp_path):
+    with viewer(recorded(tmp_path / "recorded")) as client:
+        plan = answer(client, "plan")
+        assert plan["sums"]
+        assert plan["trajectories"]["read"] == len(rows_of(client)) > 5
+        for row in rows_of(client):
+            shown = answer(client, f"rollouts/{row['key']}")
+            assert len(shown["turns"]) == row["turns"]
+            assert all(bar["startMs"] >= 0 for bar in shown["time"])

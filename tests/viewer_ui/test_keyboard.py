@@ -1,0 +1,58 @@
+"""The page without a mouse: from the list over a group to a trained token, and why it is trained."""
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+
+def test_from_the_list_to_why_a_token_is_trained(visit):
+    page = visit.page
+    visit.open("#/")
+    press(page, "/")
+    page.wait_for_selector("input[type=search]:focus")
+    page.keyboard.type("member-1")
+    visit.until("document.querySelector('.list-head [role=status]').innerText === '1'")
+    page.keyboard.press("Tab")
+    page.evaluate("document.activeElement.blur()")
+    press(page, "k", "Enter")
+    page.wait_for_selector(".rollout-head")
+    key = page.evaluate("location.hash")
+    press(page, "]")
+    visit.until("location.hash !== argument && document.querySelector('.rollout-head')", key)
+    press(page, "[")
+    visit.until(
+        "location.hash.startsWith(argument) && document.querySelector('[data-state=trained]')", key.split("?")[0]
+    )
+    press(page, "n")
+    visit.until("document.activeElement.className.includes('trained')")
+    press(page, "2")
+    page.wait_for_selector(".token-grid")
+    press(page, "c", "n")
+    page.wait_for_selector(".why-steps")
+    assert page.locator(".segments .on").inner_text() == "logprob"
+    why = page.inner_text(".why")
+    assert "● trained" in why
+    assert all(step in why for step in ("mask", "credit", "advantage", "option"))
+    press(page, "3")
+    page.wait_for_selector(".tree")
+    assert {"root", "drift"} <= set(page.locator(".relation").all_inner_texts())
+    assert visit.said == []
+
+
+def test_single_keys_can_be_turned_off(visit):
+    page = visit.page
+    visit.open("#/t")
+    press(page, "?")
+    page.wait_for_selector("dialog[open]")
+    page.get_by_label("Single keys are on").uncheck()
+    page.keyboard.press("Escape")
+    page.reload()
+    page.wait_for_selector(".rows [role=row]")
+    press(page, "?")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def press(page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+        page.wait_for_timeout(50)
