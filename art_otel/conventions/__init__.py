@@ -19,6 +19,7 @@ To add a dialect: a module in `dialects/` with a `Dialect`, its line in `DIALECT
 Invariant: all dialects give the same records, unknown is None, and nothing here raises for what a span contains.
 """
 
+from art_otel.conventions.agent_instructions import agent_instructions, with_agent_instructions
 from art_otel.conventions.attributes.values import integer, json_value, number
 from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
@@ -70,6 +71,7 @@ __all__ = [
     "RecordedReward",
     "Role",
     "ToolFacts",
+    "agent_instructions",
     "agent_name",
     "capture_switch",
     "client_instrumentor",
@@ -112,5 +114,6 @@ __all__ = [
     "span_env_state",
     "span_extra",
     "tool_facts",
+    "with_agent_instructions",
     "without_thinking",
 ]

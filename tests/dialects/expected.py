@@ -8,6 +8,8 @@ FLAGGED = {
     "anthropic_old_traceloop_stream": "`gen_ai.completion.1` and `.2` have the role of tool calls and nothing else",
     "bedrock_botocore_invoke": "`gen_ai.choice` has `tool_calls` without the text beside them",
     "bedrock_botocore_stream": "`gen_ai.choice` has `tool_calls` without the text beside them",
+    "gemini_oi_v0": "`llm.input_messages` joins answers of tools, and `input.value` has them as Python prints them",
+    "gemini_oi_v0_stream": "`output.value` has all parts of a stream as one",
     "gemini_otel_sync_legacy": "no `gen_ai.input.messages` or `gen_ai.output.messages`: content capture was off",
     "langgraph_langsmith_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",
     "langgraph_oi_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",

@@ -35,6 +35,9 @@ _BESIDE: Final = ("role", "tool_calls", "function_call", "refusal", "reasoning_c
 
 _TRANSCRIPT: Final = re.compile("(?:system|developer|user|assistant|tool): ")
 
+_ELIDED: Final = "<elided>"
+"""What google-genai's instrumentor wrote in place of content before 0.5 where content capture is off."""
+
 _CONTENT: Final = ("content", "parts", "refusal", "reasoning_content", "audio")
 
 
@@ -185,7 +188,7 @@ def _message(fields: dict[str, Value]) -> dict[str, Value]:
 
 def _has_content(fields: dict[str, Value]) -> bool:
     """Whether a message was recorded with its content; without, only names of called functions are left."""
-    if any(fields.get(name) is not None for name in _CONTENT):
+    if any(fields.get(name) not in (None, _ELIDED) for name in _CONTENT):
         return True
     calls = [values.mapping(call) or {} for call in values.items(fields.get("tool_calls")) or ()]
     functions = [values.mapping(call.get("function")) or call for call in calls]

@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_REWRITTEN, Choice, Usage
+from art_otel.calls import CONTENT_REWRITTEN, Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
-from art_otel.conventions.bodies.openai_body import read_parameters, read_usage
+from art_otel.conventions.bodies.openai_body import read_parameters, read_tools, read_usage
 from art_otel.conventions.bodies.tools import parse_tools
 from art_otel.conventions.clients.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
@@ -34,6 +34,8 @@ _PARAMETERS: Final = "langfuse.observation.model.parameters"
 _USAGE: Final = "langfuse.observation.usage_details"
 _STREAM_START: Final = "langfuse.observation.completion_start_time"
 _FINISH_REASON: Final = "langfuse.observation.metadata.finish_reason"
+_INSTRUCTIONS: Final = "langfuse.observation.metadata.instructions"
+_TOOLS: Final = "langfuse.observation.metadata.tools"
 _CALL_ID: Final = "langfuse.observation.metadata.tool_call_id"
 _ROLES: Final[dict[str, Role]] = {
     "generation": "inference",
@@ -62,7 +64,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         return None
     reader = recording.reader()
     request, tools = _request(reader)
-    asked = read_input(reader, _INPUT, request) or CallFacts()
+    asked = _with_instructions(reader, read_input(reader, _INPUT, request) or CallFacts())
     answered = read_output(reader, _OUTPUT, _value(reader, _OUTPUT)) or CallFacts()
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     choices = answered.choices
@@ -99,6 +101,18 @@ def _request(reader: AttributeReader) -> tuple[Value, tuple[Value, ...] | None]:
         reader.mark_invalid(_INPUT)
         tools = None
     return [entry for entry in entries if _definition(entry) is None], tools
+
+
+def _with_instructions(reader: AttributeReader, asked: CallFacts) -> CallFacts:
+    """Add the instructions and tools of the Responses API, which version 3 has in the metadata only."""
+    prompt, instructions = asked.input_messages, values.json_value(reader.attributes.get(_INSTRUCTIONS))
+    if not prompt or not isinstance(instructions, str) or prompt[0].content == instructions:
+        return asked
+    message = Message(role="system", content=instructions)
+    facts = msgspec.structs.replace(asked, input_messages=(message, *prompt))
+    if facts.tools:
+        return facts
+    return msgspec.structs.replace(facts, tools=read_tools(reader, _TOOLS, {"tools": reader.structured(_TOOLS)}))
 
 
 def _definition(entry: Value) -> Value:

@@ -22,6 +22,7 @@ from art_otel.conventions.bodies.tools import parse_tool
 from art_otel.conventions.clients import gemini
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.openinference_frameworks import as_sent
+from art_otel.conventions.recorders.openinference_gemini import doubt_printed, is_printed
 from art_otel.conventions.recorders.openinference_messages import object_in, read_flattened_messages
 from art_otel.conventions.recorders.openinference_results import langchain_response_id, read_result
 from art_otel.conventions.recording import Recording
@@ -68,9 +69,13 @@ def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | Non
     request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
     output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
     response = values.mapping(output)
-    request_facts = None if request is None else _asked(reader, request)
     response_facts = None if response is None else _answered(reader, response)
     response_facts = read_result(output) if response_facts is None else response_facts
+    if request is not None and is_printed(request):
+        request_facts = None
+        response_facts = doubt_printed(request, response_facts, stream=recording.span.name in _STREAM_SPANS)
+    else:
+        request_facts = None if request is None else _asked(reader, request)
     if request_facts is None and response_facts is None and not reader.cut:
         return None
     facts = merge_facts(request_facts or CallFacts(), response_facts or CallFacts())

@@ -4,23 +4,34 @@ Invariant: a recorder stands here only with what its source or a recording besid
 doubted only where a call has the shape that it spoils. The docs say which instrumentor to use instead.
 """
 
+import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Message, canonical_arguments
 from art_otel.conventions.bodies.finish import is_responses_api_id
 from art_otel.conventions.facts import CallFacts
+from art_otel.spans import Scope
 
 
-def lossy_doubts(scope: str, facts: CallFacts) -> tuple[str, ...]:
+def lossy_doubts(scope: Scope, facts: CallFacts) -> tuple[str, ...]:
     """The doubts about a call that its recorder's scope gives."""
-    judge = _JUDGES.get(scope)
-    return () if judge is None else judge(facts)
+    judge = _JUDGES.get(scope.name)
+    doubts = () if judge is None else judge(facts)
+    for first, mended, judge in _VERSIONS.get(scope.name, ()):
+        if first <= _numbers(scope.version) < mended:
+            doubts += judge(facts)
+    return doubts
 
 
 def is_error_unknown(scope: str, response_id: str | None) -> bool:
     """Whether a finish reason `error` says nothing: genai-langchain has none of the Responses API's."""
     return scope == "opentelemetry.instrumentation.genai.langchain" and is_responses_api_id(response_id)
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    """The numbers of a version; who names none is new."""
+    return tuple(map(int, re.findall(r"\d+", (version or "").partition("b")[0]))) or _LATEST
 
 
 def _loses_text_of_answers(facts: CallFacts) -> tuple[str, ...]:
@@ -45,6 +56,19 @@ def _loses_tool_calls(facts: CallFacts) -> tuple[str, ...]:
         elif not called and message.tool_call_id is not None:
             return (CONTENT_LOST,)
     return ()
+
+
+def _loses_answers_of_tools(facts: CallFacts) -> tuple[str, ...]:
+    """OpenInference's Bedrock kept the last of several answers of tools; the server asks for all."""
+    unanswered = 0
+    for message in facts.input_messages or ():
+        if message.role == "assistant":
+            unanswered = len(message.tool_calls)
+        elif unanswered > 0 and message.tool_call_id is None:
+            return (CONTENT_LOST,)
+        else:
+            unanswered -= 1
+    return (CONTENT_LOST,) if unanswered > 0 else ()
 
 
 def _loses_arguments(facts: CallFacts) -> tuple[str, ...]:
@@ -84,6 +108,33 @@ def _has_texts(message: Message) -> bool:
     return message.parts is not None and message.parts.count('"type":"text"') > 1
 
 
+def _shows_texts(facts: CallFacts) -> tuple[str, ...]:
+    """OTel's google-genai wrote thoughts as texts before 1.3, and says of none that it is one."""
+    rewritten = facts.operation_name == "generate_content" and any(
+        message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)
+    )
+    return (CONTENT_REWRITTEN,) if rewritten else ()
+
+
+def _loses_items(facts: CallFacts) -> tuple[str, ...]:
+    """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
+    return (CONTENT_LOST,) if facts.tools and is_responses_api_id(facts.response_id) else ()
+
+
+def _keeps_reasoning_apart(facts: CallFacts) -> tuple[str, ...]:
+    """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, and records it beside the text.
+
+    Chat Completions have a field for it from 1.60 on; the Responses API has none where the model is not OpenAI's.
+    """
+    prompt = facts.input_messages or ()
+    is_there = any(message.role == "assistant" and message.reasoning is not None for message in prompt)
+    return (CONTENT_REWRITTEN,) if is_there else ()
+
+
+def _keeps_reasoning_apart_of_responses(facts: CallFacts) -> tuple[str, ...]:
+    return _keeps_reasoning_apart(facts) if is_responses_api_id(facts.response_id) else ()
+
+
 def _assistant_messages(facts: CallFacts) -> list[Message]:
     prompt = [message for message in facts.input_messages or () if message.role == "assistant"]
     return [*prompt, *(choice.message for choice in facts.choices or ())]
@@ -91,6 +142,7 @@ def _assistant_messages(facts: CallFacts) -> list[Message]:
 
 _JUDGES: Final[dict[str, Callable[[CallFacts], tuple[str, ...]]]] = {
     "gcp.vertex.agent": _shows_thoughts_as_text,
+    "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
     "openinference.instrumentation.haystack": _loses_tool_calls,
     "openinference.instrumentation.langchain": _loses_tool_calls,
@@ -104,3 +156,14 @@ _JUDGES: Final[dict[str, Callable[[CallFacts], tuple[str, ...]]]] = {
     "opentelemetry.instrumentation.botocore.bedrock-runtime": _loses_text_of_answers,
     "semantic_kernel.utils.telemetry.model_diagnostics.decorators": _loses_text,
 }
+
+_Version: TypeAlias = tuple[int, ...]
+_LATEST: Final[_Version] = (1 << 30,)
+
+_VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, Callable[[CallFacts], tuple[str, ...]]], ...]]] = {
+    "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
+    "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
+    "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),
+    "pydantic-ai": (((0, 8), (1, 60), _keeps_reasoning_apart), ((1, 60), _LATEST, _keeps_reasoning_apart_of_responses)),
+}
+"""Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""

@@ -1,8 +1,9 @@
 """What frameworks do to messages between OpenInference's recording and the request.
 
 smolagents (`get_clean_message_list` in its `models.py`) sends its own roles as the model's and joins neighbors of one
-role; AutoGen's OpenAI client (`_message_transform.py`) sends what is recorded as `developer` as `system`. Invariant:
-only what these do is done; a prompt that smolagents joined is doubted, because its versions join differently.
+role; AutoGen's OpenAI client (`_message_transform.py`) sends what is recorded as `developer` as `system`; answers
+of tools are the user's in google-genai's before 1.0. Invariant: only what these do is done; a prompt that smolagents joined is
+doubted, because its versions join differently.
 """
 
 from collections.abc import Callable
@@ -47,7 +48,14 @@ def _autogen(_: AttributeReader, prompt: tuple[Message, ...]) -> tuple[Message, 
     )
 
 
+def _google_genai(_: AttributeReader, prompt: tuple[Message, ...]) -> tuple[Message, ...]:
+    return tuple(
+        message if message.tool_call_id is None else msgspec.structs.replace(message, role="tool") for message in prompt
+    )
+
+
 _FRAMEWORKS: Final[dict[str, Callable[[AttributeReader, tuple[Message, ...]], tuple[Message, ...]]]] = {
     "openinference.instrumentation.smolagents": _smolagents,
     "openinference.instrumentation.autogen_agentchat": _autogen,
+    "openinference.instrumentation.google_genai": _google_genai,
 }

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from art_otel import attributes
-from art_otel.conventions import Role, agent_name
+from art_otel.conventions import Role, agent_instructions, agent_name
 from art_otel.spans import Span, SpanKey, SpanTree
 
 
 class AncestorContext(NamedTuple):
-    """The nearest agent's name, the nearest step and the nearest call, from a span upward.
+    """The nearest agent's name and instructions, the nearest step and the nearest call, from a span upward.
 
     `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
     `boundary_depth` counts all tools and agents.
@@ -23,6 +23,7 @@ class AncestorContext(NamedTuple):
     call: SpanKey | None = None
     call_depth: int = 0
     boundary_depth: int = 0
+    instructions: str | None = None
 
 
 _NO_CONTEXT: Final = AncestorContext()
@@ -48,13 +49,20 @@ class Ancestry:
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth = above or _NO_CONTEXT
+        agent, step, call, call_depth, boundary_depth, instructions = above or _NO_CONTEXT
         if role == "inference":
             call, call_depth = key, call_depth + 1
         elif key in self._rollouts:
             call, call_depth = None, 0
         if attributes.STEP_INDEX in span.attributes:
             step = span
+        if role == "agent":
+            instructions = agent_instructions(span)
         return AncestorContext(
-            agent_name(span) or agent, step, call, call_depth, boundary_depth + (role in ("tool", "agent"))
+            agent_name(span) or agent,
+            step,
+            call,
+            call_depth,
+            boundary_depth + (role in ("tool", "agent")),
+            instructions,
         )

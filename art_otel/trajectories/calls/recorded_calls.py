@@ -12,7 +12,7 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import Role, agent_name, integer, parse_call
+from art_otel.conventions import Role, agent_name, integer, parse_call, with_agent_instructions
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 from art_otel.trajectories.calls.continued_responses import continue_responses
@@ -75,6 +75,8 @@ def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContex
     outermost = spans[0]
     ancestors = context.ancestry.context_including(outermost.key)
     agent, step = ancestors.agent, ancestors.step
+    if ancestors.instructions is not None:
+        call = with_agent_instructions(call, outermost, ancestors.instructions)
     if len(spans) > 1:
         agent = next(filter(None, map(agent_name, spans)), agent)
     if step is not None and step is not outermost:

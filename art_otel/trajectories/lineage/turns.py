@@ -59,11 +59,13 @@ def untrained_because(call: InferenceCall, choice: Choice, *, is_doubtful: bool)
     """Why the completion must not be trained; None for one to train. Nothing else decides what is trained."""
     if call.failed:
         return "failed"
+    if is_doubtful:  # it says more than a finish reason that nobody recorded
+        return "content doubtful"
     if call.stream is True and choice.finish_reason is None:
         return "stream broke"
     if call.scrubbed:
         return "scrubbed"
-    if is_doubtful or call.doubts:
+    if call.doubts:
         return "content doubtful"
     return "contradicting recordings" if call.contradicted else None
 

@@ -75,7 +75,8 @@ def _response(body: dict, answer: Answer, parts: list[dict], *, is_last: bool) -
 
 
 def _thinks(body: dict) -> bool:
-    return bool(((body.get("generationConfig") or {}).get("thinkingConfig") or {}).get("includeThoughts"))
+    config = (body.get("generationConfig") or {}).get("thinkingConfig") or {}
+    return bool(config.get("includeThoughts") or config.get("include_thoughts"))
 
 
 GEMINI = Api(name="gemini", asked=asked, whole=whole, chunks=chunks, thinks=_thinks)

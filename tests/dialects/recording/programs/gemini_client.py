@@ -1,4 +1,4 @@
-"""An agent of google-genai: `gemini_client.py sync|stream|thinking RECORDER`."""
+"""An agent of google-genai: `gemini_client.py sync|stream|thinking|thinking_stream RECORDER`."""
 
 import os
 import sys
@@ -17,12 +17,12 @@ def run(client, mode: str) -> None:
         automatic_function_calling={"disable": True},
         temperature=0.5,
         max_output_tokens=100,
-        thinking_config=types.ThinkingConfig(include_thoughts=True) if mode == "thinking" else None,
+        thinking_config=types.ThinkingConfig(include_thoughts=True) if mode.startswith("thinking") else None,
     )
     contents = [types.Content(role="user", parts=[types.Part(text=QUESTION)])]
     while True:
         asked = {"model": "gemini-test", "contents": contents, "config": config}
-        if mode == "stream":
+        if mode.endswith("stream"):
             chunks = list(client.models.generate_content_stream(**asked))
             parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts]
         else:
