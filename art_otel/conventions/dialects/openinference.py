@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, Choice, Message, Usage
+from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -22,7 +22,7 @@ from art_otel.conventions.bodies.tools import parse_tool
 from art_otel.conventions.clients import gemini
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.openinference_frameworks import as_sent
-from art_otel.conventions.recorders.openinference_gemini import doubt_printed, is_printed
+from art_otel.conventions.recorders.openinference_gemini import is_printed, joins_parts
 from art_otel.conventions.recorders.openinference_messages import object_in, read_flattened_messages
 from art_otel.conventions.recorders.openinference_results import langchain_response_id, read_result
 from art_otel.conventions.recording import Recording
@@ -71,11 +71,7 @@ def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | Non
     response = values.mapping(output)
     response_facts = None if response is None else _answered(reader, response)
     response_facts = read_result(output) if response_facts is None else response_facts
-    if request is not None and is_printed(request):
-        request_facts = None
-        response_facts = doubt_printed(request, response_facts, stream=recording.span.name in _STREAM_SPANS)
-    else:
-        request_facts = None if request is None else _asked(reader, request)
+    request_facts = None if request is None else _asked(reader, request)
     if request_facts is None and response_facts is None and not reader.cut:
         return None
     facts = merge_facts(request_facts or CallFacts(), response_facts or CallFacts())
@@ -83,6 +79,8 @@ def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | Non
 
 
 def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | None:
+    if is_printed(request):
+        return CallFacts(doubts=(CONTENT_REWRITTEN,)) if joins_parts(request) else None
     read = gemini.read_request if "contents" in request else read_request
     return read(reader, INPUT_VALUE, request)
 

@@ -116,6 +116,12 @@ def _shows_texts(facts: CallFacts) -> tuple[str, ...]:
     return (CONTENT_REWRITTEN,) if rewritten else ()
 
 
+def _joins_streams(facts: CallFacts) -> tuple[str, ...]:
+    """OpenInference's google-genai made one part of all parts of a stream: with one tool call, texts as thoughts."""
+    answers = [choice.message for choice in facts.choices or ()] if facts.stream else []
+    return (CONTENT_LOST,) if any(one.tool_calls or one.reasoning is not None for one in answers) else ()
+
+
 def _loses_items(facts: CallFacts) -> tuple[str, ...]:
     """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
     return (CONTENT_LOST,) if facts.tools and is_responses_api_id(facts.response_id) else ()
@@ -161,6 +167,7 @@ _Version: TypeAlias = tuple[int, ...]
 _LATEST: Final[_Version] = (1 << 30,)
 
 _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, Callable[[CallFacts], tuple[str, ...]]], ...]]] = {
+    "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
     "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
     "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
     "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),

@@ -1,9 +1,9 @@
 """What frameworks do to messages between OpenInference's recording and the request.
 
 smolagents (`get_clean_message_list` in its `models.py`) sends its own roles as the model's and joins neighbors of one
-role; AutoGen's OpenAI client (`_message_transform.py`) sends what is recorded as `developer` as `system`; answers
-of tools are the user's in google-genai's before 1.0. Invariant: only what these do is done; a prompt that smolagents joined is
-doubted, because its versions join differently.
+role; AutoGen's OpenAI client (`_message_transform.py`) sends what is recorded as `developer` as `system`; answers of
+tools are recorded as the user's by google-genai's instrumentor before 1.0. Invariant: only what these do is done; a
+prompt that smolagents joined is doubted, because its versions join differently.
 """
 
 from collections.abc import Callable
