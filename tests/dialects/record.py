@@ -17,7 +17,6 @@ from tests.dialects.recording.environments import InstallError, node_command, py
 from tests.dialects.recording.files import difference, write
 from tests.dialects.recording.server import RecordingServer
 from tests.dialects.recording.tables import ROWS
-from tests.dialects.recording.tables.row import DAY
 
 HERE: Final = Path(__file__).parent
 PROGRAMS: Final = HERE / "recording" / "programs"
@@ -73,7 +72,7 @@ def _command(name: str) -> list[str]:
     row = ROWS[name]
     program, *arguments = row.run
     command = node_command if program.endswith(".mjs") else python_command
-    return [*command(PROGRAMS / program, row.requires, day=DAY), *arguments]
+    return [*command(PROGRAMS / program, row.requires, day=row.day), *arguments]
 
 
 def _settings(name: str, url: str, home: str) -> dict[str, str]:

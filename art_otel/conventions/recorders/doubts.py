@@ -45,7 +45,7 @@ def find_doubts(recording: Recording, facts: CallFacts) -> tuple[str, ...]:
         (span.events or recording.logs) and _say_truncated((*span.events, *recording.logs))
     ):
         doubts += (CONTENT_TRUNCATED,)
-    doubts += lossy_doubts(span.scope, facts)
+    doubts += lossy_doubts(span.scope, recording.names, facts)
     return tuple(dict.fromkeys(doubts)) if doubts else ()
 
 

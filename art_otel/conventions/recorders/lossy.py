@@ -9,19 +9,21 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Message, canonical_arguments
+from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.bodies.finish import is_responses_api_id
 from art_otel.conventions.facts import CallFacts
 from art_otel.spans import Scope
 
 
-def lossy_doubts(scope: Scope, facts: CallFacts) -> tuple[str, ...]:
-    """The doubts about a call that its recorder's scope gives."""
+def lossy_doubts(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[str, ...]:
+    """The doubts about a call that its recorder's scope gives, and the names of the attributes that it wrote."""
     judge = _JUDGES.get(scope.name)
     doubts = () if judge is None else judge(facts)
     for first, mended, judge in _VERSIONS.get(scope.name, ()):
         if first <= _numbers(scope.version) < mended:
             doubts += judge(facts)
-    return doubts
+    later, judge = _BEFORE.get(scope.name, ("", None))
+    return doubts if judge is None or later in names else doubts + judge(facts)
 
 
 def is_error_unknown(scope: str, response_id: str | None) -> bool:
@@ -122,6 +124,11 @@ def _joins_streams(facts: CallFacts) -> tuple[str, ...]:
     return (CONTENT_LOST,) if any(one.tool_calls or one.reasoning is not None for one in answers) else ()
 
 
+def _loses_further_tool_calls(facts: CallFacts) -> tuple[str, ...]:
+    """The openlit SDK kept the first tool call of Anthropic's answers before 1.45."""
+    return (CONTENT_LOST,) if any(choice.message.tool_calls for choice in facts.choices or ()) else ()
+
+
 def _loses_items(facts: CallFacts) -> tuple[str, ...]:
     """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
     return (CONTENT_LOST,) if facts.tools and is_responses_api_id(facts.response_id) else ()
@@ -174,3 +181,8 @@ _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, Callable[[CallFacts],
     "pydantic-ai": (((0, 8), (1, 60), _keeps_reasoning_apart), ((1, 60), _LATEST, _keeps_reasoning_apart_of_responses)),
 }
 """Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
+
+_BEFORE: Final[dict[str, tuple[str, Callable[[CallFacts], tuple[str, ...]]]]] = {
+    "openlit.instrumentation.anthropic": ("gen_ai.tool.call.arguments", _loses_further_tool_calls),
+}
+"""Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""

@@ -7,11 +7,6 @@ from tests.dialects.recording.tables.row import ANTHROPIC_CONTENT, CONTENT, ON_S
 _ANTHROPIC: Final = ("anthropic==2.12.0", *sdk())
 _OLD_ANTHROPIC: Final = ("anthropic==0.60.0", "opentelemetry-instrumentation-anthropic==0.40.14", *sdk("1.36.0"))
 _GOOGLE: Final = ("google-genai==3.4.0", "openinference-instrumentation-google-genai==1.4.14", *sdk())
-_GOOGLE_V0: Final = (
-    "google-genai==1.50.0",
-    "openinference-instrumentation-google-genai==0.1.8",
-    *sdk("1.36.0"),
-)
 _OLD_GOOGLE: Final = ("google-genai==2.34.0", "opentelemetry-instrumentation-google-genai==1.3b0", *sdk())
 _BOTOCORE: Final = ("boto3==1.44.5", "opentelemetry-instrumentation-botocore==0.66b2", *sdk())
 _GENAI_BEDROCK: Final = ("boto3==1.44.5", "opentelemetry-instrumentation-genai-bedrock==1.3b0", *sdk())
@@ -57,8 +52,6 @@ CLIENTS: Final[dict[str, Row]] = {
     "gemini_oi_stream": Row(requires=_GOOGLE, run=("gemini_client.py", "stream", _BY_OI_GOOGLE)),
     "gemini_oi_thinking": Row(requires=_GOOGLE, run=("gemini_client.py", "thinking", _BY_OI_GOOGLE)),
     "gemini_oi_thinking_stream": Row(requires=_GOOGLE, run=("gemini_client.py", "thinking_stream", _BY_OI_GOOGLE)),
-    "gemini_oi_v0": Row(requires=_GOOGLE_V0, run=("gemini_client.py", "sync", _BY_OI_GOOGLE)),
-    "gemini_oi_v0_stream": Row(requires=_GOOGLE_V0, run=("gemini_client.py", "stream", _BY_OI_GOOGLE)),
     "gemini_otel_sync_legacy": Row(requires=_OLD_GOOGLE, run=("gemini_client.py", "sync", _BY_OTEL_GOOGLE)),
     "gemini_otel_thinking": Row(
         requires=_OLD_GOOGLE, run=("gemini_client.py", "thinking", _BY_OTEL_GOOGLE), settings=ON_SPANS

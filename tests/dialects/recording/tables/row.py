@@ -1,7 +1,7 @@
 """Row: how one recording is made.
 
-Invariant: a row says all that decides a recording: packages, program, recorder, settings. `DAY` pins what the packages
-require themselves.
+Invariant: a row says all that decides a recording: packages, program, recorder, settings, and the day that pins what
+the packages require themselves.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,15 @@ DAY: Final = "2026-11-24"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """`run` is a program of `programs/` with its arguments; an `.mjs` one runs in Node."""
+    """`run` is a program of `programs/` with its arguments; an `.mjs` one runs in Node.
+
+    No package is newer than `day`.
+    """
 
     requires: tuple[str, ...]
     run: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    day: str = DAY
 
 
 def sdk(version: str = "1.45.2") -> tuple[str, ...]:

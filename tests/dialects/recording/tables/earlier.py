@@ -1,0 +1,52 @@
+"""Earlier versions of recorders, as people still have them: what these lose is flagged, or read elsewhere."""
+
+from typing import Final
+
+from tests.dialects.recording.tables.row import ON_SPANS, Row
+
+_SDK: Final = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+_GOOGLE: Final = ("google-genai==1.47.0", "opentelemetry-instrumentation-google-genai==0.4b0", *_SDK)
+_OI_GOOGLE: Final = ("google-genai==1.50.0", "openinference-instrumentation-google-genai==0.1.8", *_SDK)
+_OI_BEDROCK: Final = ("boto3", "openinference-instrumentation-bedrock==0.1.36", *_SDK)
+_OPENAI: Final = ("openai", "opentelemetry-instrumentation-openai==0.47.5", *_SDK)
+
+_BY_OI_GOOGLE: Final = "instrumentor openinference.instrumentation.google_genai:GoogleGenAIInstrumentor"
+_BY_GOOGLE: Final = "instrumentor opentelemetry.instrumentation.google_genai:GoogleGenAiSdkInstrumentor"
+_BY_OI_BEDROCK: Final = "instrumentor openinference.instrumentation.bedrock:BedrockInstrumentor"
+_BY_TRACELOOP: Final = "instrumentor opentelemetry.instrumentation.openai:OpenAIInstrumentor"
+
+_2025: Final = "2025-11-01"
+_2026: Final = "2026-05-01"
+
+EARLIER: Final[dict[str, Row]] = {
+    "bedrock_oi_v01_converse": Row(
+        requires=_OI_BEDROCK, run=("bedrock_client.py", "converse", _BY_OI_BEDROCK), day=_2026
+    ),
+    "gemini_oi_v01": Row(requires=_OI_GOOGLE, run=("gemini_client.py", "sync", _BY_OI_GOOGLE), day="2025-12-01"),
+    "gemini_oi_v01_stream": Row(
+        requires=_OI_GOOGLE, run=("gemini_client.py", "stream", _BY_OI_GOOGLE), day="2025-12-01"
+    ),
+    "gemini_otel_v04_thinking": Row(
+        requires=_GOOGLE, run=("gemini_client.py", "thinking", _BY_GOOGLE), settings=ON_SPANS, day=_2025
+    ),
+    "langfuse_v3_rstream": Row(
+        requires=("langfuse==3.8.1", "openai"), run=("openai_client.py", "rstream", "langfuse openai"), day=_2025
+    ),
+    "langfuse_v3_stream": Row(
+        requires=("langfuse==3.8.1", "openai"), run=("openai_client.py", "stream", "langfuse openai"), day=_2025
+    ),
+    "openai_traceloop_v047_responses": Row(
+        requires=_OPENAI, run=("openai_client.py", "responses", _BY_TRACELOOP), day=_2025
+    ),
+    "openlit_v141_anthropic": Row(
+        requires=("openlit==1.41.2", "openai", "anthropic"), run=("anthropic_client.py", "sync", "openlit"), day=_2026
+    ),
+    "pydantic_v1_attributes": Row(
+        requires=("pydantic-ai-slim[openai]==1.44.0", *_SDK),
+        run=("pydantic_agent.py", "chat", "attributes"),
+        day="2026-01-20",
+    ),
+    "strands_v130_native": Row(
+        requires=("strands-agents[openai]==1.30.0", *_SDK), run=("strands_agent.py", "own bare"), day="2026-03-15"
+    ),
+}
