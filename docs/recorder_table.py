@@ -55,6 +55,14 @@ RECORDERS: Final = {
     "strands_oi": "Strands, OpenInference",
     "vercel_ai": "Vercel AI SDK 6",
     "vercel": "Vercel AI SDK 5",
+    "bedrock_oi_v01": "Bedrock, OpenInference 0.1.36",
+    "gemini_oi_v01": "Gemini, OpenInference 0.1.8",
+    "gemini_otel_v04": "Gemini, OTel's google-genai instrumentor 0.4",
+    "langfuse_v3": "Langfuse SDK 3",
+    "openai_traceloop_v047": "OpenAI's Responses API, OpenLLMetry 0.47",
+    "openlit_v141": "OpenLIT 1.41",
+    "pydantic_v1": "Pydantic AI 1.44",
+    "strands_v130": "Strands 1.30",
 }
 """How the names of a recorder's recordings begin; the longest that fits is its own."""
 

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from tests.dialects.recording.tables.row import ON_SPANS, Row
+from tests.dialects.recording.tables.row import ON_SPANS, Row, sdk
 
-_SDK: Final = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+_SDK: Final = sdk("1.38.0")
 _GOOGLE: Final = ("google-genai==1.47.0", "opentelemetry-instrumentation-google-genai==0.4b0", *_SDK)
 _OI_GOOGLE: Final = ("google-genai==1.50.0", "openinference-instrumentation-google-genai==0.1.8", *_SDK)
-_OI_BEDROCK: Final = ("boto3", "openinference-instrumentation-bedrock==0.1.36", *_SDK)
-_OPENAI: Final = ("openai", "opentelemetry-instrumentation-openai==0.47.5", *_SDK)
+_OI_BEDROCK: Final = ("boto3==1.43.2", "openinference-instrumentation-bedrock==0.1.36", *sdk("1.41.1"))
+_OPENAI: Final = ("openai==2.6.1", "opentelemetry-instrumentation-openai==0.47.5", *_SDK)
 
 _BY_OI_GOOGLE: Final = "instrumentor openinference.instrumentation.google_genai:GoogleGenAIInstrumentor"
 _BY_GOOGLE: Final = "instrumentor opentelemetry.instrumentation.google_genai:GoogleGenAiSdkInstrumentor"
@@ -30,23 +30,27 @@ EARLIER: Final[dict[str, Row]] = {
         requires=_GOOGLE, run=("gemini_client.py", "thinking", _BY_GOOGLE), settings=ON_SPANS, day=_2025
     ),
     "langfuse_v3_rstream": Row(
-        requires=("langfuse==3.8.1", "openai"), run=("openai_client.py", "rstream", "langfuse openai"), day=_2025
+        requires=("langfuse==3.8.1", "openai==2.6.1"), run=("openai_client.py", "rstream", "langfuse openai"), day=_2025
     ),
     "langfuse_v3_stream": Row(
-        requires=("langfuse==3.8.1", "openai"), run=("openai_client.py", "stream", "langfuse openai"), day=_2025
+        requires=("langfuse==3.8.1", "openai==2.6.1"), run=("openai_client.py", "stream", "langfuse openai"), day=_2025
     ),
     "openai_traceloop_v047_responses": Row(
         requires=_OPENAI, run=("openai_client.py", "responses", _BY_TRACELOOP), day=_2025
     ),
     "openlit_v141_anthropic": Row(
-        requires=("openlit==1.41.2", "openai", "anthropic"), run=("anthropic_client.py", "sync", "openlit"), day=_2026
+        requires=("openlit==1.41.2", "openai==2.33.0", "anthropic==0.97.0"),
+        run=("anthropic_client.py", "sync", "openlit"),
+        day=_2026,
     ),
     "pydantic_v1_attributes": Row(
-        requires=("pydantic-ai-slim[openai]==1.44.0", *_SDK),
+        requires=("pydantic-ai-slim[openai]==1.44.0", *sdk("1.39.1")),
         run=("pydantic_agent.py", "chat", "attributes"),
         day="2026-01-20",
     ),
     "strands_v130_native": Row(
-        requires=("strands-agents[openai]==1.30.0", *_SDK), run=("strands_agent.py", "own bare"), day="2026-03-15"
+        requires=("strands-agents[openai]==1.30.0", *sdk("1.40.0")),
+        run=("strands_agent.py", "own bare"),
+        day="2026-03-15",
     ),
 }
