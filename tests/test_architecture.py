@@ -18,6 +18,7 @@ PACKAGES = [
     "lazy_names",
     "version",
     "errors",
+    "notebook",
     "attributes",
     "storage",
     "scrubbing",

@@ -98,16 +98,18 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
 
 
 def _export(api: "Api", arguments: argparse.Namespace) -> int:
-    from art_otel.viewer.export import Selection, write_html  # noqa: PLC0415 # as above
+    from art_otel.viewer.export import Selection, render_html  # noqa: PLC0415 # as above
 
     limit = 100 if arguments.limit is None else arguments.limit or None
     selection = Selection(rollouts=tuple(arguments.rollout), groups=tuple(arguments.group), limit=limit)
     try:
-        written = write_html(api, selection, arguments.html)
+        rendered = render_html(api, selection)
     finally:
         api.data.close()
-    left = f" of {written.matching:,}; --limit allows more" if written.rollouts < written.matching else ""
+    document = rendered.document.encode()
+    arguments.html.write_bytes(document)
+    left = f" of {rendered.matching:,}; --limit allows more" if rendered.rollouts < rendered.matching else ""
     sys.stderr.write(
-        f"art-otel: {arguments.html}: {written.rollouts:,} rollouts{left}; {written.bytes / 1e6:,.1f} MB\n"
+        f"art-otel: {arguments.html}: {rendered.rollouts:,} rollouts{left}; {len(document) / 1e6:,.1f} MB\n"
     )
     return 0

@@ -7,6 +7,7 @@ state. Memory is that of a window of row groups, a round of batches and the plan
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -25,6 +26,7 @@ from art_otel.data.rewards.scoring import Scoring
 from art_otel.data.sequences.builder import BuiltSequences, SequenceBuilder, Verdict
 from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.errors import UsageError
+from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 
@@ -72,6 +74,11 @@ class Batches:
 
     def __repr__(self) -> str:
         return f"<Batches of {sum(chunk.rows for chunk in self._chunks)} trajectories>"
+
+    def _repr_html_(self) -> str:
+        shown = islice((one for chunk in self._chunks for one in chunk.read(Wanted())), MOST_SHOWN)
+        line = f"{self!r}, trained tokens so far: {self.report.trained_tokens}; below what would train of the first"
+        return page_html(f"{line} {MOST_SHOWN}, with the default options", list(shown), plan=True)
 
     def __iter__(self) -> Iterator[Batch]:
         """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""

@@ -5,7 +5,6 @@ cannot end the script that holds it, because `<` is written as an escape.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -37,24 +36,22 @@ class Selection:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenHtml:
-    """How many rollouts are in the file, of how many that the selection matches, and its size."""
+class Rendered:
+    """The page as one document, and how many rollouts are in it, of how many that the selection matches."""
 
+    document: str
     rollouts: int
     matching: int
-    bytes: int
 
 
-def write_html(api: Api, selection: Selection, file: Path) -> WrittenHtml:
-    """Write the file. Raises UsageError for ids that are not in the data."""
+def render_html(api: Api, selection: Selection) -> Rendered:
+    """Make the document of a selection. Raises UsageError for ids that are not in the data."""
     snapshot = api.data.snapshot
     snapshot.judging.wait()  # so that the rows have their verdicts
     matching = _selected(snapshot, selection)
     rows = matching[: selection.limit]
     data = {"generation": snapshot.generation, "responses": _responses(api, snapshot, rows)}
-    document = _document(to_json(data).decode())
-    file.write_text(document, encoding="utf-8")
-    return WrittenHtml(rollouts=len(rows), matching=len(matching), bytes=len(document.encode()))
+    return Rendered(document=_document(to_json(data).decode()), rollouts=len(rows), matching=len(matching))
 
 
 def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:

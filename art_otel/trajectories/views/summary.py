@@ -1,15 +1,13 @@
 """Summary: a trajectory or a group in a line, and as a notebook shows it.
 
-Invariant: the size does not depend on how much was recorded.
+Invariant: the size of a line does not depend on how much was recorded.
 """
 
 from collections.abc import Iterator
-from html import escape
 
+from art_otel.notebook import page_html
 from art_otel.trajectories.group import TrajectoryGroup
 from art_otel.trajectories.model import Trajectory
-from art_otel.trajectories.views.history import main_history
-from art_otel.trajectories.views.messages_html import messages_html
 
 
 def describe_trajectory(trajectory: Trajectory) -> str:
@@ -25,17 +23,13 @@ def describe_group(group: TrajectoryGroup) -> str:
 
 
 def trajectory_html(trajectory: Trajectory) -> str:
-    """The line, and the main conversation below it."""
-    main = main_history(trajectory)
-    error = f"<p>{escape(trajectory.error[:500])}</p>" if trajectory.error else ""
-    conversation = "" if main is None else messages_html(main)
-    return f"<p>{escape(describe_trajectory(trajectory))}</p>{error}{conversation}"
+    """The line, and the viewer's page of the trajectory."""
+    return page_html(describe_trajectory(trajectory), [trajectory])
 
 
 def group_html(group: TrajectoryGroup) -> str:
-    """The line, and one for each trajectory."""
-    items = "".join(f"<li>{escape(describe_trajectory(one))}</li>" for one in group)
-    return f"<p>{escape(describe_group(group))}</p><ol>{items}</ol>"
+    """The line, and the viewer's page of its trajectories."""
+    return page_html(describe_group(group), group.trajectories)
 
 
 def _parts(trajectory: Trajectory) -> Iterator[str]:
