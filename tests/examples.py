@@ -17,4 +17,9 @@ def examples(full: int) -> int:
 
 def kills(usual: int) -> int:
     """How many processes a test kills: as many as ART_OTEL_KILLS says, where it is set."""
-    return int(os.environ.get("ART_OTEL_KILLS", usual))
+    return how_many("ART_OTEL_KILLS", usual)
+
+
+def how_many(variable: str, usual: int) -> int:
+    """A number that a variable of the environment may raise by hand."""
+    return int(os.environ.get(variable, usual))

@@ -14,7 +14,7 @@ never come, it has ended when it was quiet for a grace. What comes later gives i
 from typing import TYPE_CHECKING
 
 from art_otel.lazy_names import lazy_names
-from art_otel.live.assembly import Line, assemble
+from art_otel.live.assembly import Line, assemble, read_records
 from art_otel.live.buffer import MAX_AGE, MAX_OPEN, RolloutBuffer
 from art_otel.live.open_rollout import SpanCounts
 
@@ -32,6 +32,7 @@ __all__ = [
     "RolloutBuffer",
     "SpanCounts",
     "assemble",
+    "read_records",
 ]
 
 # A traced app records, and mostly nobody in it asks for what arrives.

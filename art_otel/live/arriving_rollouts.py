@@ -6,30 +6,58 @@ on is assembled with it: the rollouts around it, and all of a trace in which spa
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from itertools import chain, islice, takewhile
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from art_otel.live.arriving_spans import ArrivingSpans, BelongsTo, belongs_to
-from art_otel.live.assembly import assemble
 from art_otel.sources import Record
 from art_otel.spool import SpooledLine
-from art_otel.trajectories import Trajectory
 
 MAX_AGE: Final = 6 * 3600.0
 _FORGET_EVERY: Final = 60.0
 _DIGEST_BITS: Final = 64
 
 
-class EndedRollout(NamedTuple):
+class Built(Protocol):
+    """A trajectory, or what stands for one that another process built."""
+
+    @property
+    def rollout_id(self) -> str:
+        """As a trajectory's."""
+        ...
+
+    @property
+    def trace_id(self) -> str:
+        """As a trajectory's."""
+        ...
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """As a trajectory's."""
+        ...
+
+
+Built_co = TypeVar("Built_co", bound=Built, covariant=True)
+
+
+class Together(NamedTuple):
+    """Rollouts that are built together, of which some are due, from the lines of all. `digests` are of their spans."""
+
+    due: AbstractSet[BelongsTo]
+    digests: Mapping[BelongsTo, int]
+    lines: tuple[SpooledLine, ...]
+
+
+class EndedRollout(NamedTuple, Generic[Built_co]):
     """The trajectory of a rollout that has ended.
 
     It can be built again from `lines`. `digest` is that of the spans that decide it.
     """
 
-    trajectory: Trajectory
+    trajectory: Built_co
+    revision: int
     lines: tuple[SpooledLine, ...]
     digest: int
 
@@ -38,19 +66,21 @@ class ArrivingRollouts:
     """Times are seconds of a clock that the caller reads.
 
     A rollout that has not ended counts as ended when nothing came for `grace`. Where the spans of one stand is known
-    until nothing came for `max_age`; what comes later stands for itself. `rollout_spans` are globs of span names that
-    count as rollouts.
+    until nothing came for `max_age`; what comes later stands for itself. `held` are ids of rollouts and traces that are
+    not due before `release` is called, and then after all others.
     """
 
-    def __init__(self, *, grace: float, max_age: float = MAX_AGE, rollout_spans: Sequence[str] = ()) -> None:
+    def __init__(self, *, grace: float, max_age: float = MAX_AGE, held: AbstractSet[str] = frozenset[str]()) -> None:
         self._grace = grace
         self._max_age = max_age
-        self._rollout_spans = tuple(rollout_spans)
         self._spans: dict[BelongsTo, ArrivingSpans] = {}
         self._new: OrderedDict[BelongsTo, None] = OrderedDict()
         """Those of which more came than was given, the longest quiet first."""
         self._ended: dict[BelongsTo, None] = {}
         """Those of them that have ended, the first to end first."""
+        self._held_ids: AbstractSet[str] = held
+        self._held: dict[BelongsTo, None] = {}
+        """Those that are held back; when they were released, those of them that have ended."""
         self._forgot_at = 0.0
         self._of_trace: dict[str, set[BelongsTo]] = {}
 
@@ -70,33 +100,57 @@ class ArrivingRollouts:
     @property
     def open(self) -> int:
         """How many rollouts, or traces, have more than was given."""
-        return len(self._new)
+        return len(self._new.keys() | self._held.keys())
+
+    def release(self) -> None:
+        """Hold nothing back any more."""
+        self._held_ids = set[str]()
+        for to in self._held:
+            self._new[to] = None
+        self._held = {to: None for to in self._held if self._spans[to].has_ended}
 
     def due(self, now: float, at_most: int | None = None) -> frozenset[BelongsTo]:
         """What has ended by now, or was quiet for the grace, and was not given as it is; the oldest `at_most` of it."""
         quiet = now - self._grace
-        due = chain(self._ended, takewhile(lambda to: self._spans[to].changed <= quiet, self._new))
+        past = () if self._held_ids else self._held
+        due = chain(self._ended, takewhile(lambda to: self._spans[to].changed <= quiet, self._new), past)
         return frozenset(islice(due, at_most))
 
-    def take(self, due: AbstractSet[BelongsTo], now: float) -> list[EndedRollout]:
-        """What is due, in the order of the trajectories' ids. What is given counts as taken."""
-        taken = [ended for together in self._clusters(due) for ended in self._assembled(together, due)]
-        for to in due:
-            self._new.pop(to, None)
-            self._ended.pop(to, None)
-            self._spans[to].forget_index()
+    def together(self, due: AbstractSet[BelongsTo], now: float) -> list[Together]:
+        """What is due, with what is built with it. What comes later is no part of it."""
         if now - self._forgot_at > min(_FORGET_EVERY, self._max_age):
             self._forgot_at = now
             self._forget(now - self._max_age)
-        return sorted(taken, key=lambda ended: ended.trajectory.order)
+        return [
+            Together(
+                due=cluster & due,
+                digests={to: self._spans[to].digest for to in cluster},
+                lines=tuple(dict.fromkeys(line for to in sorted(cluster) for line in self._spans[to].lines)),
+            )
+            for cluster in self._clusters(due)
+        ]
+
+    def give(self, together: Together, built: Iterable[Built_co]) -> list[EndedRollout[Built_co]]:
+        """What was built of it. That counts as given; what came meanwhile does not."""
+        given = list(self._given(together, built))
+        for to in together.due:
+            if self._spans[to].digest == together.digests[to]:
+                for waiting in (self._new, self._ended, self._held):
+                    waiting.pop(to, None)
+                self._spans[to].forget_index()
+        return given
 
     def _note_new(self, to: BelongsTo, spans: ArrivingSpans) -> None:
-        self._new[to] = None
-        self._new.move_to_end(to)
-        if spans.has_ended:
-            self._ended[to] = None
+        if to[1] in self._held_ids:
+            self._held[to] = None
         else:
-            self._ended.pop(to, None)
+            self._new[to] = None
+            self._new.move_to_end(to)
+            self._held.pop(to, None)
+            if spans.has_ended:
+                self._ended[to] = None
+            else:
+                self._ended.pop(to, None)
         for trace_id in spans.traces:
             self._of_trace.setdefault(trace_id, set()).add(to)
 
@@ -127,28 +181,31 @@ class ArrivingRollouts:
             else:
                 yield from (to for to in neighbors if any(map(self._spans[to].has, spans.enclosing)))
 
-    def _assembled(self, cluster: AbstractSet[BelongsTo], due: AbstractSet[BelongsTo]) -> Iterator[EndedRollout]:
-        is_vague = any(self._spans[to].is_vague for to in cluster & due)
-        lines = tuple(dict.fromkeys(line for to in sorted(cluster) for line in self._spans[to].lines))
-        for trajectory in assemble(lines, self._rollout_spans):
+    def _given(self, together: Together, built: Iterable[Built_co]) -> Iterator[EndedRollout[Built_co]]:
+        is_vague = any(self._spans[to].is_vague for to in together.due)
+        for trajectory in built:
             to: BelongsTo = ("rollout", trajectory.rollout_id)
             to = to if to in self._spans else ("trace", trajectory.trace_id)
-            if to not in cluster:  # it shares a line with one of these
+            if to not in together.digests:  # it shares a line with one of these
                 continue
             revisions = self._spans[to].revisions
             earlier = revisions.get(trajectory.order)
-            if to in due or (is_vague and earlier is not None):
+            if to in together.due or (is_vague and earlier is not None):
                 revisions[trajectory.order] = revision = 0 if earlier is None else earlier + 1
-                yield EndedRollout(replace(trajectory, revision=revision), lines, self._digest(to))
+                yield EndedRollout(trajectory, revision, together.lines, self._digest(to, together))
 
-    def _digest(self, to: BelongsTo) -> int:
+    def _digest(self, to: BelongsTo, together: Together) -> int:
         """The digest of a rollout's spans, and of those in its traces that do not say where they belong."""
         neighbors = (other for trace_id in self._spans[to].traces for other in self._of_trace[trace_id])
         deciding = {to, *(other for other in neighbors if self._spans[other].is_vague)}
-        return sum(self._spans[other].digest for other in deciding) % (1 << _DIGEST_BITS)
+        return sum(together.digests.get(other, 0) for other in deciding) % (1 << _DIGEST_BITS)
 
     def _forget(self, before: float) -> None:
-        old = [to for to, spans in self._spans.items() if spans.changed < before and to not in self._new]
+        old = [
+            to
+            for to, spans in self._spans.items()
+            if spans.changed < before and to not in self._new and to not in self._held
+        ]
         for to in old:
             for trace_id in self._spans.pop(to).traces:
                 self._of_trace[trace_id].discard(to)

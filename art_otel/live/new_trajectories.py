@@ -6,12 +6,13 @@ again, as its next revision. No line is read twice to find out what is new.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from art_otel.live.arriving_rollouts import ArrivingRollouts, EndedRollout
-from art_otel.live.assembly import read_records
+from art_otel.live.arriving_rollouts import ArrivingRollouts
+from art_otel.live.assembly import assemble, read_records
 from art_otel.spool import NewLines
 
 if TYPE_CHECKING:
@@ -39,14 +40,8 @@ class NewTrajectories:
         self._folder: Path | None = Path(folder)
         """The folder until it was there, or was missed once."""
         self._lines = NewLines(folder)
-        self.read_bytes = 0
-        """What was read of the spool."""
-        self._arriving = ArrivingRollouts(grace=grace, rollout_spans=tuple(rollout_spans))
-
-    @property
-    def open(self) -> int:
-        """How many rollouts, or traces, have more than was given."""
-        return self._arriving.open
+        self._rollout_spans = tuple(rollout_spans)
+        self._arriving = ArrivingRollouts(grace=grace)
 
     def take(self) -> "list[Trajectory]":
         """The trajectories of rollouts that have ended since the last time, in the order of their ids.
@@ -56,18 +51,16 @@ class NewTrajectories:
         file.
         """
         self._check_folder()
-        return [rollout.trajectory for ended in self.take_ended() for rollout in ended]
-
-    def take_ended(self, at_most: int | None = None) -> Iterator[list[EndedRollout]]:
-        """As `take`, with the lines of each: lists, each of `at_most` rollouts, the first to end before others."""
-        while True:
-            self._look()
-            due = self._arriving.due(time.monotonic(), at_most)
-            self._look()  # what had ended may have spans in files that were read before
-            now = time.monotonic()
-            yield self._arriving.take(due & self._arriving.due(now), now)
-            if len(due) != at_most:
-                return
+        self._look()
+        due = self._arriving.due(time.monotonic())
+        self._look()  # what had ended may have spans in files that were read before
+        now = time.monotonic()
+        taken = [
+            replace(ended.trajectory, revision=ended.revision)
+            for together in self._arriving.together(due & self._arriving.due(now), now)
+            for ended in self._arriving.give(together, assemble(together.lines, self._rollout_spans))
+        ]
+        return sorted(taken, key=lambda trajectory: trajectory.order)
 
     def _check_folder(self) -> None:
         folder, self._folder = self._folder, None
@@ -85,7 +78,6 @@ class NewTrajectories:
         now = time.monotonic()
         for line in self._lines.take():
             records = read_records([line.text])
-            self.read_bytes += len(line.text)
             self._arriving.add(records, line.place, now)
             if not records or any(record.trace_id is None for record in records):
                 logger.warning("art-otel: nobody can read %d bytes of %s", line.place.size, line.place.file)

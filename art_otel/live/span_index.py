@@ -1,6 +1,7 @@
 """SpanIndex: which records of a rollout are here.
 
-Invariant: a record is a number, and one that comes again is not here twice.
+Invariant: a record is a number, and one that comes again is not here twice. What a rollout's own span counts is
+compared with spans of its process only.
 """
 
 from hashlib import blake2b
@@ -8,8 +9,8 @@ from hashlib import blake2b
 import msgspec
 
 from art_otel.sources import Record
-from art_otel.spans import Span
-from art_otel.trajectories.accounting.span_counts import spans_counted_on
+from art_otel.spans import Resource, Span
+from art_otel.trajectories.accounting.span_counts import may_be_one_process, spans_counted_on
 from art_otel.trajectories.rollouts.marks import is_marked_root, is_reward_span
 
 
@@ -22,8 +23,9 @@ class SpanIndex:
         self._records: set[int] = set()
         self._ended: set[int] = set()
         self._running: set[int] = set()
-        self._roots: dict[int, int | None] = {}
-        self._counted = 0
+        self._roots: dict[int, tuple[int | None, Resource]] = {}
+        self._counted: list[tuple[Resource, int]] = []
+        """Ended spans besides the roots, by the resource of their process."""
 
     def add(self, record: Record) -> int | None:
         """Take a record, and give the number of its content; None for one that is here."""
@@ -40,8 +42,8 @@ class SpanIndex:
         """Whether every span that began has ended, and there are as many as the rollout's own span counted."""
         if not self._roots or self._running:
             return False
-        counts = [count for count in self._roots.values() if count is not None]
-        return len(counts) == len(self._roots) and self._counted >= sum(counts)
+        counts = [count for count, _ in self._roots.values() if count is not None]
+        return len(counts) == len(self._roots) and self._of_roots() >= sum(counts)
 
     @property
     def spans(self) -> set[int]:
@@ -62,6 +64,22 @@ class SpanIndex:
         self._running.discard(number)
         self._ended.add(number)
         if is_marked_root(span):
-            self._roots[number] = spans_counted_on(span)
+            self._roots[number] = (spans_counted_on(span), span.resource)
         elif span.parent_span_id is not None or not is_reward_span(span):  # nobody counts rewards given later
-            self._counted += 1
+            self._count(span.resource)
+
+    def _count(self, resource: Resource) -> None:
+        for place, (known, count) in enumerate(self._counted):
+            if known is resource or known == resource:
+                self._counted[place] = (resource, count + 1)
+                return
+        self._counted.append((resource, 1))
+
+    def _of_roots(self) -> int:
+        """How many spans the processes of the roots have: those of other services stand for none of them."""
+        processes = [resource for _, resource in self._roots.values()]
+        return sum(
+            count
+            for resource, count in self._counted
+            if any(may_be_one_process(resource, process) for process in processes)
+        )

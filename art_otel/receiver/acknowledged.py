@@ -59,6 +59,12 @@ class Acknowledged:
         self._file.close()
 
 
+def acknowledged_ids(folder: Path) -> frozenset[str]:
+    """The ids of the rollouts that any consumer has handled, and of their traces."""
+    receipts = (receipt for path in folder.glob(f"*{_SUFFIX}") for receipt in _read(path))
+    return frozenset(each for receipt in receipts for each in (receipt.rollout_id, receipt.trace_id))
+
+
 def _read(path: Path) -> list[Receipt]:
     receipts: list[Receipt] = []
     if path.exists():

@@ -3,6 +3,7 @@
 Invariant: each trajectory stands beside its receipt, and is one of this version's; another version is refused by name.
 """
 
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import Meta
 from art_otel.errors import UsageError
 from art_otel.receiver.acknowledged import Receipt
 from art_otel.receiver.selection import Selection
-from art_otel.store import decode_trajectories, encode_trajectories
+from art_otel.store import decode_trajectory
 from art_otel.trajectories import Trajectory
 from art_otel.version import __version__
 
@@ -21,6 +22,17 @@ class Delivery(NamedTuple):
 
     receipt: Receipt
     trajectory: Trajectory
+
+
+class Parcel(msgspec.Struct, frozen=True, gc=False):
+    """A delivery on its way. `encoded` is the trajectory as `encode_trajectory` gave it, before it had a revision."""
+
+    receipt: Receipt
+    encoded: bytes
+
+    def unpack(self) -> Delivery:
+        """The delivery. Raises StoreError for what is none."""
+        return Delivery(self.receipt, replace(decode_trajectory(self.encoded), revision=self.receipt.revision))
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,24 +48,20 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     version: str
-    receipts: list[Receipt]
-    trajectories: bytes
+    parcels: list[Parcel]
 
 
-def encode_answer(deliveries: list[Delivery]) -> bytes:
+def encode_answer(parcels: list[Parcel]) -> bytes:
     """The body of an answer."""
-    trajectories = encode_trajectories([delivery.trajectory for delivery in deliveries]) if deliveries else b""
-    receipts = [delivery.receipt for delivery in deliveries]
-    return msgspec.msgpack.encode(_Answer(version=__version__, receipts=receipts, trajectories=trajectories))
+    return msgspec.msgpack.encode(_Answer(version=__version__, parcels=parcels))
 
 
-def decode_answer(body: bytes) -> list[Delivery]:
+def decode_answer(body: bytes) -> list[Parcel]:
     """Read what `encode_answer` gave. Raises UsageError for what another version gave."""
     try:
         answer = msgspec.msgpack.decode(body, type=_Answer)
     except msgspec.DecodeError as error:
-        raise UsageError(f"this is no art-otel server: {error}") from error
+        raise UsageError(f"this is no art-otel server of version {__version__}: {error}") from error
     if answer.version != __version__:
         raise UsageError(f"the server is art-otel {answer.version}, this is {__version__}: install the same version")
-    trajectories = decode_trajectories(answer.trajectories) if answer.receipts else []
-    return [Delivery(*pair) for pair in zip(answer.receipts, trajectories, strict=True)]
+    return answer.parcels

@@ -96,9 +96,7 @@ class Deliveries:
                 self._finished[rollout.key] = rollout
                 for consumer in self._consumers.values():
                     consumer.offer(rollout)
-            listeners = list(self._listeners)
-        for tell in listeners:
-            tell()
+        self._tell()
 
     def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
         """Have `tell` called whenever there is more; what is given ends that."""
@@ -151,15 +149,19 @@ class Deliveries:
             consumer = self._consumer(name)
             consumer.sessions.discard(session)
             consumer.release(session)
-            listeners = list(self._listeners)
-        for tell in listeners:
-            tell()
+        self._tell()
 
     def close(self) -> None:
         """Leave the files."""
         with self._lock:
             for consumer in self._consumers.values():
                 consumer.acknowledged.close()
+
+    def _tell(self) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for tell in listeners:
+            tell()
 
     def _consumer(self, name: str) -> _Consumer:
         consumer = self._consumers.get(name)

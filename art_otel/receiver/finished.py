@@ -1,4 +1,4 @@
-"""FinishedRollouts: what has ended, looked for in the spool while the intake goes on writing to it.
+"""FinishedRollouts: what has ended, of what the intake writes to the spool and of what stood there before.
 
 Invariant: memory holds what is asked about a rollout and where its lines stand; its trajectory is built from the spool
 for whoever takes it. So a restart finds all of them again, and open ones go on.
@@ -9,26 +9,26 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from art_otel.live import EndedRollout, NewTrajectories, assemble
+from art_otel.live import ArrivingRollouts, EndedRollout, read_records
 from art_otel.receiver.acknowledged import Key, Receipt
-from art_otel.receiver.selection import Facts, facts_of
-from art_otel.spool import SpooledLine
-from art_otel.trajectories import Trajectory
+from art_otel.receiver.builder import Builder, Built
+from art_otel.receiver.selection import Facts
+from art_otel.sources import Record
+from art_otel.spool import SpooledLine, lines_of, spool_files
 
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 0.25
-"""Seconds between two looks where nothing is written: a grace may end."""
-_PAUSE: Final = 0.02
-"""Seconds between two looks while much is written, so that each sees more."""
-_AT_ONCE: Final = 32
-"""Rollouts that are built before consumers hear of them: more would wait for each other, and fill the memory."""
+"""Seconds between two looks where nothing comes: a grace may end."""
+_AT_ONCE: Final = 8
+"""Rollouts that are built before consumers hear of them: more would wait for each other."""
 _KEPT_BYTES: Final = 32 << 20
-"""Lines of trajectories that are kept in memory for the consumers that wait for them."""
+"""Trajectories that are kept in memory for the consumers that wait for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,11 @@ class Finished:
 
 
 class FinishedRollouts:
-    """Looks below `folder`, in a thread of its own, and tells `when_finished` what has ended."""
+    """Tells `when_finished` what has ended.
+
+    What stood below `folder` before is read anew. Rollouts of which somebody `acknowledged` an id wait until all of it
+    was read: until then they may be as they once were.
+    """
 
     def __init__(
         self,
@@ -63,72 +67,112 @@ class FinishedRollouts:
         when_finished: Callable[[Sequence[Finished]], None],
         *,
         grace: float,
+        acknowledged: AbstractSet[str],
         rollout_spans: Iterable[str] = (),
     ) -> None:
-        self._rollout_spans = tuple(rollout_spans)
-        self._new = NewTrajectories(folder, grace=grace, rollout_spans=self._rollout_spans)
+        self._arriving = ArrivingRollouts(grace=grace, held=acknowledged)
+        self._lock = threading.Lock()
+        self._builder = Builder(tuple(rollout_spans))
         self._when_finished = when_finished
-        self._written = threading.Event()
+        self._news = threading.Event()
         self._closing = False
         self._kept = _KeptTrajectories()
-        self._thread = threading.Thread(target=self._run, name="art-otel finished rollouts", daemon=True)
-        self._thread.start()
+        self.read_bytes = 0
+        """How many bytes of the spool are known here."""
+        earlier = spool_files(folder)
+        self._threads = [
+            threading.Thread(target=self._replay, args=(earlier,), name="art-otel replay", daemon=True),
+            threading.Thread(target=self._run, name="art-otel finished rollouts", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._builder.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def open(self) -> int:
         """How many rollouts, or traces, have spans that were not handed on yet."""
-        return self._new.open
+        return self._arriving.open
 
-    @property
-    def read_bytes(self) -> int:
-        """How many bytes of the spool were looked at."""
-        return self._new.read_bytes
+    def add(self, lines: Iterable[tuple[Sequence[Record], SpooledLine]]) -> None:
+        """These records stand in these lines."""
+        now = time.monotonic()
+        with self._lock:
+            for records, place in lines:
+                self._arriving.add(records, place, now)
+                self.read_bytes += place.size
+        self._news.set()
 
-    def look(self) -> None:
-        """There is more in the spool."""
-        self._written.set()
+    def kept(self, finished: Finished) -> bytes | None:
+        """The trajectory of a rollout as `encode_trajectory` gives it, if it is at hand."""
+        return self._kept.get(finished.key, finished.digest)
 
-    def build(self, finished: Finished) -> Trajectory | None:
-        """The trajectory of a rollout; None where its lines have left the spool, or it has a later revision."""
-        trajectory = self._kept.take(finished)
-        if trajectory is None:
-            built = assemble(finished.lines, self._rollout_spans)
-            trajectory = next((found for found in built if found.order == finished.key), None)
-        return None if trajectory is None else replace(trajectory, revision=finished.revision)
+    def build(self, finished: Finished) -> bytes | None:
+        """The same, built anew; None where its lines have left the spool. Raises OSError."""
+        (built,) = self._builder.build([finished.lines])
+        return next((each.encoded for each in built or () if each.order == finished.key), None)
 
     def close(self) -> None:
         """Look no more."""
         self._closing = True
-        self._written.set()
-        self._thread.join()
+        self._news.set()
+        for thread in self._threads:
+            thread.join()
+        self._builder.close()
+
+    def _replay(self, files: Sequence[Path]) -> None:
+        """Read what stood there, the newest first: the rest was mostly handed out before."""
+        for path in reversed(files):
+            try:
+                for text, place in lines_of(path):
+                    self.add([(self._records(text, place), place)])
+                    if self._closing:
+                        return
+            except OSError as error:
+                logger.warning("art-otel: %s cannot be read, so its rollouts are not handed out: %s", path, error)
+        with self._lock:
+            self._arriving.release()
+        self._news.set()
+
+    def _records(self, text: bytes, place: SpooledLine) -> list[Record]:
+        records = read_records([text])
+        if not records or any(record.trace_id is None for record in records):
+            logger.warning("art-otel: nobody can read %d bytes of %s", place.size, place.file)
+        return records
 
     def _run(self) -> None:
-        assemble(())  # loads what builds trajectories, which the first rollout need not wait for
         while not self._closing:
-            self._written.wait(_LOOK_EVERY)
-            self._written.clear()
+            self._news.wait(_LOOK_EVERY)
+            self._news.clear()
             try:
-                self._look()
-            except Exception:  # one rollout that nobody can build must not end them all
-                logger.exception("art-otel: finished rollouts could not be looked for; trying again")
-            time.sleep(_PAUSE)
+                while not self._closing and self._give():
+                    pass
+            except Exception:  # as when no process can be started: what comes later must not wait for ever
+                logger.exception("art-otel: finished rollouts could not be built; trying again")
 
-    def _look(self) -> None:
-        for ended in self._new.take_ended(_AT_ONCE):
-            if ended:
-                self._when_finished([self._finished(rollout) for rollout in ended])
-            if self._closing:
-                return
+    def _give(self) -> bool:
+        """Give the first that have ended, and say whether there were any."""
+        now = time.monotonic()
+        with self._lock:
+            due = self._arriving.together(self._arriving.due(now, _AT_ONCE), now)
+        built = self._builder.build([together.lines for together in due]) if due else ()
+        with self._lock:
+            ended = [
+                rollout
+                for together, trajectories in zip(due, built, strict=True)
+                for rollout in self._arriving.give(together, trajectories or ())
+            ]
+        if ended:
+            self._when_finished([self._finished(rollout) for rollout in ended])
+        return bool(due)
 
-    def _finished(self, rollout: EndedRollout) -> Finished:
-        trajectory, lines, digest = rollout
-        self._kept.keep(trajectory, digest, sum(line.size for line in lines))
+    def _finished(self, rollout: EndedRollout[Built]) -> Finished:
+        built = rollout.trajectory
+        self._kept.keep(built.order, rollout.digest, built.encoded)
         return Finished(
-            key=trajectory.order,
-            revision=trajectory.revision,
-            digest=digest,
-            facts=facts_of(trajectory),
-            lines=lines,
+            key=built.order, revision=rollout.revision, digest=rollout.digest, facts=built.facts, lines=rollout.lines
         )
 
 
@@ -137,17 +181,16 @@ class _KeptTrajectories:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Key, int], tuple[Trajectory, int]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Key, int], bytes] = OrderedDict()
         self._bytes = 0
 
-    def keep(self, trajectory: Trajectory, digest: int, size: int) -> None:
+    def keep(self, key: Key, digest: int, encoded: bytes) -> None:
         with self._lock:
-            self._bytes += size - self._kept.pop((trajectory.order, digest), (None, 0))[1]
-            self._kept[trajectory.order, digest] = (trajectory, size)
+            self._bytes += len(encoded) - len(self._kept.pop((key, digest), b""))
+            self._kept[key, digest] = encoded
             while self._bytes > _KEPT_BYTES:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+                self._bytes -= len(self._kept.popitem(last=False)[1])
 
-    def take(self, finished: Finished) -> Trajectory | None:
+    def get(self, key: Key, digest: int) -> bytes | None:
         with self._lock:
-            kept = self._kept.get((finished.key, finished.digest))
-        return None if kept is None else kept[0]
+            return self._kept.get((key, digest))

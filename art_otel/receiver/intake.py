@@ -9,22 +9,26 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from art_otel.receiver.export import Export, ExportRefusedError, Stored, read_export
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.receiver.secrets import RecordScrubber
 from art_otel.scrubbing import Scrubbing
-from art_otel.spool import SpoolWriter
+from art_otel.sources import Record
+from art_otel.spool import SpooledLine, SpoolWriter
 
 logger = logging.getLogger(__name__)
 
 _MAX_WAITING: Final = 1024
 """Exports that wait for the writer; who comes then is told to try again."""
+WhenWritten: TypeAlias = Callable[[Sequence[tuple[Sequence[Record], SpooledLine]]], None]
+"""Told of records and the line that they stand in now."""
+
 _MAX_TOGETHER: Final = 64
 """Exports that share one flush to the disk."""
 
@@ -39,11 +43,9 @@ class IntakeOptions:
 
 
 class Intake:
-    """Writes exports to a spool, in a thread of its own. `when_written` is called after each write."""
+    """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was."""
 
-    def __init__(
-        self, spool: SpoolWriter, options: IntakeOptions, metrics: Metrics, when_written: Callable[[], None]
-    ) -> None:
+    def __init__(self, spool: SpoolWriter, options: IntakeOptions, metrics: Metrics, when_written: WhenWritten) -> None:
         self._spool = spool
         self._options = options
         self._metrics = metrics
@@ -100,14 +102,16 @@ class Intake:
                 done.set_result(stored)
             else:
                 done.set_exception(_unwritable())
-        if written:
-            self._when_written()
 
     def _write_one(self, export: Export) -> Stored:
         received = read_export(export, self._options.max_bytes)
         lines = encode_lines(self._scrubber.scrub(received.records))
-        if lines and self._spool.write(lines) is None:
-            raise _unwritable()
+        if lines:
+            written = self._spool.write(b"".join(line.text for line in lines))
+            if written is None:
+                raise _unwritable()
+            places = written.cut([len(line.text) for line in lines])
+            self._when_written([(line.records, place) for line, place in zip(lines, places, strict=True)])
         return received.counts()
 
 

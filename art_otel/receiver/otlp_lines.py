@@ -7,7 +7,7 @@ Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-en
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -20,13 +20,20 @@ _STATUS: Final = {"unset": 0, "ok": 1, "error": 2}
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def encode_lines(records: Iterable[Span | LogRecord]) -> bytes:
-    """The lines of the records, each with its end."""
+class Line(NamedTuple):
+    """The records of a trace, and the line, with its end, that they are read from."""
+
+    records: list[Span | LogRecord]
+    text: bytes
+
+
+def encode_lines(records: Iterable[Span | LogRecord]) -> list[Line]:
+    """The lines of the records."""
     by_trace: dict[str, list[Span | LogRecord]] = {}
     for record in records:
         by_trace.setdefault(record.trace_id, []).append(record)
     resources = _Resources()
-    return b"".join(_encode(_request(of_trace, resources)) + b"\n" for of_trace in by_trace.values())
+    return [Line(of_trace, _encode(_request(of_trace, resources)) + b"\n") for of_trace in by_trace.values()]
 
 
 class _Resources:

@@ -1,9 +1,13 @@
 """Receiver: OTLP in, finished rollouts out.
 
     exporters ─► OTLP/HTTP, OTLP/gRPC ─► Intake ─► spool ─► FinishedRollouts ─► Deliveries ─► sessions of consumers
+                                                               │    ▲
+                                                               ▼    │
+                                                              Builder: a process
 
-Invariant: the spool is the only way from the left half to the right one. So what was acknowledged is handed out, also
-after a crash, and a slow consumer slows nobody down. One receiver at a time uses a folder.
+Invariant: FinishedRollouts hears of a span when it stands in the spool, or finds it there after a restart. So what was
+acknowledged is handed out, also after a crash, and a slow consumer slows nobody down. One receiver at a time uses a
+folder.
 """
 
 import asyncio
@@ -24,6 +28,7 @@ from starlette.types import ASGIApp
 
 from art_otel.errors import UsageError
 from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck
+from art_otel.receiver.acknowledged import acknowledged_ids
 from art_otel.receiver.deliveries import Deliveries
 from art_otel.receiver.finished import Finished, FinishedRollouts
 from art_otel.receiver.intake import Intake, IntakeOptions
@@ -76,9 +81,13 @@ class Receiver:
         self._held_before = sum(file.stat().st_size for file in self._folder.rglob("*.otlp.jsonl"))
         self.deliveries = Deliveries(options.folder / CONSUMERS)
         self.finished = FinishedRollouts(
-            self._folder, self._offer, grace=options.grace, rollout_spans=options.rollout_spans
+            self._folder,
+            self._offer,
+            grace=options.grace,
+            acknowledged=acknowledged_ids(options.folder / CONSUMERS),
+            rollout_spans=options.rollout_spans,
         )
-        self._intake = Intake(self.spool, options.intake, self.metrics, self.finished.look)
+        self._intake = Intake(self.spool, options.intake, self.metrics, self.finished.add)
         self._bodies = Bodies(options.bodies)
         self._rollouts = RolloutRoutes(self.session, self._bodies)
         self._http = HttpServer(self._application(), options.http, options.tls)
@@ -98,6 +107,7 @@ class Receiver:
 
     def start(self) -> None:
         """Listen. Raises UsageError where an address or a certificate cannot be used."""
+        self.finished.start()
         self._thread.start()
         try:
             self._run(self._http.start())

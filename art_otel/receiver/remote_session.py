@@ -16,7 +16,7 @@ import msgspec
 
 from art_otel.errors import UsageError
 from art_otel.receiver.acknowledged import Receipt
-from art_otel.receiver.delivered import Ask, Delivery, decode_answer
+from art_otel.receiver.delivered import Ask, Parcel, decode_answer
 from art_otel.receiver.selection import Selection
 from art_otel.receiver.session import Question
 
@@ -55,7 +55,7 @@ class RemoteSession:
             raise
         return self
 
-    async def take(self, question: Question) -> list[Delivery]:
+    async def take(self, question: Question) -> list[Parcel]:
         """As Session. It tries until the receiver answers."""
         failures = 0
         while True:
@@ -82,7 +82,7 @@ class RemoteSession:
             await self._leave()
             await self._client.aclose()
 
-    async def _ask(self, question: Question) -> list[Delivery] | None:
+    async def _ask(self, question: Question) -> list[Parcel] | None:
         """The answer; None where the session had ended."""
         ask = Ask(
             session=await self._session(),

@@ -15,8 +15,8 @@ from art_otel.receiver.selection import Selection, SelectionOptions
 from art_otel.receiver.session import Question, Session
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
-_AHEAD: Final = 16
-"""Trajectories that are fetched with one question."""
+_TOGETHER: Final = 16
+"""Trajectories of groups that are fetched with one question."""
 _WAIT: Final = 20.0
 """Seconds that a question waits at the receiver before it is asked again."""
 
@@ -34,14 +34,12 @@ class ReceivedRollouts:
         self.url = url
         self._selection = selection
         self._session = session
-        self._fetched: list[Delivery] = []
         self._handling: list[Receipt] = []
         self._handled: list[Receipt] = []
 
     def select(self, **selection: Unpack[SelectionOptions]) -> None:
         """Choose anew which rollouts are wanted from now on, as after an update of the policy: as `connect` does."""
         self._selection = Selection(**selection)
-        self._fetched.clear()  # what the session does not hold any more waits again
 
     def __aiter__(self) -> Self:
         return self
@@ -49,11 +47,10 @@ class ReceivedRollouts:
     async def __anext__(self) -> Trajectory:
         """The next one that ends. It waits as long as there is none."""
         self._finish_handling()
-        while not self._fetched or self._handled:
-            self._fetched += await self._ask(0 if self._fetched else _AHEAD, _WAIT)
-        delivery = self._fetched.pop(0)
-        self._handling = [delivery.receipt]
-        return delivery.trajectory
+        while True:
+            for receipt, trajectory in await self._ask(1, _WAIT):
+                self._handling = [receipt]
+                return trajectory
 
     async def groups(self, *, size: int, timeout: float | None = None) -> AsyncGenerator[TrajectoryGroup]:
         """Give groups of `size` trajectories that say the same `group_id` and training step.
@@ -68,13 +65,11 @@ class ReceivedRollouts:
             if ready is not None:
                 self._handling = list(ready.receipts)
                 while self._handled:
-                    self._fetched += await self._ask(0, 0.0, partial.receipts)
+                    await self._ask(0, 0.0, partial.receipts)
                 yield ready.group
                 continue
             wait = min(_WAIT, partial.next_timeout())
-            fetched, self._fetched = self._fetched, []
-            fetched += await self._ask(_AHEAD, wait, [*partial.receipts, *(each.receipt for each in fetched)])
-            for delivery in fetched:
+            for delivery in await self._ask(_TOGETHER, wait, partial.receipts):
                 self._handled += partial.add(delivery)
 
     async def __aenter__(self) -> Self:
@@ -93,9 +88,9 @@ class ReceivedRollouts:
         self._handling = []
 
     async def _ask(self, count: int, wait: float, holds: Sequence[Receipt] = ()) -> list[Delivery]:
-        holding = [*holds, *self._handling, *(delivery.receipt for delivery in self._fetched)]
+        holding = [*holds, *self._handling]
         handled = list(self._handled)
         question = Question(handled=handled, holds=holding, selection=self._selection, count=count, wait=wait)
-        deliveries = await self._session.take(question)
+        parcels = await self._session.take(question)
         del self._handled[: len(handled)]
-        return deliveries
+        return [parcel.unpack() for parcel in parcels]

@@ -82,10 +82,9 @@ class RolloutRoutes:
             wait=min(ask.wait, _MAX_WAIT),
         )
         try:
-            deliveries = await session.take(question)
+            parcels = await session.take(question)
         except SessionEndedError:
             return Response("the session has ended; begin a new one", 410)
         except OSError as error:
             return Response(f"what is acknowledged cannot be written: {error}", 503)
-        answer = await asyncio.to_thread(encode_answer, deliveries) if deliveries else encode_answer([])
-        return Response(answer, media_type="application/msgpack")
+        return Response(encode_answer(parcels), media_type="application/msgpack")

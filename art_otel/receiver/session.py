@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from art_otel.receiver.acknowledged import Receipt
-from art_otel.receiver.delivered import Delivery
+from art_otel.receiver.delivered import Parcel
 from art_otel.receiver.deliveries import Deliveries
 from art_otel.receiver.finished import Finished, FinishedRollouts
 from art_otel.receiver.metrics import Metrics
@@ -32,7 +32,7 @@ class Question:
 class Session(Protocol):
     """Of a receiver in this process, or in another one."""
 
-    async def take(self, question: Question) -> list[Delivery]:
+    async def take(self, question: Question) -> list[Parcel]:
         """Acknowledge what was handled, and take more; none where none comes in time. Raises SessionEndedError."""
         ...
 
@@ -52,7 +52,7 @@ class LocalSession:
         self._metrics = metrics
         self._questions = 0
 
-    async def take(self, question: Question) -> list[Delivery]:
+    async def take(self, question: Question) -> list[Parcel]:
         """As Session."""
         self._acknowledge(question.handled)
         loop, more = asyncio.get_running_loop(), asyncio.Event()
@@ -70,9 +70,9 @@ class LocalSession:
                 taken = self._deliveries.take(
                     self._consumer, self.id, question.selection, question.count, question.holds
                 )
-                deliveries = await asyncio.to_thread(self._build, taken) if taken else []
-                if deliveries or not question.count or loop.time() >= ends:
-                    return deliveries
+                parcels = await self._packed(taken)
+                if parcels or not question.count or loop.time() >= ends:
+                    return parcels
                 with suppress(TimeoutError):
                     await asyncio.wait_for(more.wait(), ends - loop.time())
                 if number != self._questions:  # whoever asked this has left it and asked again
@@ -90,15 +90,15 @@ class LocalSession:
             new = self._deliveries.acknowledge(self._consumer, handled)
             self._metrics.add("art_otel_acknowledged_total", new)
 
-    def _build(self, taken: Sequence[Finished]) -> list[Delivery]:
-        deliveries: list[Delivery] = []
+    async def _packed(self, taken: Sequence[Finished]) -> list[Parcel]:
+        parcels: list[Parcel] = []
         for finished in taken:
-            trajectory = self._finished.build(finished)
-            if trajectory is not None:
-                deliveries.append(Delivery(finished.receipt, trajectory))
-        built = {delivery.receipt for delivery in deliveries}
-        self._deliveries.acknowledge(  # its lines have left the spool, which assembly logs
-            self._consumer, [finished.receipt for finished in taken if finished.receipt not in built]
-        )
-        self._metrics.add("art_otel_handed_out_total", len(deliveries))
-        return deliveries
+            encoded = self._finished.kept(finished)
+            if encoded is None:
+                encoded = await asyncio.to_thread(self._finished.build, finished)
+            if encoded is None:  # its lines have left the spool, which the builder logs
+                self._deliveries.acknowledge(self._consumer, [finished.receipt])
+            else:
+                parcels.append(Parcel(finished.receipt, encoded))
+        self._metrics.add("art_otel_handed_out_total", len(parcels))
+        return parcels

@@ -6,10 +6,21 @@ is a dump like any other: `art-otel convert` reads it.
 Invariant: a line is whole or not there, and files are readable by their owner only. Nothing here knows what lines say.
 """
 
-from art_otel.spool.line import SpooledLine
-from art_otel.spool.reader import NewLine, NewLines
+from art_otel.spool.line import FoundFile, SpooledLine
+from art_otel.spool.reader import NewLine, NewLines, lines_of, spool_files
 from art_otel.spool.retention import remove_old_runs
 from art_otel.spool.runs import run_folder
 from art_otel.spool.writer import SpoolCounts, SpoolWriter
 
-__all__ = ["NewLine", "NewLines", "SpoolCounts", "SpoolWriter", "SpooledLine", "remove_old_runs", "run_folder"]
+__all__ = [
+    "FoundFile",
+    "NewLine",
+    "NewLines",
+    "SpoolCounts",
+    "SpoolWriter",
+    "SpooledLine",
+    "lines_of",
+    "remove_old_runs",
+    "run_folder",
+    "spool_files",
+]

@@ -7,7 +7,9 @@ import logging
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 from weakref import finalize
@@ -37,6 +39,13 @@ class SpooledLine:
         if len(line) < self.size:
             raise OSError(f"{self.file} was cut")
         return line
+
+    def cut(self, sizes: Sequence[int]) -> "list[SpooledLine]":
+        """Where the lines of these sizes stand that were written as one."""
+        return [
+            SpooledLine(file=self.file, offset=offset, size=size)
+            for offset, size in zip(accumulate(sizes, initial=self.offset), sizes, strict=False)
+        ]
 
 
 class WrittenFile:

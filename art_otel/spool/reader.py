@@ -31,22 +31,32 @@ class NewLines:
 
     def take(self) -> Iterator[NewLine]:
         """Give what is new, file by file; what is given counts as taken. Raises OSError for what cannot be read."""
-        for path in sorted(self._folder.rglob(f"*{SUFFIX}")):
-            yield from self._rest_of(path)
+        for path in spool_files(self._folder):
+            for line in lines_of(path, self._read.get(path, 0), self._recent):
+                self._read[path] = line.place.offset + line.place.size
+                yield line
 
-    def _rest_of(self, path: Path) -> Iterator[NewLine]:
-        file, offset = FoundFile(path, self._recent), self._read.get(path, 0)
-        try:
-            end = path.stat().st_size  # what is written meanwhile waits, or the look might never end
-            if end <= offset:
-                return
-            lines = path.open("rb")
-        except FileNotFoundError:  # an old run, removed since the folder was listed
+
+def spool_files(folder: Path) -> list[Path]:
+    """The files below `folder`, of one run or of all, the oldest first."""
+    return sorted(folder.rglob(f"*{SUFFIX}"))
+
+
+def lines_of(path: Path, offset: int = 0, recent: RecentLines | None = None) -> Iterator[NewLine]:
+    """The whole lines of a file, from an offset on; none where it was removed. Raises OSError."""
+    file = FoundFile(path, recent)
+    try:
+        end = path.stat().st_size  # what is written meanwhile waits, or the look might never end
+        if end <= offset:
             return
-        with lines:
-            lines.seek(offset)
-            while offset < end and (text := lines.readline()).endswith(b"\n"):
-                place = SpooledLine(file=file, offset=offset, size=len(text))
-                self._recent.keep(path, offset, text)
-                self._read[path] = offset = offset + len(text)
-                yield NewLine(text, place)
+        lines = path.open("rb")
+    except FileNotFoundError:  # an old run, removed since the folder was listed
+        return
+    with lines:
+        lines.seek(offset)
+        while offset < end and (text := lines.readline()).endswith(b"\n"):
+            place = SpooledLine(file=file, offset=offset, size=len(text))
+            if recent is not None:
+                recent.keep(path, offset, text)
+            yield NewLine(text, place)
+            offset += len(text)

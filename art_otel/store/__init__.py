@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from art_otel.store.rollout_traces import read_rollout_traces
     from art_otel.store.schema_version import SCHEMA_VERSION
-    from art_otel.store.transfer import decode_trajectories, encode_trajectories
+    from art_otel.store.transfer import decode_trajectory, encode_trajectory
     from art_otel.store.write import WriteSummary, write_trajectories
 
 __all__ = [
@@ -47,8 +47,8 @@ __all__ = [
     "WriteSummary",
     "art_metadata",
     "check_replaceable",
-    "decode_trajectories",
-    "encode_trajectories",
+    "decode_trajectory",
+    "encode_trajectory",
     "read_keys",
     "read_manifest",
     "read_rollout_traces",
@@ -80,7 +80,7 @@ __getattr__ = lazy_names(
         "rollout_traces": ("read_rollout_traces",),
         "schema_version": ("SCHEMA_VERSION",),
         "files": ("SUFFIX",),
-        "transfer": ("decode_trajectories", "encode_trajectories"),
+        "transfer": ("decode_trajectory", "encode_trajectory"),
         "write": ("WriteSummary", "write_trajectories"),
     },
 )

@@ -1,39 +1,111 @@
-"""Transfer: trajectories as bytes, from one process to another of the same version.
+"""Transfer: a trajectory as bytes, from one process to another of the same version.
 
-Invariant: the columns are those of a dataset, so reading gives back the same objects; equal trajectories give equal
-bytes.
+Invariant: reading gives back what a dataset would. As there, what several calls share stands once: of a call's prompt
+only what is new, of its choices what its turns do not say, and each list of tools and each object of a step.
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+import math
+from dataclasses import replace
+from typing import Final
 
-from collections.abc import Iterable
+import msgspec
 
-import pyarrow as pa
-
+from art_otel.calls import Choice, InferenceCall
 from art_otel.errors import StoreError
-from art_otel.store.part_writer import flatten_row, make_table
-from art_otel.store.read import WHOLE, restore_trajectories
-from art_otel.trajectories import Trajectory
+from art_otel.spans import Value
+from art_otel.store.json_text import json_text
+from art_otel.store.shared_texts import SharedTexts
+from art_otel.trajectories import Prompt, Trajectory, Turn, rebuild_prompts
 
-_NAME = "received rollouts"
-
-
-def encode_trajectories(trajectories: Iterable[Trajectory]) -> bytes:
-    """Encode trajectories as an Arrow IPC stream. Raises StoreError for one that no column can hold."""
-    table = make_table([flatten_row(trajectory)[0] for trajectory in trajectories])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return sink.getvalue().to_pybytes()
+_NOT_HERE: Final = Prompt()
 
 
-def decode_trajectories(data: bytes) -> list[Trajectory]:
-    """Read what `encode_trajectories` gave. Raises StoreError for anything else."""
+class _Call(msgspec.Struct, frozen=True, array_like=True):
+    """A call without its prompt and choices. The numbers are positions in `shared`; `choices` are the server's."""
+
+    call: InferenceCall
+    tools: int | None
+    env_state: int | None
+    extra: int | None
+    choices: tuple[int, ...] | None
+
+
+class _Parcel(msgspec.Struct, frozen=True, array_like=True):
+    """A trajectory without its calls, whose turns lack their prompts."""
+
+    trajectory: Trajectory
+    calls: tuple[_Call, ...]
+    shared: tuple[msgspec.Raw, ...]
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_Parcel).decode
+_decode_object: Final = msgspec.json.Decoder(dict[str, Value]).decode
+_decode_tools: Final = msgspec.json.Decoder(tuple[Value, ...]).decode
+
+
+def encode_trajectory(trajectory: Trajectory) -> bytes:
+    """Encode a trajectory. Raises TypeError or ValueError for one with values that are no JSON."""
+    shared: SharedTexts[Value] = SharedTexts(json_text)
+    calls = tuple(_shortened(call, shared) for call in trajectory.calls)
+    rest = replace(
+        trajectory,
+        metrics={name: value for name, value in trajectory.metrics.items() if math.isfinite(value)},
+        calls=(),
+        turns=tuple(msgspec.structs.replace(turn, prompt=_NOT_HERE) for turn in trajectory.turns),
+    )
+    texts = tuple(msgspec.Raw(text.encode()) for text in shared.texts)
+    return _encode(_Parcel(trajectory=rest, calls=calls, shared=texts))
+
+
+def decode_trajectory(data: bytes) -> Trajectory:
+    """Read what `encode_trajectory` gave. Raises StoreError for anything else."""
     try:
-        with pa.ipc.open_stream(data) as stream:
-            table = stream.read_all()
-    except pa.ArrowException as error:
-        raise StoreError(f"{_NAME}: these are no trajectories: {error}") from error
-    return list(restore_trajectories(_NAME, table, WHOLE))
+        return _whole(_decode(data))
+    except (ValueError, LookupError) as error:
+        raise StoreError(f"a received rollout: this is no trajectory: {error}") from error
+
+
+def _shortened(call: InferenceCall, shared: SharedTexts[Value]) -> _Call:
+    return _Call(
+        call=msgspec.structs.replace(
+            call, input_messages=None, prompt_token_ids=None, choices=None, tools=None, env_state={}, extra={}
+        ),
+        tools=None if call.tools is None else shared.position(call.tools),
+        env_state=shared.position(call.env_state) if call.env_state else None,
+        extra=shared.position(call.extra) if call.extra else None,
+        choices=None if call.choices is None else tuple(choice.index for choice in call.choices),
+    )
+
+
+def _whole(parcel: _Parcel) -> Trajectory:
+    prompts = parcel.trajectory.prompts
+    turns = tuple(msgspec.structs.replace(turn, prompt=prompts[turn.call]) for turn in parcel.trajectory.turns)
+    choices: dict[tuple[int, int], Turn] = {(turn.call, turn.choice): turn for turn in turns}
+    calls = tuple(
+        msgspec.structs.replace(
+            each.call,
+            input_messages=asked.messages,
+            prompt_token_ids=asked.token_ids,
+            choices=None
+            if each.choices is None
+            else tuple(_choice(index, choices[call, choice]) for choice, index in enumerate(each.choices)),
+            tools=None if each.tools is None else _decode_tools(parcel.shared[each.tools]),
+            env_state={} if each.env_state is None else _decode_object(parcel.shared[each.env_state]),
+            extra={} if each.extra is None else _decode_object(parcel.shared[each.extra]),
+        )
+        for call, (each, asked) in enumerate(zip(parcel.calls, rebuild_prompts(prompts, turns), strict=True))
+    )
+    return replace(parcel.trajectory, calls=calls, turns=turns)
+
+
+def _choice(index: int, turn: Turn) -> Choice:
+    if turn.message is None:
+        raise ValueError("a choice has no message")
+    return Choice(
+        index=index,
+        message=turn.message,
+        finish_reason=turn.finish_reason,
+        token_ids=turn.token_ids,
+        logprobs=turn.logprobs,
+    )

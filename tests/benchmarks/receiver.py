@@ -3,9 +3,9 @@
     uv run python -m tests.benchmarks.receiver [CASE…] [--seconds 10] [--rate 10000]
 
 16 clients keep a connection each, in processes of their own, and send bodies built before. A row is one run: what was
-acknowledged a second of wall time, CPU seconds of the server (user and system) until it had looked at all of it, for
-10,000 spans and 100 MB, and its memory at the end and at its peak. The machine's cores are shared with the clients, so
-CPU seconds say more than wall time.
+acknowledged a second of wall time, CPU seconds of the server with its builder (user and system) until it had looked at
+all of it, for 10,000 spans and 100 MB, and its memory at the end and at its peak. The machine's cores are shared with
+the clients, so CPU seconds say more than wall time.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.benchmarks.batches import peer_python
+from tests.benchmarks.receiver_bodies import generation_of
 
 CLIENTS = 16
 PROCESSES = 2
@@ -64,12 +65,16 @@ class Server:
         self.url = self._process.stderr.readline().split()[-1]
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
-        return cpu_of(self._process.pid)
+        """CPU seconds so far, of its builder too."""
+        return sum(map(cpu_of, self._pids()))
 
     def memory(self, kind: str) -> float:
-        """As `memory_of`."""
-        return memory_of(self._process.pid, kind)
+        """As `memory_of`, with its builder."""
+        return sum(memory_of(pid, kind) for pid in self._pids())
+
+    def _pids(self) -> list[int]:
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        return [self._process.pid, *(int(pid) for thread in threads for pid in thread.read_text().split())]
 
     def metric(self, name: str) -> int:
         """A number of `/metrics`."""
@@ -158,7 +163,7 @@ def run(name: str, case: Case) -> None:
             f" {server.metric('art_otel_finished_rollouts_total'):,}"
         )
         if case.trainer:
-            print_latency({key: at for one in sent for key, at in one["sent"]}, got)
+            print_latency({key: at for one in sent for key, at in one["sent"]}, got, case.periods)
             print(f"{'':>12}  clients behind their times at most {max(one['behind'] for one in sent) * 1e3:.0f} ms")
 
 
@@ -187,9 +192,12 @@ def run_peer(case: Case) -> None:
     server.communicate("\n")
 
 
-def print_latency(sent: dict[str, float], got: list[tuple[str, float, int]]) -> None:
-    """From the sending of a rollout's end to the trainer's hands."""
-    took = sorted(at - sent[rollout] for rollout, at, _ in got)
+def print_latency(sent: dict[str, float], got: list[tuple[str, float, int]], last: int) -> None:
+    """From the sending of a rollout's end to the trainer's hands.
+
+    Of generations up to `last`: when the clients begin no more, each body has twice as many ends.
+    """
+    took = sorted(at - sent[rollout] for rollout, at, _ in got if generation_of(rollout) <= last)
     incomplete = sum(bool(reasons) for _, _, reasons in got)
     assert len(got) == len(sent) == len({rollout for rollout, _, _ in got}), (len(got), len(sent))
     at = {part: took[int(len(took) * part)] * 1e3 for part in (0.5, 0.9, 0.99)}

@@ -52,6 +52,11 @@ def generation_name(client: int, generation: int) -> str:
     return f"{client:02}{generation:06}"
 
 
+def generation_of(rollout: str) -> int:
+    """The generation of a rollout, by its id."""
+    return int(rollout[2:8])
+
+
 def rollout_id(client: int, generation: int, slot: int) -> str:
     """As the spans say."""
     return f"{generation_name(client, generation)}-{slot:07}"

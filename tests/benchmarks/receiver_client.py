@@ -23,7 +23,7 @@ _RETRY = 0.05
 
 
 class Client(threading.Thread):
-    """`spans_per_second` is None for as fast as it goes."""
+    """`spans_per_second` is None for as fast as it goes. Periods are equally long, so rollouts end evenly."""
 
     def __init__(self, number: int, url: str, periods: list[list[Body]], spans_per_second: float | None) -> None:
         super().__init__()
@@ -41,12 +41,14 @@ class Client(threading.Thread):
         with socket.create_connection((host, port)) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             due = time.monotonic() + (0.0 if self._rate is None else self._number / 16 * 512 / self._rate)
+            fullest = max(sum(body.spans for body in bodies) for bodies in self._periods)
             for generation, bodies in enumerate(self._periods):
+                share = sum(body.spans for body in bodies) / fullest  # the first and the last have fewer rollouts
                 for body in bodies:
                     if self._rate is not None:
                         time.sleep(max(0.0, due - time.monotonic()))
                         self.behind = max(self.behind, time.monotonic() - due)
-                        due += body.spans / self._rate
+                        due += body.spans / share / self._rate
                     self._send(connection, body, generation)
 
     def _send(self, connection: socket.socket, body: Body, generation: int) -> None:

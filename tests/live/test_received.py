@@ -7,7 +7,7 @@ from tests.live.rotel import rotel
 from tests.live.runs import APPS, by_run, run_app
 from tests.live.test_relay import export_to
 from tests.receiver.consuming import by_order, consume
-from tests.receiver.server_process import serving
+from tests.receiver.serving import serving
 
 
 @pytest.mark.parametrize("relay", [False, True], ids=["straight", "rotel"])

@@ -33,6 +33,16 @@ async def take_all(rollouts, count: int, seconds: float = 0.7) -> list[Trajector
             return taken
 
 
+def next_rollouts(url: str, count: int) -> list[Trajectory]:
+    """The next that end, which are acknowledged."""
+
+    async def run() -> list[Trajectory]:
+        async with art_otel.connect(url) as rollouts:
+            return await take(rollouts, count)
+
+    return asyncio.run(run())
+
+
 def consume(url: str, count: int, consumer: str = "trainer", **selection) -> list[Trajectory]:
     """What a consumer is given, which acknowledges it all; later revisions may make it more than `count`."""
 

@@ -9,7 +9,7 @@ from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import Request, explode, joined
 from tests.receiver.consuming import by_order, consume
 from tests.receiver.otlp import JSON, PROTOBUF, send, send_grpc
-from tests.receiver.server_process import serving
+from tests.receiver.serving import serving
 
 TRANSPORTS = [(PROTOBUF, ""), (PROTOBUF, "gzip"), (PROTOBUF, "zstd"), (JSON, "gzip"), (JSON, ""), ("grpc", "gzip")]
 

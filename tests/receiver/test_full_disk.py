@@ -15,7 +15,7 @@ from tests.conversions import convert_files
 from tests.receiver.consuming import consume, take, take_all
 from tests.receiver.otlp import PROTOBUF, as_body, export, post, send
 from tests.receiver.rollouts import rollout
-from tests.receiver.server_process import serving
+from tests.receiver.serving import serving
 
 SMALL_DISK = (
     *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +19,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from art_otel.http import Address, BodyLimits
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from tests.dumps import chat_span, make_span, request_of
+from tests.examples import how_many
 from tests.receiver.otlp import COMPRESS, JSON, PROTOBUF, as_body, export, post, rejected
-from tests.receiver.server_process import Serve, serving
+from tests.receiver.serving import Serve, serving
 
 SMALL = request_of(chat_span(2, 1, ["hi"], "yes"), resource={"service.name": "agent"})
 MIB = 1 << 20
+PIPELINED = 100
+REQUESTS = how_many("ART_OTEL_REQUESTS", 1200)
 
 
 @pytest.fixture(scope="module")
@@ -235,20 +239,47 @@ def test_raw_requests(server, data, expected):
     assert memory(server) - before < 64 * MIB
 
 
-def test_a_thousand_tiny_requests_on_few_connections(server):
-    before = stored(server)
+def test_tiny_requests_without_end(server):
+    """Each has its status, nothing that is acknowledged is lost, and memory does not grow with their number."""
     body = as_body(request_of(make_span(1000)), PROTOBUF)
-    one = HEAD + b"content-length: %d\r\n\r\n" % len(body) + body
-    host, port = server.http.split(":")
-    for _ in range(4):
-        with socket.create_connection((host, int(port)), timeout=30) as connection:
-            connection.sendall(one * 250)
+    tiny = {
+        200: HEAD + b"content-length: %d\r\n\r\n" % len(body) + body,
+        400: HEAD + b"content-length: 9\r\n\r\n" + body[:9],
+        401: HEAD.replace(b"t0ken", b"other") + b"content-length: 0\r\n\r\n",
+        415: HEAD.replace(PROTOBUF.encode(), b"text/plain") + b"content-length: 0\r\n\r\n",
+    }
+    before, most = stored(server), memory(server)
+    rounds = REQUESTS // (4 * PIPELINED)
+    with ThreadPoolExecutor(4) as pool:
+        flooding = [pool.submit(flood, server.http, tiny, rounds) for _ in range(4)]
+    assert [each.result() for each in flooding] == [list(tiny) * (PIPELINED // len(tiny))] * 4
+    assert stored(server) == before + REQUESTS // len(tiny)
+    assert memory(server) - most < 64 * MIB
+
+
+def flood(address: str, requests: dict[int, bytes], rounds: int) -> list[int]:
+    """The statuses of requests that are sent without waiting for each other; they are the same in every round."""
+    host, port = address.split(":")
+    sent = b"".join(requests.values()) * (PIPELINED // len(requests))
+    statuses: set[tuple[int, ...]] = set()
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        for _ in range(rounds):
+            connection.sendall(sent)
             answers = b""
-            while answers.count(b"HTTP/1.1 200 OK") < 250:
+            while answers.count(b"HTTP/1.1 ") < PIPELINED or not is_whole(answers):
                 more = connection.recv(65536)
                 assert more, answers[-500:]
                 answers += more
-    assert stored(server) == before + 1000
+            statuses.add(tuple(int(answer[:3]) for answer in answers.split(b"HTTP/1.1 ")[1:]))
+    (same,) = statuses
+    return list(same)
+
+
+def is_whole(answers: bytes) -> bool:
+    """Whether the last of the answers has its body."""
+    head, _, body = answers[answers.rindex(b"HTTP/1.1 ") :].partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head)
+    return length is not None and len(body) == int(length[1])
 
 
 @pytest.mark.program

@@ -18,7 +18,7 @@ from tests.dumps import request_of
 from tests.examples import kills
 from tests.receiver.otlp import PROTOBUF, as_body
 from tests.receiver.rollouts import call, root
-from tests.receiver.server_process import Serve
+from tests.receiver.serving import Serve
 
 pytestmark = pytest.mark.kill
 

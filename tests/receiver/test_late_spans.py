@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 import art_otel
 from art_otel.trajectories import Trajectory
 from tests.live.rotel import free_port
+from tests.receiver.consuming import has_no_more
 
 TRACE = "ab" * 16
 
@@ -29,8 +30,9 @@ def message(role: str, content: str) -> str:
     return json.dumps([{"role": role, "parts": parts, "finish_reason": "stop"}])
 
 
-async def export(url: str, one: dict) -> None:
-    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}).encode()
+async def export(url: str, one: dict, service: str = "app") -> None:
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": service}}]}
+    body = json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [one]}]}]}).encode()
     request = Request(f"{url}/v1/traces", body, {"Content-Type": "application/json"})
     await asyncio.to_thread(lambda: urlopen(request).read())
 
@@ -56,3 +58,22 @@ async def received_after(folder: Path, *spans: dict) -> list[Trajectory]:
             await export(f"http://{address}", one)
             trajectories.append(await anext(rollouts))
     return trajectories
+
+
+def test_spans_of_other_services_do_not_stand_for_the_apps_own(tmp_path):
+    """The count is that of the app's process; a rollout that has its number of spans by a server's is not whole."""
+    address = f"127.0.0.1:{free_port()}"
+    named = {"art.rollout.id": "r"}
+    root = span("aa" * 8, "rollout r", "", {**named, "art.rollout.spans.started": "1"})
+    own, others = (span(each * 8, "work", "aa" * 8, named) for each in ("bb", "cc"))
+
+    async def run() -> tuple[Trajectory, bool]:
+        async with asyncio.timeout(60), art_otel.receive(http=address, dir=tmp_path, grace=3600) as rollouts:
+            for one, service in ((root, "app"), (others, "server"), (own, "app")):
+                early = await has_no_more(rollouts, 0.7)
+                await export(f"http://{address}", one, service)
+            return await anext(rollouts), early
+
+    given, nothing_early = asyncio.run(run())
+    assert nothing_early
+    assert (given.rollout_id, given.revision, given.complete) == ("r", 0, True)

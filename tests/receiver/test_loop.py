@@ -18,11 +18,11 @@ UPDATES = 96
 
 @pytest.mark.program
 def test_the_policy_gets_better_and_the_run_log_shows_how_stale_the_rollouts_were(tmp_path):
-    with serving(tmp_path / "received") as url:
+    with serving(tmp_path / "received") as server:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "OTEL_EXPORTER_OTLP_ENDPOINT": url, "ART_OTEL_DIR": str(tmp_path)}
+        ours = {"PATH": path, "OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "ART_OTEL_DIR": str(tmp_path)}
         command = [sys.executable, str(DOCS / "loop" / "trainer.py"), str(UPDATES)]
-        subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=300)
+        subprocess.run(command, env={**os.environ, **ours}, cwd=tmp_path, check=True, timeout=300)
     run = tmp_path / "loop" / "models" / "guide"
     rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(UPDATES))

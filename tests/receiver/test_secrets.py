@@ -9,7 +9,7 @@ from tests.live.test_secrets import SECRETS, leaks, parts_of
 from tests.receiver.consuming import consume
 from tests.receiver.otlp import JSON, PROTOBUF, send
 from tests.receiver.rollouts import rollout, root
-from tests.receiver.server_process import serving
+from tests.receiver.serving import serving
 
 KEY = SECRETS["openai"]
 PASSWORD = "correct-horse-battery"

@@ -9,8 +9,9 @@ import pytest
 
 from tests.live.comparison import check_calls, check_trained_once, recorded, sent
 from tests.live.rotel import free_port, wait_for_port
+from tests.receiver.consuming import next_rollouts
 from tests.receiver.node import PROGRAMS, NodePrograms
-from tests.receiver.serving import next_rollouts, serving
+from tests.receiver.serving import serving
 from tests.tracing.server import ModelServer
 
 pytestmark = pytest.mark.live
@@ -25,8 +26,8 @@ def model(tmp_path):
 @pytest.fixture
 def receiver(tmp_path):
     """Hands out early only what is known to be whole."""
-    with serving(tmp_path / "art", "--grace", "1h") as url:
-        yield url
+    with serving(tmp_path / "art", "--grace", "1h") as server:
+        yield server.url
 
 
 def settings(model: ModelServer, receiver: str, **more: str) -> dict[str, str]:
@@ -77,9 +78,9 @@ def test_openinference_keeps_the_tokens_of_all_choices_and_none_of_streams(model
 
 def test_the_spans_of_the_vercel_ai_sdk_say_what_the_server_saw(model, tmp_path):
     group = {"OTEL_RESOURCE_ATTRIBUTES": "art.group.id=Oslo,art.split=val"}
-    with serving(tmp_path / "art", "--grace", "2s") as receiver:
-        node_programs(tmp_path).run("vercel.ts", settings(model, receiver, **group))
-        rollouts = {trajectory.name: trajectory for trajectory in next_rollouts(receiver, 2)}
+    with serving(tmp_path / "art", "--grace", "2s") as server:
+        node_programs(tmp_path).run("vercel.ts", settings(model, server.url, **group))
+        rollouts = {trajectory.name: trajectory for trajectory in next_rollouts(server.url, 2)}
     check_calls(list(rollouts.values()), model.exchanges())
     streamed, unchanged = rollouts["streamed"], rollouts["ai.generateText"]
     assert streamed.complete

@@ -213,12 +213,12 @@ def test_a_rollout_that_a_service_made_up_is_part_of_the_one_around_it(tmp_path)
 
 
 def test_a_trace_of_many_rollouts_is_not_read_again_for_each(tmp_path, monkeypatch):
-    from art_otel.live import arriving_rollouts  # noqa: PLC0415 # to count what it reads
+    from art_otel.live import new_trajectories  # noqa: PLC0415 # to count what it reads
 
     read = []
-    assemble = arriving_rollouts.assemble
+    assemble = new_trajectories.assemble
     monkeypatch.setattr(
-        arriving_rollouts, "assemble", lambda lines, globs: assemble(read.append(list(lines)) or read[-1], globs)
+        new_trajectories, "assemble", lambda lines, globs: assemble(read.append(list(lines)) or read[-1], globs)
     )
     spool = Spool(tmp_path)
     for number in range(20):

@@ -14,7 +14,9 @@ def test_a_notebook_shows_the_page_of_what_it_holds(chromium, dataset, tmp_path)
     shown = [members[0], group, art_otel.batches(dataset)]
     cells = "".join(f"<div>{one._repr_html_()}</div>" for one in shown)
     notebook = tmp_path / "notebook.html"
-    notebook.write_text(f"<!doctype html><title>notebook</title><main><h1>Notebook</h1>{cells}</main>", encoding="utf-8")
+    notebook.write_text(
+        f"<!doctype html><title>notebook</title><main><h1>Notebook</h1>{cells}</main>", encoding="utf-8"
+    )
     with visiting(chromium, notebook.as_uri()) as visit:
         visit.page.goto(notebook.as_uri())
         trajectory, members_list, plan = (visit.page.frame_locator(f"div:nth-of-type({at}) iframe") for at in (1, 2, 3))

@@ -33,7 +33,7 @@ def _is_counted(span: Span, root: Span) -> bool:
         return False  # of a service whose process did not know the rollout and made up an id
     if span.trace_id != root.trace_id and _is_standalone_reward(span):
         return False
-    return _may_be_one_process(span.resource, root.resource)
+    return may_be_one_process(span.resource, root.resource)
 
 
 def _is_standalone_reward(span: Span) -> bool:
@@ -41,7 +41,7 @@ def _is_standalone_reward(span: Span) -> bool:
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (bool(span.links) or span.parent_span_id is None)
 
 
-def _may_be_one_process(one: Resource, other: Resource) -> bool:
+def may_be_one_process(one: Resource, other: Resource) -> bool:
     """Whether no attribute that both resources have differs: some stores keep none, or only some."""
     if one is other:
         return True

@@ -1,0 +1,124 @@
+"""Builder: trajectories, built by a process of their own.
+
+Invariant: what it gives is what `assemble` gives here; but building takes no time from the exports and consumers, which
+share an interpreter. It ends with the process that began it, however that ends; if it dies itself, another one begins.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import IO, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from art_otel.receiver.acknowledged import Key
+from art_otel.receiver.selection import Facts
+from art_otel.spool import SpooledLine
+
+logger = logging.getLogger(__name__)
+
+_PROGRAM: Final = "art_otel.receiver.builder_process"
+_SIZE: Final = 8
+_AUTOLOAD: Final = "ART_OTEL_ENABLED"
+"""The builder makes no calls that anybody could trace."""
+
+_Frame = TypeVar("_Frame")
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """Lines of rollouts that are built together, each a path, an offset and a size."""
+
+    lines: tuple[tuple[str, int, int], ...]
+
+
+class Built(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A trajectory as `encode_trajectory` gives it, and what is asked about it."""
+
+    rollout_id: str
+    trace_id: str
+    order: Key
+    facts: Facts
+    encoded: bytes
+
+
+Tasks: TypeAlias = tuple[Task, ...]
+Results: TypeAlias = tuple[tuple[Built, ...] | None, ...]
+"""None for a task that nobody can do; the builder's log says why."""
+
+
+class Builder:
+    """Any threads may use it, one at a time. `rollout_spans` are globs of span names that count as rollouts."""
+
+    def __init__(self, rollout_spans: Sequence[str]) -> None:
+        self._command = [sys.executable, "-m", _PROGRAM, *rollout_spans]
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin the process. Raises OSError where none can be had."""
+        environment = {name: value for name, value in os.environ.items() if name != _AUTOLOAD}
+        self._process = subprocess.Popen(  # noqa: S603 # this very Python
+            self._command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # Ctrl-C is ours; it ends with its standard input
+        )
+
+    def build(self, rollouts: Sequence[Sequence[SpooledLine]]) -> Results:
+        """Build the trajectories of each of the sets of lines. Raises OSError if the process cannot be had."""
+        tasks = tuple(Task(tuple((str(line.file), line.offset, line.size) for line in lines)) for lines in rollouts)
+        with self._lock:
+            try:
+                return self._ask(tasks)
+            except (OSError, EOFError):
+                self._restart()
+                return tuple(built for task in tasks for built in self._try((task,)))
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, tasks: Tasks) -> Results:
+        if self._process is None or self._process.stdin is None or self._process.stdout is None:
+            raise EOFError
+        write_frame(self._process.stdin, tasks)
+        return read_frame(self._process.stdout, Results)
+
+    def _try(self, tasks: Tasks) -> Results:
+        try:
+            return self._ask(tasks)
+        except (OSError, EOFError):
+            logger.exception("art-otel: building a rollout ends its process; its spans are in the spool")
+            self._restart()
+            return (None,)
+
+    def _restart(self) -> None:
+        self._end()
+        self.start()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def write_frame(stream: IO[bytes], value: Tasks | Results) -> None:
+    """Write a value. Raises OSError where nobody reads any more."""
+    data = msgspec.msgpack.encode(value)
+    stream.write(len(data).to_bytes(_SIZE))
+    stream.write(data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes], kind: type[_Frame]) -> _Frame:
+    """Read what `write_frame` wrote. Raises EOFError where the other side has ended."""
+    size = stream.read(_SIZE)
+    data = stream.read(int.from_bytes(size))
+    if len(size) < _SIZE or len(data) < int.from_bytes(size):
+        raise EOFError
+    return msgspec.msgpack.decode(data, type=kind)
