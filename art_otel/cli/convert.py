@@ -41,7 +41,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes (default: one a processor, fewer for little input)"
     )
-    parser.add_argument("--engine", default="local", choices=["local"], help="what runs the work (default: local)")
+    parser.add_argument("--engine", default="local", choices=["local", "ray"], help="what runs the work (default: local)")
+    parser.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="of the Ray that runs the work: local (one of its own), auto (that of this machine) or HOST:PORT"
+        " (default: RAY_ADDRESS, else local)",
+    )
     parser.add_argument(
         "--rollout-span",
         action="append",
@@ -93,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
                 format=None if arguments.format == "auto" else arguments.format,
                 rollout_spans=arguments.rollout_span,
                 workers=arguments.workers,
+                engine=arguments.engine,
+                ray_address=arguments.ray_address,
                 incremental=arguments.incremental,
                 since=since_ns(arguments.since),
                 scrub=chosen_scrubbing(arguments.scrub),

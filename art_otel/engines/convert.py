@@ -16,9 +16,9 @@ were delivered, the engine or the workers. Until the commit the dataset that was
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -29,6 +29,7 @@ from art_otel.engines.ledger import ledger_of, unread
 from art_otel.engines.links import representatives
 from art_otel.engines.local import local_engine
 from art_otel.engines.shards import REWARDS, Shuffled
+from art_otel.engines.ray_engine import ray_engine
 from art_otel.engines.sizes import Sizes
 from art_otel.engines.stats import merge_reads
 from art_otel.engines.tasks import (
@@ -48,6 +49,7 @@ from art_otel.engines.tasks import (
     probe,
     read_split,
     reroute,
+    unread_split,
 )
 from art_otel.engines.tasks.probe import write_answers
 from art_otel.engines.tasks.read import LISTED_BYTES
@@ -68,7 +70,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert and how.
 
     `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
-    processes, None as many as there are processors and work for. With `incremental` only what no earlier
+    processes, None as many as there are processors and work for. `engine` is what runs the work: processes of this
+    machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With `incremental` only what no earlier
     conversion into `out` took is read, and its trajectories are added. `since` (ns) leaves out files that were not
     changed from then on. `scrub` says what is done to secrets in logs of agents. `rollout_traces` also writes what each
     call saw, did and was worth. `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split
@@ -80,6 +83,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
     incremental: bool = False
     since: int | None = None
     scrub: Scrubbing = "on"
@@ -109,13 +114,20 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
-    workers = conversion.workers or _default_workers(total, conversion.sizes)
     identity = run_identity(map(identity_of, inputs), (_settings(conversion), earlier and earlier.run))
-    chosen = nullcontext(engine) if engine is not None else local_engine(workers)
+    chosen = nullcontext(engine) if engine is not None else _engine(conversion, total)
     with open_workspace(out, identity) as workspace, chosen as runs:
         if conversion.incremental and read_manifest(out) != earlier:
             raise UsageError(f"{out}: was written to by another process meanwhile; start again")
         return _Run(conversion, workspace, runs, earlier).convert(inputs, out)
+
+
+def _engine(conversion: Conversion, total: int | None) -> AbstractContextManager[Engine]:
+    if conversion.engine == "ray":
+        return ray_engine(conversion.workers, conversion.ray_address)
+    if conversion.ray_address is not None:
+        raise UsageError(f"--ray-address {conversion.ray_address}: is for --engine ray")
+    return local_engine(conversion.workers or _default_workers(total, conversion.sizes))
 
 
 class _Run:
@@ -164,7 +176,7 @@ class _Run:
             for split in plan_splits(regular, self._sizes.split_bytes(_total(regular)), chosen)
         ]
         summaries: list[ReadSummary] = []
-        for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary):
+        for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary, unread_split):
             summaries.append(summary)
             if conversion.on_bytes is not None:
                 conversion.on_bytes(sum(file.bytes for file in summary.files))

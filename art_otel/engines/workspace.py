@@ -17,7 +17,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.engines.engine import Engine
-from art_otel.errors import SourceError, StoreError, UsageError
+from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
 from art_otel.store.lock import locked
 
 _PREFIX: Final = ".art-otel-scratch-"
@@ -45,13 +45,26 @@ class Workspace:
         function: Callable[[_TaskT], _SummaryT],
         tasks: Sequence[_TaskT],
         kind: type[_SummaryT],
+        instead: Callable[[_TaskT, WorkerError], _SummaryT] | None = None,
     ) -> Iterator[_SummaryT]:
-        """The summary of each task, in order: kept from before where it is still true, else of a new run."""
+        """The summary of each task, in order: kept from before where it is still true, else of a new run.
+
+        `instead` makes the summary of a task that ends its workers; without it that is an error.
+        """
         jobs = [(task, self._location(function.__name__, task)) for task in tasks]
         kept = [self._kept(location, kind) for _, location in jobs]
         new = engine.run(_Keeping(function), [job for job, summary in zip(jobs, kept, strict=True) if summary is None])
-        for earlier in kept:
-            yield next(new) if earlier is None else earlier
+        for task, earlier in zip(tasks, kept, strict=True):
+            summary = next(new) if earlier is None else earlier
+            if not isinstance(summary, WorkerError):
+                yield summary
+            elif instead is not None:
+                yield instead(task, summary)
+            else:
+                raise WorkerError(
+                    f"{storage.shown(self.folder)}: {function.__name__}: {summary}; if the system ended them for want of"
+                    " memory, give each more. Started again, the conversion goes on where it was"
+                )
 
     def _location(self, function: str, task: object) -> str | None:
         if not self._keeps:
