@@ -41,7 +41,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes (default: one a processor, fewer for little input)"
     )
-    parser.add_argument("--engine", default="local", choices=["local", "ray"], help="what runs the work (default: local)")
+    parser.add_argument(
+        "--engine", default="local", choices=["local", "ray"], help="what runs the work (default: local)"
+    )
     parser.add_argument(
         "--ray-address",
         metavar="ADDRESS",

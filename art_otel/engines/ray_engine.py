@@ -9,7 +9,6 @@ Ray retries tasks without telling, and those that were killed for memory without
 # Ray ships types for a part of what it has.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-import gc
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -93,9 +92,7 @@ class _RayEngine:
         options = {"num_cpus": 1, "memory": TASK_MEMORY, "max_retries": 0, "retry_exceptions": False}
         self._remote = ray.remote(**options)(_run)
 
-    def run(
-        self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]
-    ) -> Iterator[SummaryT | WorkerError]:
+    def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT | WorkerError]:
         submit = self._remote.options(name=function.__name__).remote
         waiting = deque(range(len(tasks)))
         running: dict[Any, int] = {}

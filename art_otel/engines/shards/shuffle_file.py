@@ -105,7 +105,10 @@ class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
 REWARDS: Final = -1
 """The region of rewards that name nothing but a response: nobody knows their trace yet."""
 
-_LINK_REGIONS: Final = 64
+_LINK_REGIONS: Final = 256
+"""So many that who links the traces of a hundred million rollouts holds half a million at once."""
+
+FIRST_REGION: Final = REWARDS - _LINK_REGIONS
 
 
 def link_region(rollout_id: str) -> int:
