@@ -66,11 +66,11 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
     `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
     processes, None as many as there are processors and work for. `engine` is what runs the work: processes of this
-    machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With `incremental` only what no earlier
-    conversion into `out` took is read, and its trajectories are added. `since` (ns) leaves out files that were not
-    changed from then on. `scrub` says what is done to secrets in logs of agents. `rollout_traces` also writes what each
-    call saw, did and was worth. `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split
-    that was read.
+    machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With
+    `incremental` only what no earlier conversion into `out` took is read, and its trajectories are added. `since` (ns)
+    leaves out files that were not changed from then on. `scrub` says what is done to secrets in logs of agents.
+    `rollout_traces` also writes what each call saw, did and was worth. `on_start` is told the total bytes (None:
+    unknown), `on_bytes` the bytes of each split that was read.
     """
 
     sources: Sequence[str]

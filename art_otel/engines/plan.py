@@ -1,7 +1,7 @@
 """Plan: what is divided among tasks, decided from their summaries alone.
 
 Invariant: a plan follows from the summaries, so every engine makes the same one. Whoever assembles a slot has all that
-belongs there. It is of arrays and sizes by slot, and tasks name files that say more, so that it fits in a small process.
+belongs there. A plan knows sizes by slot only, and tasks name files that say more, so that it fits in a small process.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

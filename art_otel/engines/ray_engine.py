@@ -6,8 +6,8 @@ whose worker or node dies runs again, `ATTEMPTS` times at most, and then its err
 Ray retries tasks without telling, and those that were killed for memory without an end, so it is told to retry none.
 """
 
-# Ray ships types for a part of what it has.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# Ray is not installed where the types are checked.
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import os
 from collections import Counter, deque
@@ -30,8 +30,8 @@ _TASKS_A_PROCESSOR: Final = 4
 """More submitted tasks than processors show a cluster that grows how much there is to do."""
 
 _NO_CLIENT: Final = (
-    "is Ray Client, whose tasks end with its connection. Submit the command as a job instead (`ray job submit -- art-otel"
-    " convert …`), or start it on a node of the cluster with --ray-address auto"
+    "is Ray Client, whose tasks end with its connection. Submit the command as a job instead (`ray job submit --"
+    " art-otel convert …`), or start it on a node of the cluster with --ray-address auto"
 )
 
 

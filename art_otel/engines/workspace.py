@@ -62,8 +62,8 @@ class Workspace:
                 yield instead(task, summary)
             else:
                 raise WorkerError(
-                    f"{storage.shown(self.folder)}: {function.__name__}: {summary}; if the system ended them for want of"
-                    " memory, give each more. Started again, the conversion goes on where it was"
+                    f"{storage.shown(self.folder)}: {function.__name__}: {summary}; if the system ended them for want"
+                    " of memory, give each more. Started again, the conversion goes on where it was"
                 )
 
     def _location(self, function: str, task: object) -> str | None:

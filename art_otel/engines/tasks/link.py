@@ -27,9 +27,7 @@ class LinkTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a link task found: `edges` are pairs of traces that share a rollout id, one after the other as `Links` takes
-    them, `shuffled` has the rewards.
-    """
+    """What a link task found: `edges` are pairs of traces that share a rollout id, `shuffled` has the rewards."""
 
     edges: bytes
     shuffled: Shuffled
