@@ -1,8 +1,8 @@
 """Links: which traces are assembled together.
 
 Invariant: traces that share a rollout id are linked, and so are those that are linked to one trace. The smallest id of
-linked traces stands for all of them, so the outcome does not depend on the order of the edges. Memory is 50 bytes a
-trace at most: of a million rollouts a hundred thousand may have traces to be linked.
+linked traces stands for all of them, so the outcome does not depend on the order of the edges. Memory is 100 bytes
+a trace at most: of a million rollouts a hundred thousand may have traces to be linked.
 """
 
 # pyarrow ships no types.
@@ -10,7 +10,7 @@ trace at most: of a million rollouts a hundred thousand may have traces to be li
 # pyright: reportUnknownArgumentType=false
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 ID_BYTES: Final = 16
@@ -23,17 +23,17 @@ class Links:
     """
 
     def __init__(self, edges: Iterable[bytes]) -> None:
-        self._ids = b""
+        self._ids = memoryview(b"")
         self._parents = array("i")
-        if joined := b"".join(edges):
-            self._link(joined)
+        if pieces := [piece for piece in edges if piece]:
+            self._link(pieces)
 
     def __len__(self) -> int:
         return len(self._parents)
 
     def trace_id(self, number: int) -> bytes:
         """The id of a trace."""
-        return self._ids[ID_BYTES * number : ID_BYTES * (number + 1)]
+        return bytes(self._ids[ID_BYTES * number : ID_BYTES * (number + 1)])
 
     def linked(self) -> Iterator[tuple[int, int]]:
         """The traces that are linked to a smaller one, each with the smallest."""
@@ -41,19 +41,27 @@ class Links:
             if (root := self._root(number)) != number:
                 yield number, root
 
-    def _link(self, edges: bytes) -> None:
+    def _link(self, pieces: Sequence[bytes]) -> None:
         import pyarrow as pa  # noqa: PLC0415 # slow to load, and most conversions link nothing
+        from pyarrow.compute import dictionary_encode  # noqa: PLC0415 # as above
 
-        ends = pa.Array.from_buffers(pa.binary(ID_BYTES), len(edges) // ID_BYTES, [None, pa.py_buffer(edges)])
-        encoded = ends.dictionary_encode()
-        numbers = memoryview(encoded.indices.buffers()[1]).cast("i")
-        self._ids = encoded.dictionary.buffers()[1].to_pybytes()
-        self._parents = array("i", range(len(encoded.dictionary)))
-        for at in range(0, len(ends), 2):
-            first, second = self._root(numbers[at]), self._root(numbers[at + 1])
-            if first != second:
-                low, high = sorted((first, second), key=self.trace_id)
-                self._parents[high] = low
+        ids = pa.binary(ID_BYTES)
+        ends = [pa.Array.from_buffers(ids, len(piece) // ID_BYTES, [None, pa.py_buffer(piece)]) for piece in pieces]
+        # The system's pool gives back what a growing table leaves; the usual one would keep a third more.
+        encoded = dictionary_encode(pa.chunked_array(ends), memory_pool=pa.system_memory_pool())
+        dictionary = encoded.chunk(0).dictionary  # all pieces have one
+        self._ids = memoryview(dictionary.buffers()[1])
+        self._parents = array("i", range(len(dictionary)))
+        for piece in encoded.chunks:
+            numbers = memoryview(piece.indices.buffers()[1]).cast("i")
+            for at in range(0, len(piece), 2):
+                self._join(numbers[at], numbers[at + 1])
+
+    def _join(self, first: int, second: int) -> None:
+        first, second = self._root(first), self._root(second)
+        if first != second:
+            low, high = sorted((first, second), key=self.trace_id)
+            self._parents[high] = low
 
     def _root(self, number: int) -> int:
         parents = self._parents

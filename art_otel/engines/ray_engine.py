@@ -43,9 +43,9 @@ def ray_engine(workers: int | None, address: str | None) -> Generator[Engine]:
     a Ray already uses that one, and keeps it.
     """
     address = _checked(address or os.environ.get("RAY_ADDRESS") or "local")
-    if address == "local":  # before Ray is loaded, which reads them then
-        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # else workers of `uv run` copy the folder first
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for a Ray that reports to its makers
+    # Ray reads both when it is loaded.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # it would copy the folder of `uv run` to every worker
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for a Ray that reports to its makers
     try:
         import ray  # noqa: PLC0415 # an extra, and slow to load
     except ImportError:
@@ -73,8 +73,7 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:  # noqa: ANN4
     try:
         ray.init(**options)
     except (ConnectionError, ValueError) as error:
-        problem = " ".join(str(error).split())[:300]
-        raise UsageError(f"--ray-address {address}: no Ray answers there: {problem}") from error
+        raise UsageError(f"--ray-address {address}: no Ray answers there: {_line(error)}") from error
 
 
 class _RayEngine:
@@ -127,9 +126,11 @@ class _RayEngine:
         try:
             return self._ray.get(done)
         except self._ray.exceptions.RayTaskError as error:
-            if not isinstance(error.cause, Exception):
-                raise
-            raise error.cause from error
+            raise error.cause if isinstance(error.cause, Exception) else error from None
+        except self._deaths:
+            raise
+        except self._ray.exceptions.RayError as error:
+            raise WorkerError(f"Ray cannot run the work: {_line(error)}") from error
 
 
 def _run(function: Callable[[TaskT], SummaryT], task: TaskT) -> SummaryT:
@@ -138,5 +139,9 @@ def _run(function: Callable[[TaskT], SummaryT], task: TaskT) -> SummaryT:
 
 
 def _dead(death: Exception) -> str:
-    """What all of the last worker's end that Ray says anybody can use."""
-    return f"{ATTEMPTS} workers died of it, the last one: {' '.join(str(death).split())[:300]}"
+    return f"{ATTEMPTS} workers died of it, the last one: {_line(death)}"
+
+
+def _line(error: Exception) -> str:
+    """The begin of what Ray says, which is long."""
+    return " ".join(str(error).split())[:300]
