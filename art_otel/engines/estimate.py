@@ -11,8 +11,8 @@ import msgspec
 
 from art_otel.engines.sizes import Sizes
 
-_BASE_MEMORY: Final = 120_000_000
-"""Bytes of a process that plans and knows of no input yet."""
+_BASE_MEMORY: Final = 140_000_000
+"""Bytes of a process that plans and knows of no input yet, with Ray and pyarrow."""
 
 _FILE_MEMORY: Final = 2_000
 """Bytes a split: the account of its file, its task and its shuffle file's entry in a catalog, with a bit a slot."""
@@ -44,10 +44,10 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that run so many tasks each at once."""
+    """How many nodes there are, and how many tasks all of them run at once."""
 
     nodes: int = 1
-    cores: int = 1
+    workers: int = 1
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def estimate(
         requests=requests,
         driver_memory=_BASE_MEMORY + _FILE_MEMORY * reads + _PART_MEMORY * parts + _LINKED_MEMORY * linked_traces,
         worker_memory=_WORKER_MEMORY,
-        core_seconds=total / rates.core / (cluster.nodes * cluster.cores),
+        core_seconds=total / rates.core / cluster.workers,
         link_seconds=moved / cluster.nodes / rates.link,
         request_seconds=requests / cluster.nodes / rates.requests,
     )

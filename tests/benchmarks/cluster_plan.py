@@ -137,9 +137,10 @@ def driver(rollouts: int, linked: float, folder: Path) -> None:
     """`convert` itself, on files that are as long as the dumps and have nothing in them."""
     sizes = Sizes()
     (folder / "in").mkdir()
-    for number in range(max(1, rollouts * ROLLOUT_BYTES // sizes.most_split)):
+    split = sizes.split_bytes(rollouts * ROLLOUT_BYTES)
+    for number in range(rollouts * ROLLOUT_BYTES // split):
         with (folder / "in" / f"{number:06d}.jsonl").open("wb") as file:
-            file.truncate(sizes.most_split)
+            file.truncate(split)
     report("begin")
     convert(
         Conversion(sources=[str(folder / "in")], out=folder / "out", sizes=sizes),
@@ -196,7 +197,7 @@ def main() -> None:
             command = [sys.executable, "-m", "tests.benchmarks.cluster_plan", *sys.argv[1:], "--part", part]
             subprocess.run(command, check=True, env=os.environ)
     else:
-        print_estimate(int(arguments.bytes), Cluster(nodes=arguments.nodes, cores=arguments.cores))
+        print_estimate(int(arguments.bytes), Cluster(nodes=arguments.nodes, workers=arguments.nodes * arguments.cores))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.cli import main
 from art_otel.cli.convert import exit_code
 from art_otel.engines import Sizes, convert
 from art_otel.engines.engine import Engine
@@ -210,9 +209,3 @@ def test_a_ray_of_its_own_through_the_command(tmp_path, linked):
     assert done.returncode == 0, done.stderr
     assert "60 trajectories" in done.stdout
     assert len(list(read_trajectories(tmp_path))) == 60
-
-
-def test_ray_client_is_refused_with_the_reason(capsys, tmp_path):
-    command = ["convert", str(RECORDINGS), "--out", str(tmp_path), "--engine", "ray"]
-    assert main([*command, "--ray-address", "ray://head:10001"]) == 2
-    assert "tasks end with its connection" in capsys.readouterr().err

@@ -82,7 +82,10 @@ def _files_with(entries: _Entries, regions: Iterable[int]) -> list[ShuffleFile]:
 
 
 def _bits(regions: Iterable[int]) -> bytes:
-    bits = 0
+    bits = bytearray()
     for region in regions:
-        bits |= 1 << (region - FIRST_REGION)
-    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+        byte, bit = divmod(region - FIRST_REGION, 8)
+        if byte >= len(bits):
+            bits.extend(bytes(byte + 1 - len(bits)))
+        bits[byte] |= 1 << bit
+    return bytes(bits)
