@@ -43,7 +43,7 @@ class Links:
 
     def _link(self, pieces: Sequence[bytes]) -> None:
         import pyarrow as pa  # noqa: PLC0415 # slow to load, and most conversions link nothing
-        from pyarrow.compute import dictionary_encode  # noqa: PLC0415 # as above
+        from pyarrow.compute import dictionary_encode  # noqa: PLC0415 # pyright: ignore[reportAttributeAccessIssue] # made at run time
 
         ids = pa.binary(ID_BYTES)
         ends = [pa.Array.from_buffers(ids, len(piece) // ID_BYTES, [None, pa.py_buffer(piece)]) for piece in pieces]
