@@ -1,5 +1,6 @@
 """On Ray a conversion gives what it gives locally, byte for byte, whatever dies meanwhile."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from art_otel import storage
 from art_otel.cli.convert import exit_code
 from art_otel.engines import Sizes, convert
 from art_otel.engines.engine import Engine
@@ -28,6 +30,7 @@ from tests.engines.ray_cluster import (
     running_cluster,
     write_linked,
 )
+from tests.s3_server import CREDENTIALS, running
 
 pytestmark = [
     pytest.mark.ray,
@@ -209,3 +212,22 @@ def test_a_ray_of_its_own_through_the_command(tmp_path, linked):
     assert done.returncode == 0, done.stderr
     assert "60 trajectories" in done.stdout
     assert len(list(read_trajectories(tmp_path))) == 60
+
+
+@pytest.mark.store
+def test_through_a_store_at_both_ends_the_parts_are_those_of_the_local_engine(linked, tmp_path, monkeypatch):
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    convert(conversion([linked], tmp_path / "local", Sizes()))
+    expected = json.loads((tmp_path / "local" / "_report.json").read_text())["parts"]
+    with running(tmp_path / "log") as server:
+        server.put("bucket")
+        for path in linked.iterdir():
+            server.put(f"bucket/in/{path.name}", path.read_bytes())
+        sources, out = server.url("bucket/in/"), server.url("bucket/out")
+        program = "import sys, art_otel; art_otel.convert(sys.argv[1], sys.argv[2], engine='ray', ray_address='local')"
+        command = [sys.executable, "-c", program, sources, out]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        report = json.loads(storage.read(storage.join(out, "_report.json")))
+    assert report["parts"] == expected
