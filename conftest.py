@@ -22,6 +22,7 @@ MARKERS = {
     "fuzz": "runs the fuzzer, or many more examples than a law needs every day",
     "kill": "kills processes many times",
     "browser": "opens the viewer's page in a real Chromium (`uv run --group browser`)",
+    "ray": "runs a Ray of several nodes (`uv run --group ray`)",
     "flood": "reads or writes as much as an ordinary test never has",
 }
 

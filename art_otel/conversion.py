@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast, get_args
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from art_otel.engines import Conversion
 from art_otel.engines import convert as run_conversion
@@ -47,6 +47,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     *,
     format: str = "auto",  # noqa: A002 # the option's name
     workers: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    ray_address: str | None = None,
     rollout_spans: Iterable[str] = (),
     incremental: bool = False,
     since: str | None = None,
@@ -57,7 +59,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
 
     `sources` are files, folders, globs or URLs, one or several; `out` is the dataset's folder or URL. `format` names
     the dumps' format, `auto` detects it by content. `workers` is the number of processes, None one a processor, fewer
-    for little input. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
+    for little input. `engine="ray"` runs the work on the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one of
+    its own. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
     rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds its trajectories.
     `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says
     what is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
@@ -70,6 +73,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
             out=out,
             format=None if format == "auto" else format,
             workers=workers,
+            engine=engine,
+            ray_address=ray_address,
             rollout_spans=tuple(rollout_spans),
             incremental=incremental,
             since=since_ns(since),

@@ -110,7 +110,7 @@ def open_file(location: str) -> Any:  # noqa: ANN401 # pyarrow ships no types
         return LocalFileSystem().open_input_file(location)
 
 
-def write(location: str, data: bytes, *, synced: bool = True) -> None:
+def write(location: str, data: bytes | bytearray, *, synced: bool = True) -> None:
     """Write a whole file, in the place of one of that name. Not `synced`, it may be gone or torn after a power loss."""
     with told(location):
         if is_url(location):

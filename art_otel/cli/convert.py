@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from art_otel import storage
 from art_otel.cli.destination import destination
 from art_otel.cli.limits import add_limits, limits_of
+from art_otel.cli.plan import print_plan
 from art_otel.cli.printable import printable_json
 from art_otel.cli.progress import show_progress
 from art_otel.cli.summary import print_summary
@@ -41,7 +42,21 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes (default: one a processor, fewer for little input)"
     )
-    parser.add_argument("--engine", default="local", choices=["local"], help="what runs the work (default: local)")
+    parser.add_argument(
+        "--engine", default="local", choices=["local", "ray"], help="what runs the work (default: local)"
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="of the Ray that runs the work: local (one of its own), auto (that of this machine) or HOST:PORT"
+        " (default: RAY_ADDRESS, else local)",
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="only say what the conversion would take, from the sizes of its inputs"
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=1, metavar="N", help="for --plan: nodes like this one (default: 1)"
+    )
     parser.add_argument(
         "--rollout-span",
         action="append",
@@ -77,6 +92,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Convert and tell what came out."""
+    if arguments.plan:
+        return print_plan(arguments)
     if arguments.owns_process:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
@@ -93,6 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
                 format=None if arguments.format == "auto" else arguments.format,
                 rollout_spans=arguments.rollout_span,
                 workers=arguments.workers,
+                engine=arguments.engine,
+                ray_address=arguments.ray_address,
                 incremental=arguments.incremental,
                 since=since_ns(arguments.since),
                 scrub=chosen_scrubbing(arguments.scrub),

@@ -16,46 +16,43 @@ were delivered, the engine or the workers. Until the commit the dataset that was
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from art_otel.engines import plan
+from art_otel.engines.delivery import deliver_by_response
 from art_otel.engines.engine import Engine
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
 from art_otel.engines.ledger import ledger_of, unread
-from art_otel.engines.links import representatives
+from art_otel.engines.links import Links
 from art_otel.engines.local import local_engine
-from art_otel.engines.shards import REWARDS, Shuffled
+from art_otel.engines.placement import Placement, place
+from art_otel.engines.ray_engine import ray_engine
+from art_otel.engines.reads import Reads
+from art_otel.engines.shards import Shuffle, Shuffled
 from art_otel.engines.sizes import Sizes
-from art_otel.engines.stats import merge_reads
 from art_otel.engines.tasks import (
     AssembledPart,
     AssembleTask,
-    DeliverTask,
     LinkSummary,
     LinkTask,
-    ProbeSummary,
-    ProbeTask,
     ReadSummary,
     ReadTask,
     RerouteTask,
     assemble,
-    deliver,
     link,
-    probe,
     read_split,
     reroute,
+    unread_split,
 )
-from art_otel.engines.tasks.probe import write_answers
-from art_otel.engines.tasks.read import LISTED_BYTES
 from art_otel.engines.workspace import Workspace, open_workspace, run_identity
-from art_otel.errors import SourceError, UsageError
+from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, plan_splits
-from art_otel.store import SCHEMA_VERSION, Manifest, read_manifest
+from art_otel.store import SCHEMA_VERSION, Manifest, Part, read_manifest
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
 from art_otel.version import __version__
@@ -68,11 +65,12 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert and how.
 
     `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
-    processes, None as many as there are processors and work for. With `incremental` only what no earlier
-    conversion into `out` took is read, and its trajectories are added. `since` (ns) leaves out files that were not
-    changed from then on. `scrub` says what is done to secrets in logs of agents. `rollout_traces` also writes what each
-    call saw, did and was worth. `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split
-    that was read.
+    processes, None as many as there are processors and work for. `engine` is what runs the work: processes of this
+    machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With
+    `incremental` only what no earlier conversion into `out` took is read, and its trajectories are added. `since` (ns)
+    leaves out files that were not changed from then on. `scrub` says what is done to secrets in logs of agents.
+    `rollout_traces` also writes what each call saw, did and was worth. `on_start` is told the total bytes (None:
+    unknown), `on_bytes` the bytes of each split that was read.
     """
 
     sources: Sequence[str]
@@ -80,6 +78,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
     incremental: bool = False
     since: int | None = None
     scrub: Scrubbing = "on"
@@ -109,13 +109,20 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
-    workers = conversion.workers or _default_workers(total, conversion.sizes)
     identity = run_identity(map(identity_of, inputs), (_settings(conversion), earlier and earlier.run))
-    chosen = nullcontext(engine) if engine is not None else local_engine(workers)
+    chosen = nullcontext(engine) if engine is not None else _engine(conversion, total)
     with open_workspace(out, identity) as workspace, chosen as runs:
         if conversion.incremental and read_manifest(out) != earlier:
             raise UsageError(f"{out}: was written to by another process meanwhile; start again")
         return _Run(conversion, workspace, runs, earlier).convert(inputs, out)
+
+
+def _engine(conversion: Conversion, total: int | None) -> AbstractContextManager[Engine]:
+    if conversion.engine == "ray":
+        return ray_engine(conversion.workers, conversion.ray_address)
+    if conversion.ray_address is not None:
+        raise UsageError(f"--ray-address {conversion.ray_address}: is for --engine ray")
+    return local_engine(conversion.workers or _default_workers(total, conversion.sizes))
 
 
 class _Run:
@@ -131,24 +138,19 @@ class _Run:
 
     def convert(self, inputs: Sequence[Input], out: str) -> "ConversionReport":
         reads = self._read(inputs)
-        read = [summary.shuffled for summary in reads]
-        links = self._link(read)
-        delivered = [*(summary.shuffled for summary in links), *self._deliver(reads, links)]
-        placement = plan.place(representatives(edge for summary in links for edge in summary.edges), self._slots)
-        direct = [*read, *delivered]
-        rerouted = self._reroute(direct, placement)
-        parts = self._assemble(direct, rerouted, placement)
-        stats = AssemblyStats()
-        for part in parts:
-            stats.add(part.stats)
+        edges, linked = self._link(reads.shuffle)
+        delivered = deliver_by_response(self._workspace, self._engine, self._sizes, reads, linked)
+        placement, leaving = place(Links(edges), self._slots, self._workspace.folder)
+        direct = reads.shuffle | linked | delivered
+        rerouted = self._reroute(direct, placement, leaving)
+        parts, stats = self._assemble(direct, rerouted, placement)
         from art_otel.engines.stats import describe_conversion  # noqa: PLC0415 # loads while the workers work
 
-        report = describe_conversion(merge_reads(reads), stats)
-        staged = [(part.location, part.part) for part in _with_rows(parts, self._earlier)]
-        commit(out, self._workspace.run, staged, report, ledger=ledger_of(inputs), earlier=self._earlier)
+        report = describe_conversion(reads.counts, stats)
+        commit(out, self._workspace.run, parts, report, ledger=ledger_of(inputs), earlier=self._earlier)
         return report
 
-    def _read(self, inputs: Sequence[Input]) -> list[ReadSummary]:
+    def _read(self, inputs: Sequence[Input]) -> Reads:
         conversion = self._conversion
         regular = [as_file(source, self._workspace.folder) for source in inputs]
         chosen = None if conversion.format is None else format_named(conversion.format)
@@ -163,96 +165,65 @@ class _Run:
             )
             for split in plan_splits(regular, self._sizes.split_bytes(_total(regular)), chosen)
         ]
-        summaries: list[ReadSummary] = []
-        for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary):
-            summaries.append(summary)
+        reads = Reads()
+        for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary, unread_split):
+            reads.add(summary)
             if conversion.on_bytes is not None:
                 conversion.on_bytes(sum(file.bytes for file in summary.files))
-        _require_something_read(summaries)
-        return summaries
+        reads.require_something()
+        return reads
 
-    def _link(self, read: Sequence[Shuffled]) -> list[LinkSummary]:
+    def _link(self, read: Shuffle) -> tuple[list[bytes], Shuffle]:
+        """The edges between traces, and the rewards for rollouts."""
+        files = read.write_catalog(self._workspace.folder)
         tasks = [
-            LinkTask(
-                regions=regions,
-                files=plan.files_with(read, regions),
-                slots=self._slots,
-                scratch=self._workspace.folder,
-            )
-            for regions in plan.link_batches(read, self._sizes)
+            LinkTask(regions=regions, files=files, slots=self._slots, scratch=self._workspace.folder)
+            for regions in plan.link_batches(read.sizes, self._sizes)
         ]
-        return list(self._workspace.summaries(self._engine, link, tasks, LinkSummary))
+        summaries = list(self._workspace.summaries(self._engine, link, tasks, LinkSummary))
+        return [summary.edges for summary in summaries], Shuffle(summary.shuffled for summary in summaries)
 
-    def _deliver(self, reads: Sequence[ReadSummary], links: Sequence[LinkSummary]) -> list[Shuffled]:
-        """Rewards that name nothing but a response; mostly there are none."""
-        shuffled = [*(summary.shuffled for summary in reads), *(summary.shuffled for summary in links)]
-        waiting = plan.files_with(shuffled, (REWARDS,))
-        if not waiting:
-            return []
-        read = [summary.shuffled for summary in reads]
-        listed = sorted({response_id for summary in reads for response_id in summary.response_ids or ()})
-        are_few = sum(map(len, listed)) <= LISTED_BYTES and all(one.response_ids is not None for one in reads)
-        unlisted = shuffled[len(reads) :] if are_few else shuffled
-        probes = [
-            ProbeTask(
-                slots=partition.slots,
-                files=plan.files_with(read, partition.slots),
-                response_ids=tuple(listed) if are_few else (),
-                reward_files=plan.files_with(unlisted, (REWARDS,)),
-            )
-            for partition in plan.partitions(plan.total_sizes(read), self._sizes)
-        ]
-        probed = self._workspace.summaries(self._engine, probe, probes, ProbeSummary)
-        answers = write_answers(probed, self._workspace.folder)
+    def _reroute(self, direct: Shuffle, placement: Placement, leaving: Sequence[int]) -> Shuffle:
+        files = direct.write_catalog(self._workspace.folder)
         tasks = [
-            DeliverTask(files=(file,), answers=answers, slots=self._slots, scratch=self._workspace.folder)
-            for file in waiting
+            RerouteTask(slots=slots, placement=placement, files=files, scratch=self._workspace.folder)
+            for slots in plan.reroute_batches(leaving, direct.sizes, self._sizes)
         ]
-        return list(self._workspace.summaries(self._engine, deliver, tasks, Shuffled))
-
-    def _reroute(self, direct: Sequence[Shuffled], placement: plan.Placement) -> list[Shuffled]:
-        tasks = [
-            RerouteTask(
-                slots=slots,
-                targets={trace: to for slot in slots for trace, to in placement.leaving[slot].items()},
-                files=plan.files_with(direct, slots),
-                slot_count=self._slots,
-                scratch=self._workspace.folder,
-            )
-            for slots in plan.reroute_batches(placement, direct, self._sizes)
-        ]
-        return list(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
+        return Shuffle(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
 
     def _assemble(
-        self, direct: Sequence[Shuffled], rerouted: Sequence[Shuffled], placement: plan.Placement
-    ) -> list[AssembledPart]:
-        partitions = plan.partitions(plan.total_sizes([*direct, *rerouted]), self._sizes)
-        linked = plan.by_slot(placement.representatives, self._slots)
-        tasks: list[AssembleTask] = []
+        self, direct: Shuffle, rerouted: Shuffle, placement: Placement
+    ) -> tuple[list[tuple[str, Part]], AssemblyStats]:
+        """The parts, where they are, and the account of all of them."""
+        files, rerouted_files = (one.write_catalog(self._workspace.folder) for one in (direct, rerouted))
+        partitions = plan.partitions((direct | rerouted).sizes, self._sizes)
         first = 0 if self._earlier is None else len(self._earlier.parts)
-        for number, batch in enumerate(plan.parts(partitions, self._sizes), first):
-            slots = [slot for partition in batch for slot in partition.slots]
-            tasks.append(
-                AssembleTask(
-                    number=number,
-                    partitions=batch,
-                    files=plan.files_with(direct, slots),
-                    rerouted=plan.files_with(rerouted, slots),
-                    representatives={trace: to for slot in slots for trace, to in linked.get(slot, {}).items()},
-                    rollout_spans=tuple(self._conversion.rollout_spans),
-                    rollout_traces=self._conversion.rollout_traces,
-                    limits=self._conversion.limits,
-                    sizes=self._sizes,
-                    scratch=self._workspace.folder,
-                )
+        tasks = [
+            AssembleTask(
+                number=number,
+                partitions=batch,
+                files=files,
+                rerouted=rerouted_files,
+                placement=placement,
+                rollout_spans=tuple(self._conversion.rollout_spans),
+                rollout_traces=self._conversion.rollout_traces,
+                limits=self._conversion.limits,
+                sizes=self._sizes,
+                scratch=self._workspace.folder,
             )
-        return list(self._workspace.summaries(self._engine, assemble, tasks, AssembledPart))
+            for number, batch in enumerate(plan.parts(partitions, self._sizes), first)
+        ]
+        stats = AssemblyStats()
+        assembled: list[tuple[str, Part]] = []
+        for part in self._workspace.summaries(self._engine, assemble, tasks, AssembledPart):
+            stats.add(part.stats)
+            assembled.append((part.location, part.part))
+        return _with_rows(assembled, self._earlier), stats
 
 
-def _with_rows(assembled: Sequence[AssembledPart], earlier: Manifest | None) -> list[AssembledPart]:
+def _with_rows(assembled: Sequence[tuple[str, Part]], earlier: Manifest | None) -> list[tuple[str, Part]]:
     """The parts that have rows, or one that has none: a dataset has a file, and thereby columns."""
-    parts = [part for part in assembled if part.part.rows]
-    return parts or list(assembled[: earlier is None])
+    return [(location, part) for location, part in assembled if part.rows] or list(assembled[: earlier is None])
 
 
 def _total(inputs: Iterable[Input]) -> int | None:
@@ -282,11 +253,3 @@ def _settings(conversion: Conversion) -> object:
         conversion.limits,
         conversion.sizes,
     )
-
-
-def _require_something_read(summaries: Sequence[ReadSummary]) -> None:
-    """Leave an earlier dataset alone when no source could be read at all."""
-    files = [file for summary in summaries for file in summary.files]
-    errors = [file.error for file in files if file.error is not None]
-    if errors and len(errors) == len(files) and not any(summary.spans for summary in summaries):
-        raise SourceError("; ".join(dict.fromkeys(errors)))

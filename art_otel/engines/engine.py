@@ -6,6 +6,8 @@ Invariant: an engine decides where and when a task runs and nothing else, so eac
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from art_otel.errors import WorkerError
+
 TaskT = TypeVar("TaskT")
 SummaryT = TypeVar("SummaryT")
 
@@ -13,6 +15,9 @@ SummaryT = TypeVar("SummaryT")
 class Engine(Protocol):
     """Runs pure functions of plain records."""
 
-    def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT]:
-        """The summaries in the order of the tasks, each as soon as it is there. Raises what the function raises."""
+    def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT | WorkerError]:
+        """The summaries in the order of the tasks, each as soon as it is there. Raises what the function raises.
+
+        The WorkerError of a task that ends its workers stands in the place of its summary.
+        """
         ...

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 from typing import Final, cast
 
@@ -59,10 +60,16 @@ class _ThisProcess:
 def _start(parent: int) -> None:
     """Make a worker ready. It says that there is no numpy: pyarrow would load it, and a conversion needs none."""
     sys.modules.setdefault("numpy", cast(ModuleType, None))
+    prepare_worker()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+@cache
+def prepare_worker() -> None:
+    """Make a process ready that does nothing but tasks."""
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY)
     _keep_freed_memory()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _keep_freed_memory() -> None:

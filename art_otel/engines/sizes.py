@@ -9,11 +9,16 @@ _SPLITS = 256
 """So many splits are wanted, as far as their least and most bytes let."""
 
 
+_MOST_SPLITS = 5_000
+"""Beyond a terabyte splits grow instead: of each the plan takes in sizes for thousands of slots."""
+
+
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of bytes, but for `slots`.
 
     Records are divided among `slots` by their trace ids: more are needed beyond a terabyte, and empty ones cost
-    nothing. A task reads from `least_split` to `most_split` bytes of input. Neighboring slots are assembled together up
+    nothing. A task reads from `least_split` to `most_split` bytes of input, more
+    where the input is beyond a terabyte. Neighboring slots are assembled together up
     to `partition_bytes`, and written into one part up to `part_bytes`, both of records that are not compressed. A
     process is worth starting for `worker_bytes` of input.
     """
@@ -29,4 +34,4 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         """How many bytes of so many, or of an unknown number, one task reads."""
         if total is None:
             return self.most_split
-        return max(self.least_split, min(self.most_split, total // _SPLITS))
+        return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MOST_SPLITS)

@@ -1,7 +1,7 @@
 """Stats: what all tasks counted becomes one report, in which the sums of law 6 hold."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from art_otel.engines.hints import NOTHING_NEW, find_hints
 from art_otel.engines.tasks.read import ReadSummary
@@ -18,21 +18,6 @@ from art_otel.store import (
     TrajectoryCounts,
 )
 from art_otel.trajectories import AssemblyStats
-
-
-def merge_reads(summaries: Iterable[ReadSummary]) -> ReadSummary:
-    """The counts of all read tasks; a file that several tasks read is one again."""
-    whole = ReadSummary()
-    for summary in summaries:
-        for file in summary.files:
-            if whole.files and whole.files[-1].path == file.path:
-                whole.files[-1].add(file)
-            else:
-                whole.files.append(file)
-        whole.quarantined += summary.quarantined
-        whole.quarantined_logs += summary.quarantined_logs
-        list_quarantined(whole.quarantine, summary.quarantine)
-    return whole
 
 
 def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> ConversionReport:

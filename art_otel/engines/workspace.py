@@ -17,7 +17,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.engines.engine import Engine
-from art_otel.errors import SourceError, StoreError, UsageError
+from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
 from art_otel.store.lock import locked
 
 _PREFIX: Final = ".art-otel-scratch-"
@@ -45,13 +45,26 @@ class Workspace:
         function: Callable[[_TaskT], _SummaryT],
         tasks: Sequence[_TaskT],
         kind: type[_SummaryT],
+        instead: Callable[[_TaskT, WorkerError], _SummaryT] | None = None,
     ) -> Iterator[_SummaryT]:
-        """The summary of each task, in order: kept from before where it is still true, else of a new run."""
+        """The summary of each task, in order: kept from before where it is still true, else of a new run.
+
+        `instead` makes the summary of a task that ends its workers; without it that is an error.
+        """
         jobs = [(task, self._location(function.__name__, task)) for task in tasks]
         kept = [self._kept(location, kind) for _, location in jobs]
         new = engine.run(_Keeping(function), [job for job, summary in zip(jobs, kept, strict=True) if summary is None])
-        for earlier in kept:
-            yield next(new) if earlier is None else earlier
+        for task, earlier in zip(tasks, kept, strict=True):
+            summary = next(new) if earlier is None else earlier
+            if not isinstance(summary, WorkerError):
+                yield _decoded(summary, kind)
+            elif instead is not None:
+                yield instead(task, summary)
+            else:
+                raise WorkerError(
+                    f"{storage.shown(self.folder)}: {function.__name__}: {summary}; if the system ended them for want"
+                    " of memory, give each more. Started again, the conversion goes on where it was"
+                )
 
     def _location(self, function: str, task: object) -> str | None:
         if not self._keeps:
@@ -59,30 +72,35 @@ class Workspace:
         digest = hashlib.sha256(repr(task).encode(errors="backslashreplace"))  # names of files are any bytes
         return storage.join(self.folder, f"{function}-{digest.hexdigest()[:32]}")
 
-    def _kept(self, location: str | None, kind: type[_SummaryT]) -> _SummaryT | None:
+    def _kept(self, location: str | None, kind: type[_SummaryT]) -> bytes | None:
         if location is None or storage.size_of(location) is None:
             return None
         data = storage.read(location)
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
-        summary = msgspec.msgpack.decode(data[32:], type=kind, dec_hook=_counter)
-        return summary if summary.is_intact() else None
+        return data[32:] if _decoded(data[32:], kind).is_intact() else None
 
 
 class _Keeping(Generic[_TaskT, _SummaryT]):
-    """A function that keeps its summary where a task says: the conversion may not live to ask for it."""
+    """A function that keeps its summary where a task says: the conversion may not live to ask for it.
+
+    It gives the summary encoded, a tenth of what sizes by slot are as objects.
+    """
 
     def __init__(self, function: Callable[[_TaskT], _SummaryT]) -> None:
         self.__name__ = function.__name__
         self._function = function
 
-    def __call__(self, job: tuple[_TaskT, str | None]) -> _SummaryT:
+    def __call__(self, job: tuple[_TaskT, str | None]) -> bytes:
         task, location = job
-        summary = self._function(task)
+        encoded = msgspec.msgpack.encode(self._function(task))
         if location is not None:
-            encoded = msgspec.msgpack.encode(summary)
             storage.write(location, hashlib.sha256(encoded).digest() + encoded, synced=False)
-        return summary
+        return encoded
+
+
+def _decoded(encoded: bytes, kind: type[_SummaryT]) -> _SummaryT:
+    return msgspec.msgpack.decode(encoded, type=kind, dec_hook=_counter)
 
 
 def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's own signature

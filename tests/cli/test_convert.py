@@ -285,3 +285,34 @@ def test_only_a_process_of_its_own_goes_without_numpy(tmp_path, its_own):
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == str(its_own)
+
+
+def test_without_its_extra_ray_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path, "--engine", "ray")
+    assert code == 2
+    assert 'pip install "art-otel[ray]"' in err
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+def test_ray_client_is_refused_with_the_reason(tmp_path, capsys):
+    code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path, "--engine", "ray", "--ray-address", "ray://h:10001")
+    assert code == 2
+    assert "tasks end with its connection" in err
+
+
+def test_an_address_of_ray_is_nothing_for_the_local_engine(tmp_path, capsys):
+    code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path, "--ray-address", "auto")
+    assert code == 2
+    assert "--engine ray" in err
+
+
+def test_a_plan_says_what_it_would_take_and_does_nothing(tmp_path, capsys):
+    code, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path / "out", "--plan", "--workers", 2)
+    assert code == 0
+    assert "1 to read, 1 to assemble; 2 at once" in out
+    code, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path / "out", "--plan", "--json", "--nodes", 4)
+    assert json.loads(out)["input_bytes"] == SYNC.stat().st_size
+    assert run(capsys, "convert", SYNC, "--out", tmp_path / "out", "--plan", "--nodes", 0)[0] == 2
+    assert run(capsys, "convert", "-", "--out", tmp_path / "out", "--plan")[0] == 2
+    assert not (tmp_path / "out").exists()

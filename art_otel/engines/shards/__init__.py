@@ -8,6 +8,7 @@ Invariant: a file is never changed, and what is read from it is what was written
 bytes a slot counts depends on its records only, not on how they were spread over files.
 """
 
+from art_otel.engines.shards.catalog import Shuffle, ShuffleCatalog
 from art_otel.engines.shards.reader import Shards
 from art_otel.engines.shards.shuffle_file import (
     REWARDS,
@@ -29,6 +30,8 @@ __all__ = [
     "Membership",
     "Record",
     "Shards",
+    "Shuffle",
+    "ShuffleCatalog",
     "ShuffleFile",
     "ShuffleWriter",
     "Shuffled",

@@ -105,12 +105,15 @@ class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
 REWARDS: Final = -1
 """The region of rewards that name nothing but a response: nobody knows their trace yet."""
 
-_LINK_REGIONS: Final = 64
+LINK_REGIONS: Final = 256
+"""So many that who links the traces of a hundred million rollouts holds half a million at once."""
+
+FIRST_REGION: Final = REWARDS - LINK_REGIONS
 
 
 def link_region(rollout_id: str) -> int:
     """The region of what names a rollout id: memberships and rewards. It is before REWARDS."""
-    return REWARDS - 1 - hash_of(rollout_id) % _LINK_REGIONS
+    return REWARDS - 1 - hash_of(rollout_id) % LINK_REGIONS
 
 
 def hash_of(text: str) -> int:

@@ -8,7 +8,7 @@ or be killed and run again.
 from art_otel.engines.tasks.assemble import AssembledPart, AssembleTask, assemble
 from art_otel.engines.tasks.link import LinkSummary, LinkTask, link
 from art_otel.engines.tasks.probe import DeliverTask, ProbeSummary, ProbeTask, deliver, probe
-from art_otel.engines.tasks.read import ReadSummary, ReadTask, read_split
+from art_otel.engines.tasks.read import ReadSummary, ReadTask, read_split, unread_split
 from art_otel.engines.tasks.reroute import RerouteTask, reroute
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "probe",
     "read_split",
     "reroute",
+    "unread_split",
 ]

@@ -15,7 +15,8 @@ import msgspec
 
 from art_otel import storage
 from art_otel.engines.partitions import Partition, PartitionRecords, groups_of
-from art_otel.engines.shards import Shards, ShuffleFile
+from art_otel.engines.placement import Placement
+from art_otel.engines.shards import Shards, ShuffleCatalog
 from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits
 from art_otel.store import Part
@@ -26,14 +27,14 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions that become the part of this `number`.
 
     `files` are those that were read and the rewards that were delivered, `rerouted` those that hold what came from
-    other slots. `representatives` leads each trace of these slots that is linked to others to the smallest of them.
+    other slots, as `placement` says.
     """
 
     number: int
     partitions: tuple[Partition, ...]
-    files: tuple[ShuffleFile, ...]
-    rerouted: tuple[ShuffleFile, ...]
-    representatives: dict[str, str]
+    files: ShuffleCatalog
+    rerouted: ShuffleCatalog
+    placement: Placement
     rollout_spans: tuple[str, ...]
     rollout_traces: bool = False
     limits: Limits
@@ -71,10 +72,12 @@ def assemble(task: AssembleTask) -> AssembledPart:
 
 def _trajectories(task: AssembleTask, stats: AssemblyStats) -> Iterator[Trajectory]:
     regions = [slot for partition in task.partitions for slot in partition.slots]
-    direct, rerouted = Shards(task.files, regions), Shards(task.rerouted, regions)
+    direct = Shards(task.files.files_with(regions), regions)
+    rerouted = Shards(task.rerouted.files_with(regions), regions)
+    representatives = task.placement.representatives(regions)
     for partition in task.partitions:
         trajectories: list[Trajectory] = []
-        where = PartitionRecords(partition, direct, rerouted, task.representatives, task.sizes)
+        where = PartitionRecords(partition, direct, rerouted, representatives, task.sizes)
         for group in groups_of(where, task.limits, stats):
             trajectories += build_trajectories(group, task.rollout_spans, stats).trajectories
         trajectories.sort(key=attrgetter("order"))

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.engines.shards import REWARDS, Membership, Shards, Shuffled, ShuffleFile, ShuffleWriter
+from art_otel.engines.shards import REWARDS, Membership, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
 from art_otel.trajectories import NO_ROLLOUT, ExternalReward
 
 _OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
@@ -21,7 +21,7 @@ class LinkTask(msgspec.Struct, frozen=True, kw_only=True):
     """Link regions of these files."""
 
     regions: tuple[int, ...]
-    files: tuple[ShuffleFile, ...]
+    files: ShuffleCatalog
     slots: int
     scratch: str
 
@@ -29,7 +29,7 @@ class LinkTask(msgspec.Struct, frozen=True, kw_only=True):
 class LinkSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a link task found: `edges` are pairs of traces that share a rollout id, `shuffled` has the rewards."""
 
-    edges: tuple[tuple[str, str], ...]
+    edges: bytes
     shuffled: Shuffled
 
     def is_intact(self) -> bool:
@@ -40,14 +40,14 @@ class LinkSummary(msgspec.Struct, frozen=True, kw_only=True):
 def link(task: LinkTask) -> LinkSummary:
     """Link the traces of each rollout id in these regions, and deliver the rewards that name one."""
     first_traces: dict[str, str] = {}
-    edges: set[tuple[str, str]] = set()
+    edges: set[bytes] = set()
     rewards: list[ExternalReward] = []
-    shards = Shards(task.files, task.regions)
+    shards = Shards(task.files.files_with(task.regions), task.regions)
     for record in shards.records(task.regions):
         if isinstance(record, Membership):
             first = first_traces.setdefault(record.rollout_id, record.trace_id)
             if first != record.trace_id:
-                edges.add((first, record.trace_id))
+                edges.add(bytes.fromhex(first + record.trace_id))
         elif isinstance(record, ExternalReward):
             rewards.append(record)
     writer = ShuffleWriter(task.scratch, task.slots)
@@ -60,7 +60,7 @@ def link(task: LinkTask) -> LinkSummary:
             writer.add(msgspec.structs.replace(reward, trace_id=reward.origin[0], undeliverable=NO_ROLLOUT))
         else:
             writer.add(msgspec.structs.replace(reward, trace_id=trace_id))
-    return LinkSummary(edges=tuple(sorted(edges)), shuffled=writer.finish())
+    return LinkSummary(edges=b"".join(sorted(edges)), shuffled=writer.finish())
 
 
 def _trace_in(rollout_id: str) -> str | None:

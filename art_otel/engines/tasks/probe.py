@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.conventions import parse_call, response_id_of_details, role_of
-from art_otel.engines.shards import REWARDS, Shards, Shuffled, ShuffleFile, ShuffleWriter, Stored
+from art_otel.engines.shards import REWARDS, Shards, ShuffleCatalog, Shuffled, ShuffleFile, ShuffleWriter, Stored
 from art_otel.spans import LogRecord, Span
 from art_otel.trajectories import NO_RESPONSE, SEVERAL_CALLS, ExternalReward
 
@@ -22,9 +22,9 @@ class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
     """Slots to look through for the response ids that rewards name: `response_ids`, and those in `reward_files`."""
 
     slots: tuple[int, ...]
-    files: tuple[ShuffleFile, ...]
+    files: ShuffleCatalog
     response_ids: tuple[str, ...]
-    reward_files: tuple[ShuffleFile, ...]
+    reward_files: ShuffleCatalog
 
 
 class ProbeSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +39,9 @@ class ProbeSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def probe(task: ProbeTask) -> ProbeSummary:
     """Find the traces that have the response ids."""
-    wanted = {*task.response_ids, *_named_in(task.reward_files)}
+    wanted = {*task.response_ids, *_named_in(task.reward_files.files_with((REWARDS,)))}
     traces: dict[str, list[str]] = {}
-    for record in Shards(task.files, task.slots).records(task.slots):
+    for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
         response_id = _response_id(record)
         if response_id is not None and response_id in wanted and isinstance(record, Span | LogRecord):
             add_trace(traces.setdefault(response_id, []), record.trace_id)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from art_otel.engines.shards import REWARDS, Membership, Shuffled, ShuffleWriter, link_region
-from art_otel.errors import SourceError
+from art_otel.errors import SourceError, WorkerError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import FileStats, Input, Limits, Prefetcher, format_named, read_file
 from art_otel.sources.format import Record
@@ -89,6 +89,13 @@ def read_split(task: ReadTask) -> ReadSummary:
     summary.response_ids = split.response_ids()
     summary.shuffled = split.writer.finish()
     return summary
+
+
+def unread_split(task: ReadTask, error: WorkerError) -> ReadSummary:
+    """What stands for a split that ends whoever reads it: none of its files is read."""
+    return ReadSummary(
+        files=[FileStats(path=source.name, error=f"{source.name}: not read: {error}") for source in task.inputs]
+    )
 
 
 class _Split:

@@ -6,24 +6,25 @@ that slot passes over them.
 
 import msgspec
 
-from art_otel.engines.shards import Shards, Shuffled, ShuffleFile, ShuffleWriter
+from art_otel.engines.placement import Placement
+from art_otel.engines.shards import Shards, ShuffleCatalog, Shuffled, ShuffleWriter
 
 
 class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Slots that traces leave; `targets` says for each such trace to which slot."""
+    """Slots that traces leave; `placement` says where to."""
 
     slots: tuple[int, ...]
-    targets: dict[str, int]
-    files: tuple[ShuffleFile, ...]
-    slot_count: int
+    placement: Placement
+    files: ShuffleCatalog
     scratch: str
 
 
 def reroute(task: RerouteTask) -> Shuffled:
     """Copy the records of the traces that leave."""
-    writer = ShuffleWriter(task.scratch, task.slot_count)
-    for record in Shards(task.files, task.slots).records(task.slots):
-        target = task.targets.get(record.trace_id or "")
+    writer = ShuffleWriter(task.scratch, task.placement.slots)
+    targets = task.placement.leaving(task.slots)
+    for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
+        target = targets.get(record.trace_id or "")
         if target is not None:
             writer.put(target, record)
     return writer.finish()

@@ -1,0 +1,147 @@
+"""RayEngine: the tasks of a conversion as tasks of Ray, on a cluster or in a Ray of this conversion's own.
+
+Invariant: Ray carries tasks and summaries only. What an application raises is raised here and not tried again; a task
+whose worker or node dies runs again, `ATTEMPTS` times at most, and then its error stands in the place of its summary.
+
+Ray retries tasks without telling, and those that were killed for memory without an end, so it is told to retry none.
+"""
+
+# Ray is not installed where the types are checked.
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from art_otel.engines.engine import Engine, SummaryT, TaskT
+from art_otel.engines.local import prepare_worker
+from art_otel.errors import UsageError, WorkerError
+
+ATTEMPTS: Final = 3
+TASK_MEMORY: Final = 400 << 20
+"""Bytes that a task takes at most; docs/how-to/ray.md has the measurements."""
+
+_OBJECT_STORE: Final = 80 << 20
+"""Bytes of Ray's object store where the Ray is our own: only summaries pass through it. Ray asks for 75 MiB."""
+
+_TASKS_A_PROCESSOR: Final = 4
+"""More submitted tasks than processors show a cluster that grows how much there is to do."""
+
+_NO_CLIENT: Final = (
+    "is Ray Client, whose tasks end with its connection. Submit the command as a job instead (`ray job submit --"
+    " art-otel convert …`), or start it on a node of the cluster with --ray-address auto"
+)
+
+
+@contextmanager
+def ray_engine(workers: int | None, address: str | None) -> Generator[Engine]:
+    """An engine on the Ray at this address, with so many tasks at once, None as many as there are processors.
+
+    Without an address it is that of `RAY_ADDRESS`, else a Ray that starts and ends with the engine. A process that uses
+    a Ray already uses that one, and keeps it.
+    """
+    address = _checked(address or os.environ.get("RAY_ADDRESS") or "local")
+    # Ray reads both when it is loaded.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # it would copy the folder of `uv run` to every worker
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for a Ray that reports to its makers
+    try:
+        import ray  # noqa: PLC0415 # an extra, and slow to load
+    except ImportError:
+        raise UsageError('--engine ray: needs Ray: pip install "art-otel[ray]"') from None
+    if ray.is_initialized():
+        yield _RayEngine(ray, workers)
+        return
+    _connect(ray, address, workers)
+    try:
+        yield _RayEngine(ray, workers)
+    finally:
+        ray.shutdown()
+
+
+def _checked(address: str) -> str:
+    if address.startswith("ray://"):
+        raise UsageError(f"--ray-address {address}: {_NO_CLIENT}")
+    return address
+
+
+def _connect(ray: Any, address: str, workers: int | None) -> None:  # noqa: ANN401 # a module
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "configure_logging": False}
+    if address == "local":
+        options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+    try:
+        ray.init(**options)
+    except (ConnectionError, ValueError) as error:
+        raise UsageError(f"--ray-address {address}: no Ray answers there: {_line(error)}") from error
+
+
+class _RayEngine:
+    def __init__(self, ray: Any, workers: int | None) -> None:  # noqa: ANN401 # a module
+        self._ray = ray
+        self._workers = workers
+        died = ray.exceptions
+        self._deaths = (
+            died.WorkerCrashedError,
+            died.OutOfMemoryError,
+            died.NodeDiedError,
+            died.LocalRayletDiedError,
+            died.ObjectLostError,  # its node died when the task was done
+        )
+        options = {"num_cpus": 1, "memory": TASK_MEMORY, "max_retries": 0, "retry_exceptions": False}
+        self._remote = ray.remote(**options)(_run)
+
+    def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT | WorkerError]:
+        submit = self._remote.options(name=function.__name__).remote
+        waiting = deque(range(len(tasks)))
+        running: dict[Any, int] = {}
+        deaths = Counter[int]()
+        outcomes: dict[int, SummaryT | WorkerError] = {}
+        try:
+            for number in range(len(tasks)):
+                while number not in outcomes:
+                    while waiting and len(running) < self._most():
+                        index = waiting.popleft()
+                        running[submit(function, tasks[index])] = index
+                    (done,), _ = self._ray.wait(list(running), num_returns=1)
+                    index = running.pop(done)
+                    try:
+                        outcomes[index] = self._summary(done)
+                    except self._deaths as death:
+                        deaths[index] += 1
+                        if deaths[index] < ATTEMPTS:
+                            waiting.appendleft(index)
+                        else:
+                            outcomes[index] = WorkerError(_dead(death))
+                yield outcomes.pop(number)
+        finally:
+            for left in running:
+                self._ray.cancel(left, force=True)
+
+    def _most(self) -> int:
+        """How many tasks are submitted at once. A cluster may grow meanwhile."""
+        return self._workers or max(1, int(self._ray.cluster_resources().get("CPU", 1))) * _TASKS_A_PROCESSOR
+
+    def _summary(self, done: Any) -> Any:  # noqa: ANN401 # Ray's objects have no type
+        try:
+            return self._ray.get(done)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, Exception) else error from None
+        except self._deaths:
+            raise
+        except self._ray.exceptions.RayError as error:
+            raise WorkerError(f"Ray cannot run the work: {_line(error)}") from error
+
+
+def _run(function: Callable[[TaskT], SummaryT], task: TaskT) -> SummaryT:
+    prepare_worker()
+    return function(task)
+
+
+def _dead(death: Exception) -> str:
+    return f"{ATTEMPTS} workers died of it, the last one: {_line(death)}"
+
+
+def _line(error: Exception) -> str:
+    """The begin of what Ray says, which is long."""
+    return " ".join(str(error).split())[:300]
