@@ -7,13 +7,13 @@ hold, which has a single slot, is read in passes, each for some of its traces.
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from art_otel.engines.shards import Shards, SlotSize, Stored, encode, hash_of, size_of
+from art_otel.engines.shards import Arrival, Outcome, Shards, SlotSize, Stored, encode, hash_of, size_of
 from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
@@ -74,17 +74,45 @@ class PartitionRecords(NamedTuple):
         return chain((record for record in direct if not self.has_left(record.trace_id or "")), rerouted)
 
 
-def groups_of(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[SpanGroup]:
-    """The groups of a partition; what is set aside is counted. Each is to be assembled before the next is asked for."""
+State: TypeAlias = Arrival | Outcome
+
+
+class RecordGroup(NamedTuple):
+    """Records that are assembled together, None where they are beyond a limit, and what earlier rounds say of them.
+
+    `spans` counts them, each delivery.
+    """
+
+    records: SpanGroup | None
+    states: Sequence[State]
+    spans: int
+
+
+def _always(_: Sequence[State]) -> bool:
+    return True
+
+
+def groups_of(
+    where: PartitionRecords,
+    limits: Limits,
+    stats: AssemblyStats,
+    is_wanted: Callable[[Sequence[State]], bool] = _always,
+) -> Iterator[RecordGroup]:
+    """The wanted groups of a partition, each to be assembled before the next is asked for.
+
+    What is set aside is counted.
+    """
     partition, largest = where.partition, where.partition.largest
     fits = partition.bytes <= where.sizes.partition_bytes
     if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
         for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
-            yield from _grouped(where, records)
+            yield from _grouped(where, records, is_wanted)
         return
-    for representatives in _passes(where, limits, stats):
+    beyond: list[RecordGroup] = []
+    for representatives in _passes(where, limits, stats, is_wanted, beyond):
         chosen = (record for record in where.records() if where.representative(record) in representatives)
-        yield from _grouped(where, _shared(chosen))
+        yield from _grouped(where, _shared(chosen), _always)
+    yield from beyond
 
 
 class _Rollout:
@@ -92,15 +120,24 @@ class _Rollout:
 
     def __init__(self) -> None:
         self.spans = self.logs = self.bytes = 0
+        self.states: list[State] = []
 
     def add(self, record: Stored) -> None:
-        if isinstance(record, Span | LogRecord):
+        if isinstance(record, Arrival | Outcome):
+            self.states.append(record)
+        elif isinstance(record, Span | LogRecord):
             self.spans += isinstance(record, Span)
             self.logs += isinstance(record, LogRecord)
             self.bytes += size_of([encode(record)]).bytes
 
 
-def _passes(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> Iterator[set[str]]:
+def _passes(
+    where: PartitionRecords,
+    limits: Limits,
+    stats: AssemblyStats,
+    is_wanted: Callable[[Sequence[State]], bool],
+    beyond: list[RecordGroup],
+) -> Iterator[set[str]]:
     """The rollouts of each pass, by representative: as many as memory is meant to hold at once."""
     rollouts: dict[str, _Rollout] = defaultdict(_Rollout)
     for record in where.records():
@@ -108,8 +145,11 @@ def _passes(where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> It
     chosen = set[str]()
     size = 0
     for representative, rollout in sorted(rollouts.items()):
+        if not is_wanted(rollout.states):
+            continue
         if _may_be_beyond(rollout, limits) and _is_beyond(where, representative, limits):
             _set_aside(where, representative, rollout, stats)
+            beyond.append(RecordGroup(None, rollout.states, rollout.spans))
             continue
         if chosen and size + rollout.bytes > where.sizes.partition_bytes:
             yield chosen
@@ -157,15 +197,21 @@ def _set_aside(where: PartitionRecords, representative: str, rollout: _Rollout, 
     )
 
 
-def _grouped(where: PartitionRecords, records: Iterable[Stored]) -> Iterator[SpanGroup]:
-    """The records of each group, in the order of the traces that stand for them."""
+def _grouped(
+    where: PartitionRecords, records: Iterable[Stored], is_wanted: Callable[[Sequence[State]], bool]
+) -> Iterator[RecordGroup]:
+    """The records of each wanted group, in the order of the traces that stand for them."""
     groups: dict[str, list[Stored]] = defaultdict(list)
     representative_of = where.representatives.get
     for record in records:  # of which there are millions, so no call of ours for each
         trace_id = record.trace_id or ""
         groups[representative_of(trace_id, trace_id)].append(record)
     for representative in sorted(groups):
-        yield _group(groups.pop(representative))
+        group = groups.pop(representative)
+        states = [record for record in group if isinstance(record, Arrival | Outcome)]
+        if is_wanted(states):
+            together = _group(group)
+            yield RecordGroup(together, states, len(together.spans))
 
 
 def _group(records: Iterable[Stored]) -> SpanGroup:

@@ -20,6 +20,11 @@ def link_batches(sizes: Mapping[int, SlotSize], most: Sizes) -> list[tuple[int, 
     return _batches(regions, lambda region: sizes[region].bytes, most.partition_bytes)
 
 
+def merge_batches(sizes: Mapping[int, SlotSize], most: Sizes) -> list[tuple[int, ...]]:
+    """The regions that each merge task takes."""
+    return _batches(sorted(sizes), lambda region: sizes[region].bytes, most.part_bytes)
+
+
 def partitions(sizes: Mapping[int, SlotSize], most: Sizes) -> list[Partition]:
     """Neighboring slots together, up to `most.partition_bytes`."""
     slots = [region for region in sorted(sizes) if region >= 0]

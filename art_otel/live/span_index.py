@@ -1,4 +1,4 @@
-"""SpanIndex: which records of a rollout are here.
+"""SpanTally and SpanIndex: which spans and records of a rollout are here, and whether these are all.
 
 Invariant: a record is a number, and one that comes again is not here twice. What a rollout's own span counts is
 compared with spans of its process only.
@@ -14,28 +14,17 @@ from art_otel.trajectories.accounting.span_counts import may_be_one_process, spa
 from art_otel.trajectories.rollouts.marks import is_marked_root, is_reward_span
 
 
-class SpanIndex:
-    """Says of the records that were added whether they are all of the rollout."""
+class SpanTally:
+    """Says of the spans that were added whether they are all of the rollout."""
 
-    __slots__ = ("_counted", "_ended", "_records", "_roots", "_running")
+    __slots__ = ("_counted", "_ended", "_roots", "_running")
 
     def __init__(self) -> None:
-        self._records: set[int] = set()
         self._ended: set[int] = set()
         self._running: set[int] = set()
         self._roots: dict[int, tuple[int | None, Resource]] = {}
         self._counted: list[tuple[Resource, int]] = []
         """Ended spans besides the roots, by the resource of their process."""
-
-    def add(self, record: Record) -> int | None:
-        """Take a record, and give the number of its content; None for one that is here."""
-        content = int.from_bytes(blake2b(msgspec.msgpack.encode(record), digest_size=8).digest())
-        if content in self._records:
-            return None
-        self._records.add(content)
-        if isinstance(record, Span):
-            self._note(record)
-        return content
 
     @property
     def has_ended(self) -> bool:
@@ -54,7 +43,8 @@ class SpanIndex:
         """Whether a span, by its number, is here."""
         return span in self._ended or span in self._running
 
-    def _note(self, span: Span) -> None:
+    def add_span(self, span: Span) -> None:
+        """Take a span."""
         number = hash((span.trace_id, span.span_id))
         if number in self._ended:
             return
@@ -83,3 +73,23 @@ class SpanIndex:
             for resource, count in self._counted
             if any(may_be_one_process(resource, process) for process in processes)
         )
+
+
+class SpanIndex(SpanTally):
+    """Says of the records that were added whether they are all of the rollout."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._records: set[int] = set()
+
+    def add(self, record: Record) -> int | None:
+        """Take a record, and give the number of its content; None for one that is here."""
+        content = int.from_bytes(blake2b(msgspec.msgpack.encode(record), digest_size=8).digest())
+        if content in self._records:
+            return None
+        self._records.add(content)
+        if isinstance(record, Span):
+            self.add_span(record)
+        return content

@@ -25,6 +25,7 @@ QuarantineReason: TypeAlias = Literal[
     "cycle of parents",
     "over a limit",
     "bad reward",
+    "too late",
 ]
 
 Kind: TypeAlias = Literal["span", "log", "unknown"]

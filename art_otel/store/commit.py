@@ -10,7 +10,7 @@ lock, so there the files of others, and those that readers may still read, stay 
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,18 +43,18 @@ def commit(
     staged: Sequence[tuple[str, Part]],
     report: ConversionReport | None = None,
     *,
+    addition: "Addition | None" = None,
     ledger: Mapping[str, int] | None = None,
-    earlier: Manifest | None = None,
 ) -> tuple[str, ...]:
     """Make the staged files, in their order, the dataset of a folder, and give their locations.
 
-    With an `earlier` dataset of the folder they are added to it, and its ledger goes on. `run` names the writing, the
-    same when it is repeated. Raises UsageError for files that are not ours, StorageError for what the disk or store
-    refuses and for a staged file that is neither there nor in place.
+    With an `addition` they come behind parts that are in the folder already. `ledger` says how far inputs are in the
+    dataset now. `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours,
+    StorageError for what the disk or store refuses and for a staged file that is neither there nor in place.
     """
     folder = _look_into(out)
-    kept = () if earlier is None else earlier.parts
-    parts = (*kept, *(part for _, part in staged))
+    addition = addition or Addition()
+    parts = (*addition.parts, *(part for _, part in staged))
     previous = folder.manifest
     is_repeated = previous is not None and (previous.run, previous.parts) == (run, parts)
     generation = 0 if previous is None else previous.generation + (not is_repeated)
@@ -63,16 +63,37 @@ def commit(
         generation=generation,
         run=run,
         parts=parts,
-        ledger={**({} if earlier is None else earlier.ledger), **(ledger or {})},
+        superseded={part.name: rows for part in parts if (rows := addition.superseded.get(part.name))},
+        ledger=dict(ledger or {}),
+        kept=tuple(file.name for file in addition.kept),
     )
     storage.make_folder(out)
     _write_pending(out, manifest, folder)
-    _place(out, staged, folder.files)
+    _place(out, [(path, part.name, part.bytes) for path, part in staged], folder.files)
+    _place(out, [(file.path, file.name, file.bytes) for file in addition.kept if file.path], folder.files)
     storage.sync_folder(out)
     storage.write(storage.join(out, REPORT_NAME), _report_json(report, manifest))
     storage.sync_folder(out)
     _clean(out)
     return tuple(storage.join(out, part.name) for _, part in staged)
+
+
+class KeptFile(NamedTuple):
+    """A file for later conversions: its name in the folder, and where it lies; no `path`: in the folder already."""
+
+    name: str
+    bytes: int
+    path: str | None = None
+
+
+class Addition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dataset has besides the parts that are staged: parts that stay, rows of them that no longer count, and
+    the files that are kept for later conversions.
+    """
+
+    parts: tuple[Part, ...] = ()
+    superseded: Mapping[str, tuple[int, ...]] = {}
+    kept: tuple[KeptFile, ...] = ()
 
 
 def check_out(out: str) -> None:
@@ -118,19 +139,19 @@ def _write_pending(out: str, manifest: Manifest, folder: _Folder) -> None:
     pending = Pending(
         run=manifest.run,
         written_at=time.time_ns(),
-        parts=tuple(part.name for part in manifest.parts),
+        parts=tuple(sorted(manifest.names)),
         previous=tuple(sorted(frozenset[str]().union(*(one.names for one in replaced)) - manifest.names)),
     )
     storage.write(storage.join(out, name), msgspec.json.encode(pending))
 
 
-def _place(out: str, staged: Sequence[tuple[str, Part]], files: Mapping[str, int]) -> None:
+def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str, int]) -> None:
     """Give each staged file its name, unless a commit that was killed has done so."""
-    for path, part in staged:
-        location = storage.join(out, part.name)
+    for path, name, size in staged:
+        location = storage.join(out, name)
         if storage.size_of(path) is not None:
             storage.move(path, location)
-        elif files.get(part.name) != part.bytes:
+        elif files.get(name) != size:
             raise StorageError(
                 f"{storage.shown(location)}: is missing, and so is {storage.shown(path)}, which was to become it"
             )

@@ -1,7 +1,7 @@
 """Files: which trajectory files a path leads to.
 
 Invariant: of a folder with a manifest these are the parts that it names, whole and in its order; a part that is missing
-or of another size is an error and never passed over.
+or of another size is an error and never passed over. However a part is named, its superseded rows are not of it.
 """
 
 import glob
@@ -18,10 +18,14 @@ SUFFIX: Final = ".parquet"
 
 
 class DataFile(NamedTuple):
-    """A trajectory file: its path or URL, and the dataset that it belongs to: the folder of a part, else itself."""
+    """A trajectory file: its path or URL, and the dataset that it belongs to: the folder of a part, else itself.
+
+    `superseded` are the rows of it that no longer count, in order.
+    """
 
     location: str
     dataset: str
+    superseded: tuple[int, ...] = ()
 
 
 def find_files(path: str | Path) -> list[DataFile]:
@@ -31,9 +35,9 @@ def find_files(path: str | Path) -> list[DataFile]:
         raise UsageError("an empty path names no dataset; is a variable unset? The current folder is named .")
     if storage.is_url(location):
         is_file = location.partition("?")[0].endswith(SUFFIX)
-        return [_data_file(location)] if is_file else _in_folder(location)
+        return [_named_file(location)] if is_file else _in_folder(location)
     if Path(path).is_file():
-        return [_data_file(location)]
+        return [_named_file(location)]
     if Path(path).is_dir():
         return _in_folder(location)
     matches = sorted(map(Path, glob.glob(location, recursive=True)))  # noqa: PTH207 # absolute patterns too
@@ -42,7 +46,7 @@ def find_files(path: str | Path) -> list[DataFile]:
         if match.is_dir():
             matched = _in_folder(str(match), may_be_empty=True)
         else:  # names with an underscore are no data for any reader of Parquet folders
-            matched = [] if match.name.startswith("_") else [_data_file(str(match))]
+            matched = [] if match.name.startswith("_") else [_named_file(str(match))]
         files |= {file.location: file for file in matched}
     if not files:
         raise StoreError(f"{path}: no such file or folder, and no file or folder with *{SUFFIX} matches it as a glob")
@@ -80,7 +84,8 @@ def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
             raise StoreError(
                 f"{storage.shown(folder)}: no *{SUFFIX} in this folder; {_advice(folder, has_files=bool(sizes))}"
             )
-    return [_data_file(storage.join(folder, name)) for name in names]
+    superseded = {} if manifest is None else manifest.superseded
+    return [_data_file(storage.join(folder, name), superseded.get(name, ())) for name in names]
 
 
 def _advice(folder: str, *, has_files: bool) -> str:
@@ -100,10 +105,18 @@ def _checked_names(folder: str, manifest: Manifest, sizes: dict[str, int]) -> It
         yield part.name
 
 
-def _data_file(location: str) -> DataFile:
+def _named_file(location: str) -> DataFile:
+    """A file that somebody named; of a part, the manifest beside it knows which rows count."""
+    address, mark, query = location.partition("?") if storage.is_url(location) else (location, "", "")
+    folder, _, name = address.rpartition("/" if storage.is_url(location) else os.sep)
+    manifest = read_manifest(f"{folder or '.'}{mark}{query}") if is_part_name(name) else None
+    return _data_file(location, () if manifest is None else manifest.superseded.get(name, ()))
+
+
+def _data_file(location: str, superseded: tuple[int, ...] = ()) -> DataFile:
     resolved = _resolved(location)
     folder, _, name = resolved.partition("?")[0].rpartition("/" if storage.is_url(location) else os.sep)
-    return DataFile(location, folder if is_part_name(name) else resolved)
+    return DataFile(location, folder if is_part_name(name) else resolved, superseded)
 
 
 def _resolved(location: str) -> str:

@@ -40,20 +40,28 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset: its parts in order, the number of the commit that made it, and the run that committed it.
 
-    `ledger` says how many bytes of each input are in it, by path or URL.
+    `superseded` are the rows that no longer count, by the name of their part: a later row is their next revision, or
+    their rollout turned out to be a part of another. `ledger` says how many bytes of each input are in it, by path or
+    URL. `kept` names the files of ours that hold what later conversions need of these inputs.
     """
 
     schema_version: int
     generation: int
     run: str
     parts: tuple[Part, ...]
-    superseded: tuple[str, ...] = ()
+    superseded: dict[str, tuple[int, ...]] = {}
     ledger: dict[str, int] = {}
+    kept: tuple[str, ...] = ()
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next part."""
+        return max((int(part.name.split("-")[1]) for part in self.parts), default=-1) + 1
 
     @property
     def names(self) -> frozenset[str]:
         """The names of its files."""
-        return frozenset(part.name for part in self.parts)
+        return frozenset((*(part.name for part in self.parts), *self.kept))
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):

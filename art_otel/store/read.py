@@ -1,12 +1,14 @@
 """Reading: the files of a dataset to trajectories.
 
-Invariant: what comes out equals what was written, or a StoreError names the file and what is wrong with it.
+Invariant: what comes out equals what was written, or a StoreError names the file and what is wrong with it. Superseded
+rows never come out.
 """
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -58,13 +60,25 @@ _KEY: Final = ("rollout_id", "attempt", "trace_id")
 class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a file that is read at once: `rows` trajectories.
 
-    `file` is a path or URL, `dataset` names what it is a part of: the files of one dataset share it.
+    `file` is a path or URL, `dataset` names what it is a part of: the files of one dataset share it. `superseded` are
+    the rows of the file's row group that are none of these trajectories.
     """
 
     file: str
     dataset: str
     index: int
     rows: int
+    superseded: tuple[int, ...] = ()
+
+    def current(self, table: pa.Table) -> pa.Table:
+        """The rows of a table of the whole row group that count. Raises StoreError where it is of another file."""
+        if table.num_rows != self.rows + len(self.superseded):
+            raise StoreError(f"{storage.shown(self.file)}: was written anew while it was read; start again")
+        if not self.superseded:
+            return table
+        superseded = frozenset(self.superseded)
+        rows = [row for row in range(table.num_rows) if row not in superseded]
+        return table.take(pa.array(rows, pa.int64()))
 
 
 def read_trajectories(
@@ -86,7 +100,7 @@ def read_trajectories(
     """
     files = find_all_files(path)
     wanted = Wanted(prompts=prompts, messages=messages, tokens=tokens)
-    return (trajectory for file in files for trajectory in _read_file(file.location, wanted))
+    return (trajectory for file in files for trajectory in _read_file(file, wanted))
 
 
 def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
@@ -97,7 +111,7 @@ def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
 def read_row_group(group: RowGroup, wanted: Wanted = WHOLE, rows: Sequence[int] | None = None) -> Iterator[Trajectory]:
     """Read the trajectories of one row group, or only those of these rows, which costs less. Raises StoreError."""
     with open_parquet(group.file) as parquet:
-        yield from _read_group(group.file, parquet, group.index, wanted, rows)
+        yield from _read_group(group, parquet, wanted, rows)
 
 
 def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]]:
@@ -105,32 +119,49 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]
     for file, of_file in groupby(groups, key=attrgetter("file")):
         with open_parquet(file) as parquet:
             for group in of_file:
-                table = parquet.read_row_group(group.index, columns=list(_KEY))
-                if table.num_rows != group.rows:
-                    raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
+                table = group.current(parquet.read_row_group(group.index, columns=list(_KEY)))
                 rows = zip(*(table.column(name).to_pylist() for name in _KEY), strict=True)
                 yield [(rollout_id, attempt or 0, trace_id) for rollout_id, attempt, trace_id in rows]
 
 
 def _groups_of(file: DataFile) -> list[RowGroup]:
     with open_parquet(file.location) as parquet:
-        sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
-    return [
-        RowGroup(file=file.location, dataset=file.dataset, index=index, rows=rows) for index, rows in enumerate(sizes)
-    ]
+        return groups_in(file, parquet)
 
 
-def _read_file(location: str, wanted: Wanted) -> Iterator[Trajectory]:
-    with open_parquet(location) as parquet:
-        for index in range(parquet.num_row_groups):
-            yield from _read_group(location, parquet, index, wanted)
+def groups_in(file: DataFile, parquet: pq.ParquetFile) -> list[RowGroup]:
+    """The row groups of a file that is open."""
+    groups: list[RowGroup] = []
+    start = 0
+    for index in range(parquet.num_row_groups):
+        rows = parquet.metadata.row_group(index).num_rows
+        first, last = (bisect_left(file.superseded, row) for row in (start, start + rows))
+        superseded = tuple(row - start for row in file.superseded[first:last])
+        groups.append(
+            RowGroup(
+                file=file.location,
+                dataset=file.dataset,
+                index=index,
+                rows=rows - len(superseded),
+                superseded=superseded,
+            )
+        )
+        start += rows
+    return groups
+
+
+def _read_file(file: DataFile, wanted: Wanted) -> Iterator[Trajectory]:
+    with open_parquet(file.location) as parquet:
+        for group in groups_in(file, parquet):
+            if group.rows:
+                yield from _read_group(group, parquet, wanted)
 
 
 def _read_group(
-    location: str, parquet: pq.ParquetFile, index: int, wanted: Wanted, rows: Sequence[int] | None = None
+    group: RowGroup, parquet: pq.ParquetFile, wanted: Wanted, rows: Sequence[int] | None = None
 ) -> Iterator[Trajectory]:
-    table = parquet.read_row_group(index, columns=wanted.columns)
-    return restore_trajectories(location, table if rows is None else table.take(pa.array(rows, pa.int64())), wanted)
+    table = group.current(parquet.read_row_group(group.index, columns=wanted.columns))
+    return restore_trajectories(group.file, table if rows is None else table.take(pa.array(rows, pa.int64())), wanted)
 
 
 def restore_trajectories(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:

@@ -9,6 +9,7 @@ from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from art_otel.trajectories.accounting.completeness import EXPLANATIONS, explain
+    from art_otel.trajectories.accounting.count import Verdict
     from art_otel.trajectories.accounting.stats import AssemblyStats
     from art_otel.trajectories.build import Assembly, SpanGroup, build_trajectories
     from art_otel.trajectories.calls.policy_versions import first_and_last_known, version_of, versions_in
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "accounting.completeness": ("EXPLANATIONS", "explain"),
     "accounting.stats": ("AssemblyStats",),
+    "accounting.count": ("Verdict",),
     "build": ("Assembly", "SpanGroup", "build_trajectories"),
     "calls.policy_versions": ("first_and_last_known", "version_of", "versions_in"),
     "group": ("TrajectoryGroup",),
@@ -108,6 +110,7 @@ __all__ = [
     "TrajectoryGroup",
     "Turn",
     "Untrained",
+    "Verdict",
     "aggregate",
     "build_trajectories",
     "chat_message",

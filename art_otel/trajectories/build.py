@@ -21,7 +21,7 @@ give to them. The steps run in this order, and none changes the result of an ear
 Invariant: the outcome depends on the set of records only, not on their order, their files or repeated delivery.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -29,7 +29,7 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import RecordedMessage, Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting.completeness import Evidence, find_incomplete
-from art_otel.trajectories.accounting.count import AssembledGroup, count_group, count_idle_spans
+from art_otel.trajectories.accounting.count import AssembledGroup, Verdict, count_group, count_idle_spans
 from art_otel.trajectories.accounting.losses import Losses, find_losses
 from art_otel.trajectories.accounting.stats import AssemblyStats
 from art_otel.trajectories.calls.log_correlation import correlate_logs
@@ -70,20 +70,29 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_trajectories(
-    group: SpanGroup, rollout_spans: Sequence[str] = (), stats: AssemblyStats | None = None
+    group: SpanGroup,
+    rollout_spans: Sequence[str] = (),
+    stats: AssemblyStats | None = None,
+    verdict_of: Callable[[Trajectory], Verdict] = lambda _: "new",
 ) -> Assembly:
     """Build the trajectories of a group. `rollout_spans` are globs of span names that count as rollouts.
 
-    Where every record went is added to `stats`; to new ones when there are none.
+    Where every record went is added to `stats`; to new ones when there are none. `verdict_of` says which trajectories
+    count as given.
     """
     stats = AssemblyStats() if stats is None else stats
     if _has_nothing_to_build(group, rollout_spans):
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
-    return Assembly(trajectories=_assemble(group, rollout_spans, stats), stats=stats)
+    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdict_of), stats=stats)
 
 
-def _assemble(group: SpanGroup, rollout_spans: Sequence[str], stats: AssemblyStats) -> tuple[Trajectory, ...]:
+def _assemble(
+    group: SpanGroup,
+    rollout_spans: Sequence[str],
+    stats: AssemblyStats,
+    verdict_of: Callable[[Trajectory], Verdict],
+) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
     logs = correlate_logs(group.logs, tree, roles)
@@ -112,6 +121,7 @@ def _assemble(group: SpanGroup, rollout_spans: Sequence[str], stats: AssemblySta
         assignment=assignment,
         attribution=attribution,
         trajectories=trajectories,
+        verdicts=tuple(map(verdict_of, trajectories)),
     )
     count_group(stats, assembled, group.logs, group.quarantine)
     return trajectories

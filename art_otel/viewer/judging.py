@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from art_otel.data import BatchReport
 from art_otel.errors import ArtOtelError
+from art_otel.store import row_groups
 from art_otel.store.parquet_file import open_parquet
 from art_otel.viewer.list_column import ListColumn
 from art_otel.viewer.options import DEFAULTS, PlanOptions
@@ -135,9 +136,10 @@ def _sampled_tokens(files: Sequence[str]) -> NDArray[np.int64]:
     """The tokens of all completions of each row. Shape: (rows,)."""
     counts = [np.zeros(0, np.int64)]
     for file in files:
+        groups = row_groups(file)
         with open_parquet(file) as parquet:
-            for index in range(parquet.num_row_groups):
-                turns = parquet.read_row_group(index, columns=[_SAMPLED]).column("turns")
+            for group in groups:
+                turns = group.current(parquet.read_row_group(group.index, columns=[_SAMPLED])).column("turns")
                 ids = pc.struct_field(pc.list_flatten(turns), "token_ids")
                 lengths = pc.fill_null(pc.list_value_length(ids), 0).to_numpy()
                 ends = np.cumsum(pc.fill_null(pc.list_value_length(turns), 0).to_numpy())

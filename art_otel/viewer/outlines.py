@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from art_otel.store import RowGroup
+from art_otel.store.files import DataFile
 from art_otel.store.parquet_file import open_parquet
+from art_otel.store.read import groups_in
 from art_otel.viewer.list_column import ListColumn
 from art_otel.viewer.sources import ViewedFile
 
@@ -78,14 +80,13 @@ def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
     tables: list[pa.Table] = []
     groups: list[RowGroup] = []
     for file in files:
-        with open_parquet(file.location) as parquet:
+        with open_parquet(file.data.location) as parquet:
             table = parquet.read(columns=[*_PLAIN, *_LISTS])
-            sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)]
+            groups += groups_in(file.data, parquet)
+        if file.data.superseded:
+            current = np.delete(np.arange(table.num_rows), file.data.superseded)
+            table = table.take(pa.array(current, pa.int64()))
         tables.append(_with_place(table, file))
-        groups += [
-            RowGroup(file=file.location, dataset=file.dataset, index=index, rows=rows)
-            for index, rows in enumerate(sizes)
-        ]
     whole = pa.concat_tables(tables).combine_chunks() if tables else _empty()
     calls, turns = (_lengths(whole.column(name)) for name in ("calls", "turns"))
     return Outlines(
@@ -111,7 +112,7 @@ def _with_place(table: pa.Table, file: ViewedFile) -> pa.Table:
 def _empty() -> pa.Table:
     from art_otel.store.schema import SCHEMA  # noqa: PLC0415 # seldom: nothing was written yet
 
-    return _with_place(SCHEMA.empty_table(), ViewedFile(location="", dataset="", source=0))
+    return _with_place(SCHEMA.empty_table(), ViewedFile(data=DataFile("", ""), source=0))
 
 
 def _one_chunk(table: pa.Table) -> pa.Table:

@@ -63,7 +63,7 @@ class Search:
         for file, groups in groupby(self._outlines.groups, key=attrgetter("file")):
             with open_parquet(file) as parquet:
                 for group in groups:
-                    table = parquet.read_row_group(group.index, columns=list(_SEARCHED))
+                    table = group.current(parquet.read_row_group(group.index, columns=list(_SEARCHED)))
                     matches = np.zeros(table.num_rows, np.bool_)
                     for column in table.columns:
                         for start, chunk in zip(_starts(column), column.chunks, strict=True):

@@ -112,7 +112,7 @@ class ViewedData:
         files = [file for number, source in enumerate(self._sources) for file in source.files(number)]
         marks = tuple(source.mark() for source in self._sources)
         outlines = read_outlines(files)
-        locations = [file.location for file in files]
+        locations = [file.data.location for file in files]
         return Snapshot(
             generation=blake2b(repr(marks).encode(), digest_size=8).hexdigest(),
             marks=marks,

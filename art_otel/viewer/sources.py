@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import REPORT_NAME, SUFFIX
-from art_otel.store.files import find_files
+from art_otel.store.files import DataFile, find_files
 
 _SPOOLS: Final = (".", "spool", "received", "spool/received")
 """Where, below a folder, the runs of a spool may lie."""
@@ -32,8 +32,7 @@ Mark = tuple[object, ...]
 class ViewedFile:
     """A trajectory file of the source of this number. A run's files are of a step and a split."""
 
-    location: str
-    dataset: str
+    data: DataFile
     source: int
     step: int | None = None
     split: str | None = None
@@ -83,9 +82,7 @@ class Dataset:
 
     def files(self, number: int) -> list[ViewedFile]:
         """Those that the manifest names, else all."""
-        return [
-            ViewedFile(location=file.location, dataset=file.dataset, source=number) for file in find_files(self.path)
-        ]
+        return [ViewedFile(data=file, source=number) for file in find_files(self.path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ class Run:
         """Those of our format: ART's own writer leaves out what makes a trajectory."""
         return [
             ViewedFile(
-                location=str(file), dataset=str(file), source=number, step=_step(file), split=_split(file, self.run)
+                data=DataFile(str(file), str(file)), source=number, step=_step(file), split=_split(file, self.run)
             )
             for file in self._parquet()
             if _is_ours(file)

@@ -11,8 +11,12 @@ bytes a slot counts depends on its records only, not on how they were spread ove
 from art_otel.engines.shards.catalog import Shuffle, ShuffleCatalog
 from art_otel.engines.shards.reader import Shards
 from art_otel.engines.shards.shuffle_file import (
+    NOTHING,
     REWARDS,
+    Arrival,
+    GivenRow,
     Membership,
+    Outcome,
     Record,
     Shuffled,
     ShuffleFile,
@@ -26,8 +30,12 @@ from art_otel.engines.shards.shuffle_file import (
 from art_otel.engines.shards.writer import ShuffleWriter
 
 __all__ = [
+    "NOTHING",
     "REWARDS",
+    "Arrival",
+    "GivenRow",
     "Membership",
+    "Outcome",
     "Record",
     "Shards",
     "Shuffle",

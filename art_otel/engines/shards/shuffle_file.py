@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -25,8 +25,49 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
     trace_id: str
 
 
+class Arrival(msgspec.Struct, frozen=True, array_like=True):
+    """That records of a trace came in a round of an incremental conversion.
+
+    `changed` is when a file that had them was written to last (ns). `spans` and `logs` count them.
+    """
+
+    trace_id: str
+    round: int
+    changed: int
+    spans: int = 0
+    logs: int = 0
+
+
+class GivenRow(msgspec.Struct, frozen=True, array_like=True):
+    """A row that a trace has in the dataset. `key` is unique in the trace, `digest` is of what the row says."""
+
+    key: tuple[str, int, int]
+    revision: int
+    digest: bytes
+    part: str
+    row: int
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """What a round made of a trace, and when that was (ns); the last round counts.
+
+    `open`: more of it is expected. `given`: it has rows, or the traces that it is linked to have. `closed`: that was so
+    too long ago, and what comes now is too late. `nothing`: no rollout is in it.
+    """
+
+    trace_id: str
+    round: int
+    at: int
+    state: Literal["open", "given", "closed", "nothing"]
+    rows: tuple[GivenRow, ...] = ()
+
+    def is_over(self, horizon: int) -> bool:
+        """Whether nothing more is taken of the trace, as nothing came of it since then."""
+        return self.state == "closed" or (self.state != "open" and self.at < horizon)
+
+
 Record: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
-Stored: TypeAlias = Record | Membership
+Stored: TypeAlias = Record | Membership | Arrival | Outcome
 
 HEADER: Final = struct.Struct("<cI")
 """Kind, bytes behind the header."""
@@ -37,6 +78,8 @@ KINDS: Final[dict[type[Stored], bytes]] = {
     Quarantined: b"q",
     ExternalReward: b"r",
     Membership: b"m",
+    Arrival: b"a",
+    Outcome: b"e",
 }
 DECODERS: Final = {kind: msgspec.msgpack.Decoder(list[record]) for record, kind in KINDS.items()}
 ENCODER: Final = msgspec.msgpack.Encoder()
@@ -101,6 +144,8 @@ class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the file is there as it was written."""
         return self.file is None or self.file.is_intact()
 
+
+NOTHING: Final = Shuffled(file=None, regions={})
 
 REWARDS: Final = -1
 """The region of rewards that name nothing but a response: nobody knows their trace yet."""

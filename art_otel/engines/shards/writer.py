@@ -22,7 +22,9 @@ from art_otel.engines.shards.shuffle_file import (
     KINDS,
     OVERHEAD,
     RESOURCE,
+    Arrival,
     Index,
+    Outcome,
     Record,
     Shuffled,
     ShuffleFile,
@@ -66,7 +68,7 @@ class ShuffleWriter:
         self._compressor = zstandard.ZstdCompressor(compression_params=_COMPRESSION)
         self._file: BinaryIO | None = None
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record | Arrival | Outcome) -> None:
         """Put a record into the slot of its trace."""
         trace_id = record.trace_id or ""
         if trace_id != self._trace[0]:  # records of a trace mostly stand together

@@ -14,9 +14,11 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
+from art_otel.engines.incremental.decisions import Decisions
+from art_otel.engines.incremental.rounds import Round
 from art_otel.engines.partitions import Partition, PartitionRecords, groups_of
 from art_otel.engines.placement import Placement
-from art_otel.engines.shards import Shards, ShuffleCatalog
+from art_otel.engines.shards import NOTHING, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
 from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits
 from art_otel.store import Part
@@ -27,7 +29,8 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions that become the part of this `number`.
 
     `files` are those that were read and the rewards that were delivered, `rerouted` those that hold what came from
-    other slots, as `placement` says.
+    other slots, as `placement` says. In a `round` only what it touches is assembled, and what it decides is written to
+    a shuffle file.
     """
 
     number: int
@@ -35,6 +38,7 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     files: ShuffleCatalog
     rerouted: ShuffleCatalog
     placement: Placement
+    round: Round | None = None
     rollout_spans: tuple[str, ...]
     rollout_traces: bool = False
     limits: Limits
@@ -43,15 +47,22 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that waits in the scratch folder, under `location`, and the account of what became of the records."""
+    """A part that waits in the scratch folder, under `location`, and the account of what became of the records.
+
+    `outcomes` says what became of each trace in a round, `superseded` which rows no longer count, by the name of their
+    part, and `open_since` when something last came of what waits in a slot.
+    """
 
     part: Part
     location: str
     stats: AssemblyStats
+    outcomes: Shuffled = NOTHING
+    superseded: tuple[tuple[str, int], ...] = ()
+    open_since: dict[int, int] = {}
 
     def is_intact(self) -> bool:
         """Whether the part is there as it was written."""
-        if storage.size_of(self.location) != self.part.bytes:
+        if storage.size_of(self.location) != self.part.bytes or not self.outcomes.is_intact():
             return False
         return hashlib.sha256(storage.read(self.location)).hexdigest() == self.part.sha256
 
@@ -64,21 +75,47 @@ def assemble(task: AssembleTask) -> AssembledPart:
     name = f"part-{uuid4().hex}"
     location = storage.join(task.scratch, name)
     path = Path(tempfile.gettempdir(), name) if storage.is_url(task.scratch) else Path(location)
-    part = write_part(_trajectories(task, stats), path, task.number, with_traces=task.rollout_traces)
+    decisions: Decisions | None = None
+    if task.round is not None:
+        decisions = Decisions(task.round, task.sizes.slots, with_traces=task.rollout_traces)
+    trajectories = _trajectories(task, stats, decisions)
+    part = write_part(trajectories, path, task.number, with_traces=task.rollout_traces)
     if storage.is_url(task.scratch):
         storage.move(str(path), location)
-    return AssembledPart(part=part, location=location, stats=stats)
+    if decisions is None:
+        return AssembledPart(part=part, location=location, stats=stats)
+    writer = ShuffleWriter(task.scratch, task.sizes.slots)
+    for outcome in decisions.outcomes(part.name):
+        writer.add(outcome)
+    return AssembledPart(
+        part=part,
+        location=location,
+        stats=stats,
+        outcomes=writer.finish(),
+        superseded=tuple((row.part, row.row) for row in decisions.superseded),
+        open_since=decisions.open_since,
+    )
 
 
-def _trajectories(task: AssembleTask, stats: AssemblyStats) -> Iterator[Trajectory]:
+def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: Decisions | None) -> Iterator[Trajectory]:
     regions = [slot for partition in task.partitions for slot in partition.slots]
     direct = Shards(task.files.files_with(regions), regions)
     rerouted = Shards(task.rerouted.files_with(regions), regions)
     representatives = task.placement.representatives(regions)
+    row = 0
     for partition in task.partitions:
         trajectories: list[Trajectory] = []
         where = PartitionRecords(partition, direct, rerouted, representatives, task.sizes)
-        for group in groups_of(where, task.limits, stats):
-            trajectories += build_trajectories(group, task.rollout_spans, stats).trajectories
+        if decisions is None:
+            for group in groups_of(where, task.limits, stats):
+                if group.records is not None:
+                    trajectories += build_trajectories(group.records, task.rollout_spans, stats).trajectories
+        else:
+            for group in groups_of(where, task.limits, stats, decisions.is_wanted):
+                trajectories += decisions.trajectories(group, task.rollout_spans, stats)
         trajectories.sort(key=attrgetter("order"))
-        yield from trajectories
+        for trajectory in trajectories:
+            if decisions is not None:
+                decisions.place(trajectory, row)
+            row += 1
+            yield trajectory

@@ -6,11 +6,22 @@ as undeliverable.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from art_otel.engines.shards import REWARDS, Membership, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
+from art_otel.engines.incremental.rounds import Round
+from art_otel.engines.shards import (
+    NOTHING,
+    REWARDS,
+    Arrival,
+    Membership,
+    Shards,
+    ShuffleCatalog,
+    Shuffled,
+    ShuffleWriter,
+)
 from art_otel.trajectories import NO_ROLLOUT, ExternalReward
 
 _OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
@@ -18,23 +29,29 @@ _OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
 
 
 class LinkTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Link regions of these files."""
+    """Link regions of these files, and of those that are `kept` from earlier rounds."""
 
     regions: tuple[int, ...]
     files: ShuffleCatalog
+    kept: ShuffleCatalog
+    round: Round | None = None
     slots: int
     scratch: str
 
 
 class LinkSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a link task found: `edges` are pairs of traces that share a rollout id, `shuffled` has the rewards."""
+    """What a link task found: `edges` are pairs of traces that share a rollout id, `shuffled` has the rewards.
+
+    `again` has rewards of earlier rounds.
+    """
 
     edges: bytes
     shuffled: Shuffled
+    again: Shuffled = NOTHING
 
     def is_intact(self) -> bool:
         """Whether what it names is there as it was written."""
-        return self.shuffled.is_intact()
+        return self.shuffled.is_intact() and self.again.is_intact()
 
 
 def link(task: LinkTask) -> LinkSummary:
@@ -42,14 +59,26 @@ def link(task: LinkTask) -> LinkSummary:
     first_traces: dict[str, str] = {}
     edges: set[bytes] = set()
     rewards: list[ExternalReward] = []
-    shards = Shards(task.files.files_with(task.regions), task.regions)
-    for record in shards.records(task.regions):
-        if isinstance(record, Membership):
-            first = first_traces.setdefault(record.rollout_id, record.trace_id)
-            if first != record.trace_id:
-                edges.add(bytes.fromhex(first + record.trace_id))
-        elif isinstance(record, ExternalReward):
-            rewards.append(record)
+    earlier: list[ExternalReward] = []
+    for catalog, taken in ((task.kept, earlier), (task.files, rewards)):
+        for record in Shards(catalog.files_with(task.regions), task.regions).records(task.regions):
+            if isinstance(record, Membership):
+                first = first_traces.setdefault(record.rollout_id, record.trace_id)
+                if first != record.trace_id:
+                    edges.add(bytes.fromhex(first + record.trace_id))
+            elif isinstance(record, ExternalReward):
+                taken.append(record)
+    return LinkSummary(
+        edges=b"".join(sorted(edges)),
+        shuffled=_delivered(rewards, first_traces, task, task.round),
+        again=_delivered(earlier, first_traces, task, None),
+    )
+
+
+def _delivered(
+    rewards: Iterable[ExternalReward], first_traces: Mapping[str, str], task: LinkTask, round_: Round | None
+) -> Shuffled:
+    """Deliver the rewards. In a round they arrive in it."""
     writer = ShuffleWriter(task.scratch, task.slots)
     for reward in rewards:
         rollout_id = reward.address.rollout_id or ""
@@ -60,7 +89,9 @@ def link(task: LinkTask) -> LinkSummary:
             writer.add(msgspec.structs.replace(reward, trace_id=reward.origin[0], undeliverable=NO_ROLLOUT))
         else:
             writer.add(msgspec.structs.replace(reward, trace_id=trace_id))
-    return LinkSummary(edges=b"".join(sorted(edges)), shuffled=writer.finish())
+            if round_ is not None:
+                writer.add(Arrival(trace_id, round_.number, 0))
+    return writer.finish()
 
 
 def _trace_in(rollout_id: str) -> str | None:

@@ -4,31 +4,39 @@ Invariant: every record is in the slot of its trace, or counted here because it 
 of another trace are copied to that trace's slot; what names a rollout id is copied once to the link region of that id.
 """
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
-from art_otel.engines.shards import REWARDS, Membership, Shuffled, ShuffleWriter, link_region
+from art_otel.engines.incremental.rounds import Round
+from art_otel.engines.shards import NOTHING, REWARDS, Arrival, Membership, Shuffled, ShuffleWriter, link_region
 from art_otel.errors import SourceError, WorkerError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import FileStats, Input, Limits, Prefetcher, format_named, read_file
 from art_otel.sources.format import Record
-from art_otel.spans import Quarantined, Span, list_quarantined
+from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, declared_id, external_rewards
 
 LISTED_BYTES: Final = 1 << 20
 """More response ids than this stand with their rewards in the shuffle file only."""
 
+_NOW: Final = (1 << 63) - 1
+"""When a file was changed of which nobody knows it."""
+
 
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs to read, `format` None where their content decides; `scrub` is for secrets in logs of agents."""
+    """Inputs to read, `format` None where their content decides; `scrub` is for secrets in logs of agents.
+
+    In a `round` the arrivals of traces are written too.
+    """
 
     inputs: tuple[Input, ...]
     format: str | None
     limits: Limits
     scrub: Scrubbing
+    round: Round | None = None
     slots: int
     scratch: str
 
@@ -46,7 +54,7 @@ class ReadSummary(msgspec.Struct, kw_only=True):
     quarantined_logs: Counter[str] = msgspec.field(default_factory=Counter[str])
     quarantine: list[Quarantined] = msgspec.field(default_factory=list[Quarantined])
     response_ids: tuple[str, ...] | None = ()
-    shuffled: Shuffled = msgspec.field(default_factory=lambda: Shuffled(file=None, regions={}))
+    shuffled: Shuffled = NOTHING
 
     @property
     def spans(self) -> int:
@@ -83,9 +91,11 @@ def read_split(task: ReadTask) -> ReadSummary:
                 source, account, limits=task.limits, format=chosen, scrub=task.scrub, prefetcher=prefetcher
             )
             try:
-                split.take(records)
+                split.take(records, source.mtime_ns)
             except SourceError as error:
                 account.error = str(error)
+    if task.round is not None:
+        split.write_arrivals(task.round)
     summary.response_ids = split.response_ids()
     summary.shuffled = split.writer.finish()
     return summary
@@ -98,6 +108,15 @@ def unread_split(task: ReadTask, error: WorkerError) -> ReadSummary:
     )
 
 
+class _Arrived:
+    """What came of a trace, and when a file with it was changed last; 0 where nothing but rewards for it came."""
+
+    __slots__ = ("changed", "logs", "spans")
+
+    def __init__(self) -> None:
+        self.changed = self.spans = self.logs = 0
+
+
 class _Split:
     """The records of a split on their way into its shuffle file."""
 
@@ -106,9 +125,13 @@ class _Split:
         self._summary = summary
         self._memberships: set[tuple[str, str]] = set()
         self._response_ids: set[str] = set()
+        self._arrivals: dict[str, _Arrived] = defaultdict(_Arrived)
+        self._notes_arrivals = task.round is not None
 
-    def take(self, records: Iterable[Record]) -> None:
+    def take(self, records: Iterable[Record], mtime_ns: int | None) -> None:
         add = self.writer.add
+        if self._notes_arrivals:
+            records = self._noted(records, mtime_ns)
         for record in records:
             if isinstance(record, Quarantined):
                 self._summary.count(record)
@@ -126,6 +149,8 @@ class _Split:
         address = reward.address
         if reward.trace_id:
             self.writer.add(reward)
+            if self._notes_arrivals:
+                self._arrivals.setdefault(reward.trace_id, _Arrived())
         elif address.rollout_id is not None:
             self.writer.put(link_region(address.rollout_id), reward)
         elif address.response_id is not None:
@@ -138,6 +163,22 @@ class _Split:
         if (pair := (rollout_id, trace_id)) not in self._memberships:
             self._memberships.add(pair)
             self.writer.put(link_region(rollout_id), Membership(*pair))
+
+    def _noted(self, records: Iterable[Record], mtime_ns: int | None) -> Iterator[Record]:
+        """The records, with what came of each trace and when noted."""
+        for record in records:
+            if record.trace_id is not None:
+                arrived = self._arrivals[record.trace_id]
+                arrived.changed = _NOW if mtime_ns is None else max(arrived.changed, mtime_ns)
+                if record.span_id:
+                    arrived.spans += isinstance(record, Span)
+                    arrived.logs += isinstance(record, LogRecord)
+            yield record
+
+    def write_arrivals(self, round_: Round) -> None:
+        for trace_id, arrived in self._arrivals.items():
+            changed = min(arrived.changed, round_.now)
+            self.writer.add(Arrival(trace_id, round_.number, changed, arrived.spans, arrived.logs))
 
     def response_ids(self) -> tuple[str, ...] | None:
         ids = self._response_ids

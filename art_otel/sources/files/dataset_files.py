@@ -9,6 +9,7 @@ from typing import BinaryIO, Final
 
 REPORT_NAME: Final = "_report.json"
 PENDING_PREFIX: Final = "_pending-"
+KEPT_PREFIX: Final = "_kept-"
 SCHEMA_KEY: Final = b"art_otel.schema"
 MAX_FOOTER_BYTES: Final = 64 << 20
 
@@ -19,8 +20,9 @@ WHAT_READS_IT: Final = (
 
 
 def has_own_name(name: str) -> bool:
-    """Whether a file has the name of a report of ours, or of what a conversion is about to write."""
-    return name == REPORT_NAME or (name.startswith(PENDING_PREFIX) and name.endswith(".json"))
+    """Whether a file has the name of a report of ours, of what a conversion is about to write, or keeps for the next."""
+    is_pending = name.startswith(PENDING_PREFIX) and name.endswith(".json")
+    return name == REPORT_NAME or is_pending or name.startswith(KEPT_PREFIX)
 
 
 def is_dataset_file(path: Path) -> bool:

@@ -1,13 +1,13 @@
 """Count: every record of a group goes into the stats once.
 
-Invariant: each delivered span is used, ignored (by reason), duplicate or quarantined. A span of which only a value was
+Invariant: each delivered span is used, ignored (by reason), duplicate, quarantined or waiting. A span of which only a value was
 quarantined is counted as that although the rest of it serves; so are log records, in counts of their own. A span that
 gives a reward for something else is used, also outside every rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -30,8 +30,12 @@ OUTSIDE: Final = "outside every rollout"
 STARTED: Final = "start of a span that ended"
 
 
+Verdict: TypeAlias = Literal["new", "known", "waiting"]
+"""What becomes of a trajectory: it is given, it was given before as it is, or more of it is expected."""
+
+
 class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What assembly made of a group."""
+    """What assembly made of a group: a trajectory and a verdict for each rollout."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
@@ -39,6 +43,7 @@ class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
     assignment: RolloutAssignment
     attribution: Attribution
     trajectories: Sequence[Trajectory]
+    verdicts: Sequence[Verdict]
 
 
 def count_group(
@@ -100,6 +105,8 @@ def _count_spans(stats: AssemblyStats, group: AssembledGroup, quarantine: Iterab
     lost_values = _lost_values(quarantine, "span")
     bad = {(entry.trace_id, entry.span_id): entry.reason for entry in (*attribution.bad, *tree.cyclic)}
     traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
+    verdicts = zip(group.assignment.rollouts, group.verdicts, strict=True)
+    waiting = {id(rollout) for rollout, verdict in verdicts if verdict == "waiting"}
     for key, count in tree.deliveries.items():
         deliveries = count
         if key in lost_values:
@@ -113,7 +120,11 @@ def _count_spans(stats: AssemblyStats, group: AssembledGroup, quarantine: Iterab
         if key in bad:
             stats.quarantined[bad[key]] += 1
             continue
-        is_used = group.assignment.of[key] is not None or key in attribution.senders
+        rollout = group.assignment.of[key]
+        if id(rollout) in waiting:
+            stats.waiting += 1
+            continue
+        is_used = rollout is not None or key in attribution.senders
         reason = _ignored_because(key, roles[key], traces_with_calls, is_used=is_used)
         if reason is None:
             stats.used += 1
@@ -158,7 +169,9 @@ def _count_ignored(stats: AssemblyStats, span: Span, reason: str) -> None:
 
 
 def _count_trajectories(stats: AssemblyStats, group: AssembledGroup) -> None:
-    for trajectory in group.trajectories:
+    for trajectory, verdict in zip(group.trajectories, group.verdicts, strict=True):
+        if verdict != "new":
+            continue
         stats.trajectories += 1
         stats.complete += trajectory.complete
         stats.incomplete.update(trajectory.incomplete_reasons.keys())

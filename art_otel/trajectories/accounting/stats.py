@@ -2,7 +2,7 @@
 
 Invariant: stats of groups add up, in whatever order, and these sums hold:
 
-    spans read          = used + ignored (by reason) + duplicate + quarantined (by reason)
+    spans               = used + ignored (by reason) + duplicate + quarantined (by reason) + waiting
     targets of rewards  = delivered + undeliverable (by reason)
 """
 
@@ -18,10 +18,13 @@ class AssemblyStats:
 
     `quarantine` lists what assembly itself quarantined. By instrumentation scope, `calls_without_content` counts calls
     without any message, `spans_without_calls` the spans of traces without an LLM call. `outside_roots` counts the root
-    spans of traces with LLM calls that are no rollout, by name.
+    spans of traces with LLM calls that are no rollout, by name. `waiting` are spans of rollouts of which more is expected,
+    `again` those of all spans that an earlier conversion read.
     """
 
     used: int = 0
+    waiting: int = 0
+    again: int = 0
     duplicate: int = 0
     ignored: Counter[str] = field(default_factory=Counter[str])
     quarantined: Counter[str] = field(default_factory=Counter[str])

@@ -14,6 +14,7 @@ SEVERAL_ROLLOUTS: Final = "several rollouts with this id"
 OUTSIDE: Final = "outside every rollout"
 NO_PART: Final = "no such choice or tokens"
 OVER_A_LIMIT: Final = "rollout over a limit"
+TOO_LATE: Final = "too late"
 
 _CONVERT_TOGETHER: Final = "convert the spans that were judged together with the rewards"
 
@@ -26,5 +27,6 @@ ADVICE: Final[Mapping[str, str]] = {
     OUTSIDE: "what they judge is in no rollout: link them to a span of one, or name art.rollout.id",
     NO_PART: "the call has no such choice or not so many tokens: positions count from 0, the end is exclusive",
     OVER_A_LIMIT: "raise the limits of a rollout",
+    TOO_LATE: "nothing came of the rollout for --retain: convert everything anew, or retain longer next time",
 }
 """What to do, by reason."""
