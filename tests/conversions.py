@@ -24,8 +24,9 @@ def check_sums(report: ConversionReport) -> None:
     """Law 6: every span, reward and call is counted once, and every incomplete trajectory says why."""
     spans, logs, calls, found = report.spans, report.logs, report.calls, report.trajectories
     assert report.rewards.given == report.rewards.delivered + sum(report.rewards.undeliverable.values())
-    assert spans.read == spans.used + sum(spans.ignored.values()) + spans.duplicate + sum(spans.quarantined.values())
-    assert logs.read == logs.joined + logs.duplicate + logs.without_span + sum(logs.quarantined.values())
+    outcomes = spans.used + sum(spans.ignored.values()) + spans.duplicate + sum(spans.quarantined.values())
+    assert spans.read + spans.again == outcomes + spans.waiting
+    assert logs.read + logs.again == logs.joined + logs.duplicate + logs.without_span + sum(logs.quarantined.values())
     assert calls.total == calls.completed + calls.failed
     assert found.total - found.complete <= sum(found.incomplete.values())
     assert bool(found.total - found.complete) == bool(found.incomplete)

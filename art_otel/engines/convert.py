@@ -23,10 +23,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from art_otel.engines import plan
+from art_otel.engines.continuation import Continuation, Earlier, Times, read_earlier
 from art_otel.engines.delivery import deliver_by_response
 from art_otel.engines.engine import Engine
+from art_otel.engines.incremental.kept import Settings
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
 from art_otel.engines.ledger import ledger_of, unread
+from art_otel.engines.linking import link_traces
 from art_otel.engines.links import Links
 from art_otel.engines.local import local_engine
 from art_otel.engines.placement import Placement, place
@@ -37,13 +40,10 @@ from art_otel.engines.sizes import Sizes
 from art_otel.engines.tasks import (
     AssembledPart,
     AssembleTask,
-    LinkSummary,
-    LinkTask,
     ReadSummary,
     ReadTask,
     RerouteTask,
     assemble,
-    link,
     read_split,
     reroute,
     unread_split,
@@ -52,7 +52,7 @@ from art_otel.engines.workspace import Workspace, open_workspace, run_identity
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, plan_splits
-from art_otel.store import SCHEMA_VERSION, Manifest, Part, read_manifest
+from art_otel.store import SCHEMA_VERSION, Part, read_manifest
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
 from art_otel.version import __version__
@@ -81,6 +81,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
     incremental: bool = False
+    times: Times = msgspec.field(default_factory=Times)
     since: int | None = None
     scrub: Scrubbing = "on"
     rollout_traces: bool = False
@@ -103,18 +104,28 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     out = os.fspath(conversion.out)
     inputs = changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out))
     check_out(out)
-    earlier = read_manifest(out) if conversion.incremental else None
-    if conversion.incremental:
-        inputs = list(unread(inputs, {} if earlier is None else earlier.ledger))
+    earlier = _earlier(conversion, out) if conversion.incremental else None
+    if earlier is not None:
+        inputs = list(unread(inputs, earlier.ledger))
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
     identity = run_identity(map(identity_of, inputs), (_settings(conversion), earlier and earlier.run))
     chosen = nullcontext(engine) if engine is not None else _engine(conversion, total)
     with open_workspace(out, identity) as workspace, chosen as runs:
-        if conversion.incremental and read_manifest(out) != earlier:
+        if earlier is not None and read_manifest(out) != earlier.manifest:
             raise UsageError(f"{out}: was written to by another process meanwhile; start again")
-        return _Run(conversion, workspace, runs, earlier).convert(inputs, out)
+        continued = None if earlier is None else Continuation(out, earlier, conversion.times, workspace)
+        return _Run(conversion, workspace, runs, continued).convert(inputs, out)
+
+
+def _earlier(conversion: Conversion, out: str) -> Earlier:
+    settings = Settings(
+        slots=conversion.sizes.slots,
+        rollout_spans=tuple(conversion.rollout_spans),
+        rollout_traces=conversion.rollout_traces,
+    )
+    return read_earlier(out, read_manifest(out), settings)
 
 
 def _engine(conversion: Conversion, total: int | None) -> AbstractContextManager[Engine]:
@@ -128,26 +139,37 @@ def _engine(conversion: Conversion, total: int | None) -> AbstractContextManager
 class _Run:
     """One conversion on its way."""
 
-    def __init__(self, conversion: Conversion, workspace: Workspace, engine: Engine, earlier: Manifest | None) -> None:
+    def __init__(
+        self, conversion: Conversion, workspace: Workspace, engine: Engine, continued: Continuation | None
+    ) -> None:
         self._conversion = conversion
         self._workspace = workspace
         self._engine = engine
-        self._earlier = earlier
+        self._continued = continued
         self._sizes = conversion.sizes
         self._slots = conversion.sizes.slots
 
     def convert(self, inputs: Sequence[Input], out: str) -> "ConversionReport":
         reads = self._read(inputs)
-        edges, linked = self._link(reads.shuffle)
-        delivered = deliver_by_response(self._workspace, self._engine, self._sizes, reads, linked)
-        placement, leaving = place(Links(edges), self._slots, self._workspace.folder)
-        direct = reads.shuffle | linked | delivered
+        linked = link_traces(self._workspace, self._engine, self._sizes, reads.shuffle, self._continued)
+        delivery = deliver_by_response(self._workspace, self._engine, self._sizes, reads, linked, self._continued)
+        placement, leaving = place(Links(linked.edges), self._slots, self._workspace.folder)
+        direct = reads.shuffle | linked.shuffle | delivery.shuffle
+        touched = frozenset(slot for slot in direct.sizes if slot >= 0)
+        if self._continued is not None:
+            came = (*reads.shuffle.sizes, *linked.shuffle.sizes, *delivery.touched)
+            touched = self._continued.touch(came, placement, leaving)
+            direct |= linked.again | self._continued.records | self._continued.outcomes
         rerouted = self._reroute(direct, placement, leaving)
-        parts, stats = self._assemble(direct, rerouted, placement)
+        parts, stats = self._assemble(direct, rerouted, placement, touched)
         from art_otel.engines.stats import describe_conversion  # noqa: PLC0415 # loads while the workers work
 
         report = describe_conversion(reads.counts, stats)
-        commit(out, self._workspace.run, parts, report, ledger=ledger_of(inputs), earlier=self._earlier)
+        addition, ledger = None, ledger_of(inputs)
+        if self._continued is not None:
+            addition = self._continued.addition(reads.shuffle, self._workspace, self._engine, self._sizes)
+            ledger = self._continued.ledger | ledger
+        commit(out, self._workspace.run, parts, report, addition=addition, ledger=ledger)
         return report
 
     def _read(self, inputs: Sequence[Input]) -> Reads:
@@ -160,6 +182,7 @@ class _Run:
                 format=conversion.format,
                 limits=conversion.limits,
                 scrub=conversion.scrub,
+                round=None if self._continued is None else self._continued.round,
                 slots=self._slots,
                 scratch=self._workspace.folder,
             )
@@ -173,16 +196,6 @@ class _Run:
         reads.require_something()
         return reads
 
-    def _link(self, read: Shuffle) -> tuple[list[bytes], Shuffle]:
-        """The edges between traces, and the rewards for rollouts."""
-        files = read.write_catalog(self._workspace.folder)
-        tasks = [
-            LinkTask(regions=regions, files=files, slots=self._slots, scratch=self._workspace.folder)
-            for regions in plan.link_batches(read.sizes, self._sizes)
-        ]
-        summaries = list(self._workspace.summaries(self._engine, link, tasks, LinkSummary))
-        return [summary.edges for summary in summaries], Shuffle(summary.shuffled for summary in summaries)
-
     def _reroute(self, direct: Shuffle, placement: Placement, leaving: Sequence[int]) -> Shuffle:
         files = direct.write_catalog(self._workspace.folder)
         tasks = [
@@ -192,12 +205,14 @@ class _Run:
         return Shuffle(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
 
     def _assemble(
-        self, direct: Shuffle, rerouted: Shuffle, placement: Placement
+        self, direct: Shuffle, rerouted: Shuffle, placement: Placement, touched: frozenset[int]
     ) -> tuple[list[tuple[str, Part]], AssemblyStats]:
         """The parts, where they are, and the account of all of them."""
         files, rerouted_files = (one.write_catalog(self._workspace.folder) for one in (direct, rerouted))
-        partitions = plan.partitions((direct | rerouted).sizes, self._sizes)
-        first = 0 if self._earlier is None else len(self._earlier.parts)
+        sizes = {slot: size for slot, size in (direct | rerouted).sizes.items() if slot in touched}
+        partitions = plan.partitions(sizes, self._sizes)
+        continued = self._continued
+        first = 0 if continued is None else continued.next_part
         tasks = [
             AssembleTask(
                 number=number,
@@ -205,6 +220,7 @@ class _Run:
                 files=files,
                 rerouted=rerouted_files,
                 placement=placement,
+                round=None if continued is None else continued.round,
                 rollout_spans=tuple(self._conversion.rollout_spans),
                 rollout_traces=self._conversion.rollout_traces,
                 limits=self._conversion.limits,
@@ -218,12 +234,14 @@ class _Run:
         for part in self._workspace.summaries(self._engine, assemble, tasks, AssembledPart):
             stats.add(part.stats)
             assembled.append((part.location, part.part))
-        return _with_rows(assembled, self._earlier), stats
+            if continued is not None:
+                continued.take(part)
+        return _with_rows(assembled, is_first=not first), stats
 
 
-def _with_rows(assembled: Sequence[tuple[str, Part]], earlier: Manifest | None) -> list[tuple[str, Part]]:
+def _with_rows(assembled: Sequence[tuple[str, Part]], *, is_first: bool) -> list[tuple[str, Part]]:
     """The parts that have rows, or one that has none: a dataset has a file, and thereby columns."""
-    return [(location, part) for location, part in assembled if part.rows] or list(assembled[: earlier is None])
+    return [(location, part) for location, part in assembled if part.rows] or list(assembled[:is_first])
 
 
 def _total(inputs: Iterable[Input]) -> int | None:
@@ -250,6 +268,7 @@ def _settings(conversion: Conversion) -> object:
         tuple(conversion.rollout_spans),
         conversion.scrub,
         conversion.rollout_traces,
+        conversion.times,
         conversion.limits,
         conversion.sizes,
     )

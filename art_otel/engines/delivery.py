@@ -3,35 +3,72 @@
 Invariant: each goes to one slot, that of the trace or its own. Slots are looked through only if there are such rewards.
 """
 
+from typing import NamedTuple
+
 from art_otel.engines import plan
+from art_otel.engines.continuation import Continuation
 from art_otel.engines.engine import Engine
+from art_otel.engines.linking import Linked
 from art_otel.engines.reads import Reads
-from art_otel.engines.shards import REWARDS, Shuffle, Shuffled
+from art_otel.engines.shards import REWARDS, Shuffle
 from art_otel.engines.sizes import Sizes
-from art_otel.engines.tasks import DeliverTask, ProbeSummary, ProbeTask, deliver, probe
+from art_otel.engines.tasks import Delivered, DeliverTask, ProbeSummary, ProbeTask, deliver, probe
 from art_otel.engines.tasks.probe import write_answers
 from art_otel.engines.workspace import Workspace
 
 
-def deliver_by_response(workspace: Workspace, engine: Engine, sizes: Sizes, reads: Reads, links: Shuffle) -> Shuffle:
-    """Probe the slots that were read for the responses, and send the rewards there."""
-    waiting = (reads.shuffle | links).files_with((REWARDS,))
-    if not waiting:
-        return Shuffle()
+class Delivery(NamedTuple):
+    """Rewards in the slots of their traces, and the slots where that is news."""
+
+    shuffle: Shuffle
+    touched: frozenset[int]
+
+
+def deliver_by_response(
+    workspace: Workspace,
+    engine: Engine,
+    sizes: Sizes,
+    reads: Reads,
+    linked: Linked,
+    continued: Continuation | None = None,
+) -> Delivery:
+    """Probe the slots for the responses, and send the rewards there."""
+    kept = Shuffle() if continued is None else continued.records
+    again = (kept | linked.again).files_with((REWARDS,))
+    waiting = (reads.shuffle | linked.shuffle).files_with((REWARDS,))
+    if not waiting and not again:
+        return Delivery(Shuffle(), frozenset())
+    listed = None if again else reads.response_ids
     # Those that could have gone to a rollout were listed by nobody.
-    unlisted = links if reads.response_ids is not None else reads.shuffle | links
-    catalog, reward_catalog = (one.write_catalog(workspace.folder) for one in (reads.shuffle, unlisted))
-    probes = [
-        ProbeTask(
-            slots=partition.slots,
-            files=catalog,
-            response_ids=tuple(sorted(reads.response_ids or ())),
-            reward_files=reward_catalog,
-        )
-        for partition in plan.partitions(reads.shuffle.sizes, sizes)
-    ]
-    answers = write_answers(workspace.summaries(engine, probe, probes, ProbeSummary), workspace.folder)
+    unlisted = linked.shuffle if listed is not None else reads.shuffle | kept | linked.shuffle | linked.again
+    reward_catalog = unlisted.write_catalog(workspace.folder)
+
+    def probes(shuffle: Shuffle) -> list[ProbeTask]:
+        catalog = shuffle.write_catalog(workspace.folder)
+        return [
+            ProbeTask(
+                slots=partition.slots,
+                files=catalog,
+                response_ids=tuple(sorted(listed or ())),
+                reward_files=reward_catalog,
+            )
+            for partition in plan.partitions(shuffle.sizes, sizes)
+        ]
+
+    earlier, came = (workspace.summaries(engine, probe, probes(one), ProbeSummary) for one in (kept, reads.shuffle))
+    answers = write_answers(earlier, came, workspace.folder)
     tasks = [
-        DeliverTask(files=(file,), answers=answers, slots=sizes.slots, scratch=workspace.folder) for file in waiting
+        DeliverTask(
+            files=(file,),
+            answers=answers,
+            round=None if continued is None else continued.round,
+            again=is_again,
+            slots=sizes.slots,
+            scratch=workspace.folder,
+        )
+        for files, is_again in ((waiting, False), (again, True))
+        for file in files
     ]
-    return Shuffle(workspace.summaries(engine, deliver, tasks, Shuffled))
+    delivered = list(workspace.summaries(engine, deliver, tasks, Delivered))
+    touched = frozenset(slot for one in delivered for slot in one.touched)
+    return Delivery(Shuffle(one.shuffled for one in delivered), touched)

@@ -80,12 +80,13 @@ State: TypeAlias = Arrival | Outcome
 class RecordGroup(NamedTuple):
     """Records that are assembled together, None where they are beyond a limit, and what earlier rounds say of them.
 
-    `spans` counts them, each delivery.
+    `spans` and `logs` count them, each delivery.
     """
 
     records: SpanGroup | None
     states: Sequence[State]
     spans: int
+    logs: int
 
 
 def _always(_: Sequence[State]) -> bool:
@@ -149,7 +150,7 @@ def _passes(
             continue
         if _may_be_beyond(rollout, limits) and _is_beyond(where, representative, limits):
             _set_aside(where, representative, rollout, stats)
-            beyond.append(RecordGroup(None, rollout.states, rollout.spans))
+            beyond.append(RecordGroup(None, rollout.states, rollout.spans, rollout.logs))
             continue
         if chosen and size + rollout.bytes > where.sizes.partition_bytes:
             yield chosen
@@ -211,7 +212,7 @@ def _grouped(
         states = [record for record in group if isinstance(record, Arrival | Outcome)]
         if is_wanted(states):
             together = _group(group)
-            yield RecordGroup(together, states, len(together.spans))
+            yield RecordGroup(together, states, len(together.spans), len(together.logs))
 
 
 def _group(records: Iterable[Stored]) -> SpanGroup:

@@ -30,13 +30,16 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
     return ConversionReport(
         spans=SpanCounts(
             read=read,
+            again=account.again,
             used=account.used,
+            waiting=account.waiting,
             duplicate=account.duplicate,
             ignored=_sorted(account.ignored),
             quarantined=_sorted(quarantined),
         ),
         logs=LogCounts(
             read=counts.logs + sum(counts.quarantined_logs.values()) + nameless,
+            again=account.logs_again,
             joined=account.logs_joined,
             duplicate=account.logs_duplicate,
             without_span=account.logs_without_span + nameless,

@@ -70,7 +70,7 @@ def commit(
     storage.make_folder(out)
     _write_pending(out, manifest, folder)
     _place(out, [(path, part.name, part.bytes) for path, part in staged], folder.files)
-    _place(out, [(file.path, file.name, file.bytes) for file in addition.kept if file.path], folder.files)
+    _place(out, [(file.path, file.name, file.bytes) for file in addition.kept], folder.files)
     storage.sync_folder(out)
     storage.write(storage.join(out, REPORT_NAME), _report_json(report, manifest))
     storage.sync_folder(out)
@@ -79,16 +79,17 @@ def commit(
 
 
 class KeptFile(NamedTuple):
-    """A file for later conversions: its name in the folder, and where it lies; no `path`: in the folder already."""
+    """A file for later conversions: its name in the folder, its size, and where it lies: maybe there already."""
 
     name: str
     bytes: int
-    path: str | None = None
+    path: str
 
 
 class Addition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dataset has besides the parts that are staged: parts that stay, rows of them that no longer count, and
-    the files that are kept for later conversions.
+    """What a dataset has besides the parts that are staged.
+
+    `parts` stay, but for their `superseded` rows; the files in `kept` are for later conversions.
     """
 
     parts: tuple[Part, ...] = ()
@@ -149,7 +150,7 @@ def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str,
     """Give each staged file its name, unless a commit that was killed has done so."""
     for path, name, size in staged:
         location = storage.join(out, name)
-        if storage.size_of(path) is not None:
+        if path != location and storage.size_of(path) is not None:
             storage.move(path, location)
         elif files.get(name) != size:
             raise StorageError(

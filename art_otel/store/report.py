@@ -1,8 +1,8 @@
 """ConversionReport: the honest account of a conversion, written as `_report.json`.
 
-Invariant: spans read = used + ignored (by reason) + duplicate + quarantined (by reason), calls = completed + failed,
-and rewards given = delivered + undeliverable (by reason). Every number is a count of what really happened; nothing is
-estimated.
+Invariant: spans read + again = used + ignored (by reason) + duplicate + quarantined (by reason) + waiting, calls =
+completed + failed, and rewards given = delivered + undeliverable (by reason). Every number is a count of what really
+happened; nothing is estimated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,16 @@ import msgspec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpanCounts:
-    """Where the spans went. A damaged line or message of unknown content counts as one span read and quarantined."""
+    """Where the spans went. A damaged line or message of unknown content counts as one span read and quarantined.
+
+    In an incremental conversion `again` are spans that an earlier one read, assembled again with what came of their
+    rollouts, and `waiting` those of rollouts that are not given yet.
+    """
 
     read: int = 0
+    again: int = 0
     used: int = 0
+    waiting: int = 0
     duplicate: int = 0
     ignored: Mapping[str, int] = field(default_factory=dict[str, int])
     quarantined: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -25,9 +31,13 @@ class SpanCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogCounts:
-    """Where the log records went. `without_span`: their span is not in the sources, or they name none."""
+    """Where the log records went. `without_span`: their span is not in the sources, or they name none.
+
+    `again` were read by an earlier conversion, as with spans.
+    """
 
     read: int = 0
+    again: int = 0
     joined: int = 0
     duplicate: int = 0
     without_span: int = 0

@@ -22,6 +22,7 @@ Invariant: the outcome depends on the set of records only, not on their order, t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -46,6 +47,8 @@ from art_otel.trajectories.rollouts.assignment import assign_rollouts
 from art_otel.trajectories.rollouts.attributes import read_rollout_attributes
 from art_otel.trajectories.rollouts.index import RolloutSpans
 from art_otel.trajectories.rollouts.marks import declared_id, is_named_rollout
+
+_NEW: Final[Verdict] = "new"
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,12 +76,12 @@ def build_trajectories(
     group: SpanGroup,
     rollout_spans: Sequence[str] = (),
     stats: AssemblyStats | None = None,
-    verdict_of: Callable[[Trajectory], Verdict] = lambda _: "new",
+    verdict_of: Callable[[Trajectory], Verdict] | None = None,
 ) -> Assembly:
     """Build the trajectories of a group. `rollout_spans` are globs of span names that count as rollouts.
 
     Where every record went is added to `stats`; to new ones when there are none. `verdict_of` says which trajectories
-    count as given.
+    count as given, None that all do.
     """
     stats = AssemblyStats() if stats is None else stats
     if _has_nothing_to_build(group, rollout_spans):
@@ -91,7 +94,7 @@ def _assemble(
     group: SpanGroup,
     rollout_spans: Sequence[str],
     stats: AssemblyStats,
-    verdict_of: Callable[[Trajectory], Verdict],
+    verdict_of: Callable[[Trajectory], Verdict] | None,
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
@@ -121,7 +124,7 @@ def _assemble(
         assignment=assignment,
         attribution=attribution,
         trajectories=trajectories,
-        verdicts=tuple(map(verdict_of, trajectories)),
+        verdicts=[_NEW if verdict_of is None else verdict_of(trajectory) for trajectory in trajectories],
     )
     count_group(stats, assembled, group.logs, group.quarantine)
     return trajectories

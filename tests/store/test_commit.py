@@ -74,7 +74,7 @@ def test_the_report_is_the_account_and_the_manifest(tmp_path):
     assert files == tuple(str(out / part.name) for _, part in staged)
     written = json.loads((out / "_report.json").read_text())
     assert written | json.loads(msgspec.json.encode(report.to_json())) == written
-    assert (written["schema_version"], written["generation"], written["superseded"]) == (1, 0, [])
+    assert (written["schema_version"], written["generation"], written["superseded"]) == (1, 0, {})
     assert [part["rows"] for part in written["parts"]] == [3, 2]
     assert names(tmp_path / "work") == []
     assert ids(out) == ["z00000", "z00001", "z00002", "a00000", "a00001"]

@@ -16,7 +16,7 @@ import msgspec
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.engines.incremental.rounds import Round, TraceHistory, histories, is_due
 from art_otel.engines.partitions import RecordGroup, State
-from art_otel.engines.shards import GivenRow, Outcome, hash_of
+from art_otel.engines.shards import GivenRow, Outcome, OutcomeState, hash_of
 from art_otel.live.arriving_spans import BelongsTo, belongs_to
 from art_otel.live.span_index import SpanTally
 from art_otel.spans import Quarantined, Span, extend_sorted
@@ -74,11 +74,12 @@ class Decisions:
             if not any(map(is_marked_root, current.spans)):  # all of it is of the closed rollout
                 closed, current = set(traces), SpanGroup()
             _count_late(records, {trace_id: traces[trace_id] for trace_id in closed}, stats)
-            self._outcomes += [Outcome(trace_id, self._round.number, self._round.now, "closed") for trace_id in sorted(closed)]
+            self._outcomes += [self._outcome(trace_id, "closed") for trace_id in sorted(closed)]
             traces = {trace_id: one for trace_id, one in traces.items() if trace_id not in closed}
-            group = RecordGroup(current, group.states, len(current.spans))
+            group = RecordGroup(current, group.states, len(current.spans), len(current.logs))
             records = current
         stats.again += group.spans - sum(one.spans for one in traces.values())
+        stats.logs_again += group.logs - sum(one.logs for one in traces.values())
         return self._decide(self._judged(records, traces, rollout_spans, stats), traces)
 
     def place(self, trajectory: Trajectory, number: int) -> None:
@@ -89,11 +90,14 @@ class Decisions:
     def outcomes(self, part: str) -> Iterator[Outcome]:
         """What was made of each trace, once every trajectory has its row in the part."""
         for outcome in self._outcomes:
-            rows = (
-                row if row.part else msgspec.structs.replace(row, part=part, row=self._placed[outcome.trace_id, row.key])
-                for row in outcome.rows
-            )
-            yield msgspec.structs.replace(outcome, rows=tuple(rows))
+            rows = tuple(row if row.part else self._in_part(row, part, outcome.trace_id) for row in outcome.rows)
+            yield msgspec.structs.replace(outcome, rows=rows)
+
+    def _in_part(self, row: GivenRow, part: str, trace_id: str) -> GivenRow:
+        return msgspec.structs.replace(row, part=part, row=self._placed[trace_id, row.key])
+
+    def _outcome(self, trace_id: str, state: OutcomeState, rows: Iterable[GivenRow] = ()) -> Outcome:
+        return Outcome(trace_id, self._round.number, self._round.now, state, tuple(rows))
 
     def _judged(
         self,
@@ -150,8 +154,7 @@ class Decisions:
         self.superseded += superseded
         for trace_id in traces:
             state = "open" if trace_id in waiting else "given" if rows else "nothing"
-            outcome = Outcome(trace_id, self._round.number, self._round.now, state, tuple(rows.get(trace_id, ())))
-            self._outcomes.append(outcome)
+            self._outcomes.append(self._outcome(trace_id, state, rows.get(trace_id, ())))
         self._note_open(traces, waiting)
         return new
 

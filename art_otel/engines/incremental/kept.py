@@ -1,21 +1,20 @@
 """Kept: what a dataset holds for later rounds: the records of rollouts that may go on, and what was made of them.
 
-Invariant: the files that the manifest names are all that a round needs besides its inputs. They are never changed; a
-round adds a tier of them. Tiers that are not much larger than those behind them are merged, so their number grows with
-the logarithm of the records.
+Invariant: the files that the manifest names are all that a round needs besides its inputs, and they are never changed.
+A round adds a tier of them. Tiers that are not much larger than those behind them are merged, so their number grows
+with the logarithm of the records.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import zstandard
 
 from art_otel import storage
-from art_otel.engines.shards import Shuffled
+from art_otel.engines.shards import Catalogued, Shuffle, ShuffleFile
 from art_otel.errors import StoreError
 from art_otel.sources.files.dataset_files import KEPT_PREFIX
 from art_otel.store import Manifest
@@ -25,106 +24,92 @@ _FACTOR: Final = 2
 """A tier is merged with those behind it when it has not more bytes than so many times theirs."""
 
 
-class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that one or several rounds wrote. While they lie in the dataset, their locations are names in it."""
+class Tier(NamedTuple):
+    """Files that one or several rounds wrote."""
 
-    records: tuple[Shuffled, ...] = ()
-    outcomes: tuple[Shuffled, ...] = ()
+    records: Shuffle
+    outcomes: Shuffle
 
     @property
-    def files(self) -> tuple[Shuffled, ...]:
+    def files(self) -> list[ShuffleFile]:
         """All files."""
-        return (*self.records, *self.outcomes)
+        return [*self.records.files, *self.outcomes.files]
 
     @property
     def bytes(self) -> int:
         """How large they are."""
-        return sum(one.file.size for one in self.files if one.file is not None)
+        return sum(file.size for file in self.files)
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """Tiers, the oldest first.
-
-    `round` is the number of the last round, `horizon` the time before which traces are closed (ns). `open_since` says,
-    for each slot in which something waits, when something last came of it. The settings are those of every round.
-    """
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every round has in common."""
 
     slots: int
     rollout_spans: tuple[str, ...]
     rollout_traces: bool
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The index of what is kept: the records and the outcomes of each tier, the oldest first.
+
+    `round` is the number of the last round, `horizon` the time before which traces are closed (ns). `open_since` says,
+    for each slot in which something waits, when something last came of it.
+    """
+
+    settings: Settings
     round: int = 0
     horizon: int = 0
     open_since: dict[int, int] = {}
-    tiers: tuple[Tier, ...] = ()
+    tiers: tuple[tuple[Catalogued, Catalogued], ...] = ()
 
-    @property
-    def records(self) -> tuple[Shuffled, ...]:
-        """All files of records."""
-        return tuple(one for tier in self.tiers for one in tier.records)
-
-    @property
-    def outcomes(self) -> tuple[Shuffled, ...]:
-        """All files of outcomes."""
-        return tuple(one for tier in self.tiers for one in tier.outcomes)
+    def tiers_in(self, out: str) -> list[Tier]:
+        """The tiers, in the dataset in this folder."""
+        return [Tier(Shuffle.of(records, out), Shuffle.of(outcomes, out)) for records, outcomes in self.tiers]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Kept)
 
 
 def read_kept(out: str, manifest: Manifest | None) -> Kept | None:
-    """What the dataset of this manifest keeps, with locations; None where it keeps nothing."""
+    """What the dataset of this manifest keeps; None where it keeps nothing."""
     if manifest is None or not manifest.kept:
         return None
     location = storage.join(out, manifest.kept[0])
     data = storage.read(location)
     if _index_name(data) != manifest.kept[0]:
         raise StoreError(f"{storage.shown(location)}: is not as it was written; convert everything anew")
-    kept = _DECODER.decode(zstandard.ZstdDecompressor().decompress(data))
-    return _at(kept, lambda name: storage.join(out, name))
+    return _DECODER.decode(zstandard.ZstdDecompressor().decompress(data))
 
 
-def stage_kept(out: str, kept: Kept, scratch: str) -> tuple[KeptFile, ...]:
-    """Write the index of what is kept, and say which files become files of the dataset; the index is the first."""
-    staged: dict[str, KeptFile] = {}
-    for one in (one for tier in kept.tiers for one in tier.files):
-        if one.file is not None:
-            name = _name_of(one.file.location)
-            is_there = one.file.location == storage.join(out, name)
-            staged[name] = KeptFile(name, one.file.size, None if is_there else one.file.location)
-    data = zstandard.ZstdCompressor().compress(msgspec.msgpack.encode(_at(kept, _name_of), order="deterministic"))
+def stage_kept(kept: Kept, tiers: Sequence[Tier], scratch: str) -> tuple[KeptFile, ...]:
+    """Write the index of these tiers, and say which files become files of the dataset; the index is the first."""
+    files = [KeptFile(_name_of(file), file.size, file.location) for tier in tiers for file in tier.files]
+    catalogued = tuple((_named(tier.records.catalogued), _named(tier.outcomes.catalogued)) for tier in tiers)
+    encoded = msgspec.msgpack.encode(msgspec.structs.replace(kept, tiers=catalogued))
+    data = zstandard.ZstdCompressor().compress(encoded)
     location = storage.join(scratch, _index_name(data))
     storage.write(location, data)
-    return (KeptFile(_index_name(data), len(data), location), *staged.values())
+    return (KeptFile(_index_name(data), len(data), location), *files)
 
 
 def tiers_to_merge(tiers: Sequence[Tier]) -> int:
-    """How many of the last tiers are to become one."""
-    behind = [*accumulate(reversed([tier.bytes for tier in tiers]))]
-    count = 1
+    """How many of the last tiers are to become one; 1: none."""
+    count, behind = 1, 0
     for number, tier in enumerate(reversed(tiers)):
-        if number and tier.bytes <= _FACTOR * behind[number - 1]:
+        if number and tier.bytes <= _FACTOR * behind:
             count = number + 1
+        behind += tier.bytes
     return count
 
 
-def _at(kept: Kept, location_of: Callable[[str], str]) -> Kept:
-    def moved(files: Iterable[Shuffled]) -> tuple[Shuffled, ...]:
-        return tuple(
-            one
-            if one.file is None
-            else msgspec.structs.replace(
-                one, file=msgspec.structs.replace(one.file, location=location_of(one.file.location))
-            )
-            for one in files
-        )
-
-    tiers = (Tier(records=moved(tier.records), outcomes=moved(tier.outcomes)) for tier in kept.tiers)
-    return msgspec.structs.replace(kept, tiers=tuple(tiers))
+def _named(catalogued: Catalogued) -> Catalogued:
+    entries = [(msgspec.structs.replace(file, location=_name_of(file)), bits) for file, bits in catalogued.entries]
+    return Catalogued(entries, catalogued.sizes)
 
 
-def _name_of(location: str) -> str:
+def _name_of(file: ShuffleFile) -> str:
     """The name that a shuffle file has in the dataset."""
-    name = Path(location.partition("?")[0] if storage.is_url(location) else location).name
+    name = Path(file.location.partition("?")[0] if storage.is_url(file.location) else file.location).name
     return name if name.startswith(KEPT_PREFIX) else f"{KEPT_PREFIX}{name.removeprefix('shuffle-')}"
 
 

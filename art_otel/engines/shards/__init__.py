@@ -8,7 +8,7 @@ Invariant: a file is never changed, and what is read from it is what was written
 bytes a slot counts depends on its records only, not on how they were spread over files.
 """
 
-from art_otel.engines.shards.catalog import Shuffle, ShuffleCatalog
+from art_otel.engines.shards.catalog import Catalogued, Shuffle, ShuffleCatalog
 from art_otel.engines.shards.reader import Shards
 from art_otel.engines.shards.shuffle_file import (
     NOTHING,
@@ -17,6 +17,7 @@ from art_otel.engines.shards.shuffle_file import (
     GivenRow,
     Membership,
     Outcome,
+    OutcomeState,
     Record,
     Shuffled,
     ShuffleFile,
@@ -33,9 +34,11 @@ __all__ = [
     "NOTHING",
     "REWARDS",
     "Arrival",
+    "Catalogued",
     "GivenRow",
     "Membership",
     "Outcome",
+    "OutcomeState",
     "Record",
     "Shards",
     "Shuffle",

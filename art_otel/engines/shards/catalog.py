@@ -30,6 +30,13 @@ class ShuffleCatalog(msgspec.Struct, frozen=True, kw_only=True):
         return [] if self.location is None else _files_with(_entries(self.location), regions)
 
 
+class Catalogued(msgspec.Struct, frozen=True):
+    """A shuffle as it is written down for later conversions."""
+
+    entries: _Entries
+    sizes: dict[int, SlotSize]
+
+
 class Shuffle:
     """What tasks wrote, all together. `sizes` is how much is in each region."""
 
@@ -56,6 +63,26 @@ class Shuffle:
     def files_with(self, regions: Iterable[int]) -> list[ShuffleFile]:
         """The files that have something in one of these regions."""
         return _files_with(self._entries, regions)
+
+    @property
+    def files(self) -> list[ShuffleFile]:
+        """All files."""
+        return [file for file, _ in self._entries]
+
+    @property
+    def catalogued(self) -> Catalogued:
+        """It, to be written down."""
+        return Catalogued(self._entries, self.sizes)
+
+    @classmethod
+    def of(cls, catalogued: Catalogued, folder: str) -> "Shuffle":
+        """What was written down, whose files are in this folder now."""
+        shuffle = cls()
+        shuffle._add_sizes(catalogued.sizes)
+        for file, bits in catalogued.entries:
+            location = storage.join(folder, file.location)
+            shuffle._entries.append((msgspec.structs.replace(file, location=location), bits))
+        return shuffle
 
     def write_catalog(self, folder: str) -> ShuffleCatalog:
         """Write down the files, for tasks to find theirs. The name tells the content."""

@@ -48,6 +48,9 @@ class GivenRow(msgspec.Struct, frozen=True, array_like=True):
     row: int
 
 
+OutcomeState: TypeAlias = Literal["open", "given", "closed", "nothing"]
+
+
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """What a round made of a trace, and when that was (ns); the last round counts.
 
@@ -58,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     trace_id: str
     round: int
     at: int
-    state: Literal["open", "given", "closed", "nothing"]
+    state: OutcomeState
     rows: tuple[GivenRow, ...] = ()
 
     def is_over(self, horizon: int) -> bool:

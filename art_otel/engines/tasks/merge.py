@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from art_otel.engines.shards import GivenRow, Membership, Outcome, Shards, Shuffled, ShuffleFile, ShuffleWriter
+from art_otel.engines.shards import GivenRow, Membership, Outcome, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
 
 Moved = Mapping[str, Mapping[int, tuple[str, int]]]
 """Where rows are now: by the name of the part where they were, and their number there."""
@@ -22,8 +22,8 @@ class MergeTask(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     regions: tuple[int, ...]
-    records: tuple[ShuffleFile, ...]
-    outcomes: tuple[ShuffleFile, ...]
+    records: ShuffleCatalog
+    outcomes: ShuffleCatalog
     horizon: int | None = None
     moved: dict[str, dict[int, tuple[str, int]]] = {}
     slots: int
@@ -44,7 +44,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 def merge(task: MergeTask) -> Merged:
     """Merge the files."""
     records, outcomes = ShuffleWriter(task.scratch, task.slots), ShuffleWriter(task.scratch, task.slots)
-    kept, decided = Shards(task.records, task.regions), Shards(task.outcomes, task.regions)
+    kept, decided = (Shards(one.files_with(task.regions), task.regions) for one in (task.records, task.outcomes))
     for region in task.regions:
         closed: set[str] = set()
         for outcome in _last(decided.records((region,))):

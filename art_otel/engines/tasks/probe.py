@@ -26,6 +26,7 @@ from art_otel.engines.shards import (
 from art_otel.spans import LogRecord, Span
 from art_otel.trajectories import NO_RESPONSE, SEVERAL_CALLS, ExternalReward
 
+
 class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
     """Slots to look through for the response ids that rewards name: `response_ids`, and those in `reward_files`."""
 

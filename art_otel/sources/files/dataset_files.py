@@ -20,7 +20,7 @@ WHAT_READS_IT: Final = (
 
 
 def has_own_name(name: str) -> bool:
-    """Whether a file has the name of a report of ours, of what a conversion is about to write, or keeps for the next."""
+    """Whether a file has the name of a report of ours, or of what a conversion is about to write or keeps."""
     is_pending = name.startswith(PENDING_PREFIX) and name.endswith(".json")
     return name == REPORT_NAME or is_pending or name.startswith(KEPT_PREFIX)
 

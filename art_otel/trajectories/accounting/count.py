@@ -1,8 +1,8 @@
 """Count: every record of a group goes into the stats once.
 
-Invariant: each delivered span is used, ignored (by reason), duplicate, quarantined or waiting. A span of which only a value was
-quarantined is counted as that although the rest of it serves; so are log records, in counts of their own. A span that
-gives a reward for something else is used, also outside every rollout.
+Invariant: each delivered span is used, ignored (by reason), duplicate, quarantined or waiting. A span of which only a
+value was quarantined is counted as that although the rest of it serves; so are log records, in counts of their own. A
+span that gives a reward for something else is used, also outside every rollout.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -18,8 +18,8 @@ class AssemblyStats:
 
     `quarantine` lists what assembly itself quarantined. By instrumentation scope, `calls_without_content` counts calls
     without any message, `spans_without_calls` the spans of traces without an LLM call. `outside_roots` counts the root
-    spans of traces with LLM calls that are no rollout, by name. `waiting` are spans of rollouts of which more is expected,
-    `again` those of all spans that an earlier conversion read.
+    spans of traces with LLM calls that are no rollout, by name. `waiting` are spans of rollouts of which more is
+    expected, `again` those of all spans that an earlier conversion read, as `logs_again` those of all log records.
     """
 
     used: int = 0
@@ -30,6 +30,7 @@ class AssemblyStats:
     quarantined: Counter[str] = field(default_factory=Counter[str])
     quarantined_logs: Counter[str] = field(default_factory=Counter[str])
     quarantine: list[Quarantined] = field(default_factory=list[Quarantined])
+    logs_again: int = 0
     logs_joined: int = 0
     logs_duplicate: int = 0
     logs_without_span: int = 0
