@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
-from art_otel.engines import Conversion
+from art_otel.durations import seconds_of
+from art_otel.engines import Conversion, Times
 from art_otel.engines import convert as run_conversion
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
@@ -51,6 +52,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     ray_address: str | None = None,
     rollout_spans: Iterable[str] = (),
     incremental: bool = False,
+    grace: str | float = "15m",
+    retain: str | float = "30d",
     since: str | None = None,
     scrub: Scrubbing | None = None,
     rollout_traces: bool = False,
@@ -61,8 +64,9 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     the dumps' format, `auto` detects it by content. `workers` is the number of processes, None one a processor, fewer
     for little input. `engine="ray"` runs the work on the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one of
     its own. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
-    rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds its trajectories.
-    `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says
+    rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds the trajectories of rollouts
+    that have ended, or of which nothing came for `grace`. What comes of one later gives its trajectory again, as its
+    next revision, until nothing came for `retain`; both are seconds, or times as `15m` and `30d`. `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says
     what is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
     `read_rollout_traces` reads. Raises UsageError, SourceError and StoreError.
     """
@@ -77,6 +81,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
             ray_address=ray_address,
             rollout_spans=tuple(rollout_spans),
             incremental=incremental,
+            times=Times(grace=seconds_of(str(grace)), retain=seconds_of(str(retain))),
             since=since_ns(since),
             scrub=chosen_scrubbing(scrub),
             rollout_traces=rollout_traces,

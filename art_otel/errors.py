@@ -2,6 +2,7 @@
 
     ArtOtelError
     ├── UsageError        the caller asked for something impossible (CLI exit 2)
+    │   └── BusyError     another process writes there
     ├── SourceError       a source could not be read at all (CLI exit 1)
     ├── ParseError        a value inside a record is not what its convention says
     ├── StorageError      a file of this machine or of an object store could not be read or written (CLI exit 1)
@@ -18,6 +19,10 @@ class ArtOtelError(Exception):
 
 class UsageError(ArtOtelError):
     """The caller asked for something impossible; the message says what is possible."""
+
+
+class BusyError(UsageError):
+    """Another process writes where this one wants to."""
 
 
 class SourceError(ArtOtelError):

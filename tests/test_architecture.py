@@ -19,6 +19,7 @@ PACKAGES = [
     "version",
     "errors",
     "notebook",
+    "durations",
     "attributes",
     "storage",
     "scrubbing",
@@ -50,7 +51,7 @@ FOLDERS = {
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
-    "engines": ["shards", "tasks"],
+    "engines": ["shards", "incremental", "tasks"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""

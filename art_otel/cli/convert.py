@@ -9,8 +9,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from art_otel import storage
 from art_otel.cli.destination import destination
+from art_otel.cli.durations import seconds
+from art_otel.cli.follow import follow_until_told
 from art_otel.cli.limits import add_limits, limits_of
 from art_otel.cli.plan import print_plan
 from art_otel.cli.printable import printable_json
@@ -76,6 +80,25 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="store_true",
         help="read only what no earlier conversion into the same folder read, and add its trajectories",
     )
+    parser.add_argument("--follow", action="store_true", help="do so again and again, until Ctrl+C")
+    parser.add_argument(
+        "--every", type=seconds, default=10.0, metavar="TIME", help="between two looks of --follow (default: 10s)"
+    )
+    parser.add_argument(
+        "--grace",
+        type=seconds,
+        default=900.0,
+        metavar="TIME",
+        help="with --incremental or --follow: how long nothing comes of a rollout before it is given although it has"
+        " not ended (default: 15m)",
+    )
+    parser.add_argument(
+        "--retain",
+        type=seconds,
+        default=2_592_000.0,
+        metavar="TIME",
+        help="with them too: how long after the last span of a rollout late ones are taken (default: 30d)",
+    )
     parser.add_argument(
         "--since", metavar="DATE", help="leave out files that were not changed on that day or later (2026-11-01)"
     )
@@ -98,29 +121,31 @@ def run(arguments: argparse.Namespace) -> int:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
     from art_otel.conversion import chosen_scrubbing, since_ns  # noqa: PLC0415 # as below
-    from art_otel.engines import Conversion, convert  # noqa: PLC0415 # loads only for a verb that needs it
+    from art_otel.engines import Conversion, Times, convert  # noqa: PLC0415 # loads only for a verb that needs it
     from art_otel.store import REPORT_NAME  # noqa: PLC0415 # as above
 
+    conversion = Conversion(
+        sources=arguments.sources,
+        out=arguments.out,
+        format=None if arguments.format == "auto" else arguments.format,
+        rollout_spans=arguments.rollout_span,
+        workers=arguments.workers,
+        engine=arguments.engine,
+        ray_address=arguments.ray_address,
+        incremental=arguments.incremental,
+        times=Times(grace=arguments.grace, retain=arguments.retain),
+        since=since_ns(arguments.since),
+        scrub=chosen_scrubbing(arguments.scrub),
+        rollout_traces=arguments.rollout_traces,
+        limits=limits_of(arguments),
+    )
+    if arguments.follow:
+        with _named(arguments.out):
+            return follow_until_told(conversion, every=arguments.every, as_json=arguments.json)
     watched = sys.stderr.isatty() and not arguments.json
     with show_progress(enabled=watched) as progress, _named(arguments.out):
-        report = convert(
-            Conversion(
-                sources=arguments.sources,
-                out=arguments.out,
-                format=None if arguments.format == "auto" else arguments.format,
-                rollout_spans=arguments.rollout_span,
-                workers=arguments.workers,
-                engine=arguments.engine,
-                ray_address=arguments.ray_address,
-                incremental=arguments.incremental,
-                since=since_ns(arguments.since),
-                scrub=chosen_scrubbing(arguments.scrub),
-                rollout_traces=arguments.rollout_traces,
-                limits=limits_of(arguments),
-                on_start=progress.start,
-                on_bytes=progress.advance if watched else None,
-            )
-        )
+        on_bytes = progress.advance if watched else None
+        report = convert(replace(conversion, on_start=progress.start, on_bytes=on_bytes))
     if arguments.json:
         written = storage.read(storage.join(str(arguments.out), REPORT_NAME))
         sys.stdout.write(printable_json(json.loads(written)) + "\n")

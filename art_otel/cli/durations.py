@@ -1,19 +1,14 @@
-"""Durations: times as people write them.
-
-Invariant: the unit is written, or it is seconds.
-"""
+"""Durations on the command line."""
 
 import argparse
-import re
-from typing import Final
 
-_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+from art_otel.durations import seconds_of
+from art_otel.errors import UsageError
 
 
 def seconds(text: str) -> float:
-    """Read `90`, `90s`, `15m`, `2h` or `30d`. Raises ArgumentTypeError for anything else."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 15m, 2h or 30d")
-    return float(match[1]) * _UNITS[match[2]]
+    """Read a time as `seconds_of` does. Raises ArgumentTypeError for what is none."""
+    try:
+        return seconds_of(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -81,6 +81,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
     incremental: bool = False
+    follows: bool = False
     times: Times = msgspec.field(default_factory=Times)
     since: int | None = None
     scrub: Scrubbing = "on"
@@ -102,11 +103,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     if conversion.format is not None:
         format_named(conversion.format)
     out = os.fspath(conversion.out)
-    inputs = changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out))
-    check_out(out)
-    earlier = _earlier(conversion, out) if conversion.incremental else None
-    if earlier is not None:
-        inputs = list(unread(inputs, earlier.ledger))
+    inputs, earlier = _find_work(conversion, out)
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
@@ -117,6 +114,22 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
             raise UsageError(f"{out}: was written to by another process meanwhile; start again")
         continued = None if earlier is None else Continuation(out, earlier, conversion.times, workspace)
         return _Run(conversion, workspace, runs, continued).convert(inputs, out)
+
+
+def has_work(conversion: Conversion) -> bool:
+    """Whether an incremental conversion has something to do: new input, or rollouts that waited long enough."""
+    inputs, earlier = _find_work(conversion, os.fspath(conversion.out))
+    return bool(inputs) or earlier is None or bool(earlier.due(conversion.times))
+
+
+def _find_work(conversion: Conversion, out: str) -> tuple[list[Input], Earlier | None]:
+    """What is to be read, and the dataset that an incremental conversion adds to."""
+    inputs = changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out))
+    check_out(out)
+    if not conversion.incremental:
+        return inputs, None
+    earlier = _earlier(conversion, out)
+    return list(unread(inputs, earlier.ledger, follows=conversion.follows)), earlier
 
 
 def _earlier(conversion: Conversion, out: str) -> Earlier:
@@ -165,7 +178,8 @@ class _Run:
         from art_otel.engines.stats import describe_conversion  # noqa: PLC0415 # loads while the workers work
 
         report = describe_conversion(reads.counts, stats)
-        addition, ledger = None, ledger_of(inputs)
+        failed = {file.path for file in report.unread}
+        addition, ledger = None, ledger_of(one for one in inputs if one.name not in failed)
         if self._continued is not None:
             addition = self._continued.addition(reads.shuffle, self._workspace, self._engine, self._sizes)
             ledger = self._continued.ledger | ledger

@@ -19,18 +19,25 @@ _BLOCK: Final = 1 << 16
 _QUIET: Final = 60 * 10**9
 """Nanoseconds without a change after which a last line without an end is all that comes."""
 
+_STILL: Final = 30 * 10**9
+"""The same for a file that is read as a whole."""
 
-def unread(inputs: Iterable[Input], ledger: Mapping[str, int]) -> Iterator[Input]:
-    """What no earlier conversion took. Raises SourceError for a file that was changed and did not only grow."""
+
+def unread(inputs: Iterable[Input], ledger: Mapping[str, int], *, follows: bool = False) -> Iterator[Input]:
+    """What no earlier conversion took. Raises SourceError for a file that was changed and did not only grow.
+
+    Who `follows` files that others write gets such a file again whole, and one that cannot be cut when nobody wrote to
+    it for a while.
+    """
     for source in inputs:
         name, size = _name(source), source.size
         taken = ledger.get(name or "", 0)
         if name is None or size is None:  # a pipe: nobody can say what it gave before
             yield source
-        elif size < taken:
+        elif size < taken and not follows:
             raise _changed(source)
-        elif size > taken:
-            yield from _rest(source, taken, size)
+        elif size != taken:
+            yield from _rest(source, taken if taken < size else 0, size, follows=follows)
 
 
 def ledger_of(inputs: Iterable[Input]) -> dict[str, int]:
@@ -39,15 +46,16 @@ def ledger_of(inputs: Iterable[Input]) -> dict[str, int]:
     return {name: source.byte_range.end if source.byte_range else source.size or 0 for name, source in named if name}
 
 
-def _rest(source: Input, taken: int, size: int) -> Iterator[Input]:
+def _rest(source: Input, taken: int, size: int, *, follows: bool) -> Iterator[Input]:
+    age = None if source.mtime_ns is None else time.time_ns() - source.mtime_ns
     dump_format = cuttable_format(source) if source.path is not None else None
     if source.path is None or dump_format is None or dump_format.cuts is None:
-        if taken:
+        if taken and not follows:
             raise _changed(source)
-        yield source
+        if not follows or age is None or age > _STILL:
+            yield source
         return
-    is_quiet = source.mtime_ns is not None and time.time_ns() - source.mtime_ns > _QUIET
-    end = size if is_quiet else _end_of_lines(source.path, taken, size)
+    end = size if age is not None and age > _QUIET else _end_of_lines(source.path, taken, size)
     if end > taken:
         byte_range = ByteRange(start=taken, end=end, format=dump_format.name)
         yield msgspec.structs.replace(source, size=end - taken, byte_range=byte_range)

@@ -41,15 +41,17 @@ def commit(
     out: str,
     run: str,
     staged: Sequence[tuple[str, Part]],
-    report: ConversionReport | None = None,
+    report: ConversionReport | Mapping[str, object] | None = None,
     *,
     addition: "Addition | None" = None,
     ledger: Mapping[str, int] | None = None,
+    linger: float = 0.0,
 ) -> tuple[str, ...]:
     """Make the staged files, in their order, the dataset of a folder, and give their locations.
 
     With an `addition` they come behind parts that are in the folder already. `ledger` says how far inputs are in the
-    dataset now. `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours,
+    dataset now. Parts that are replaced stay for `linger` seconds, for those who read them, and then until the next
+    commit. `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours,
     StorageError for what the disk or store refuses and for a staged file that is neither there nor in place.
     """
     folder = _look_into(out)
@@ -68,7 +70,7 @@ def commit(
         kept=tuple(file.name for file in addition.kept),
     )
     storage.make_folder(out)
-    _write_pending(out, manifest, folder)
+    _write_pending(out, manifest, folder, linger)
     _place(out, [(path, part.name, part.bytes) for path, part in staged], folder.files)
     _place(out, [(file.path, file.name, file.bytes) for file in addition.kept], folder.files)
     storage.sync_folder(out)
@@ -133,13 +135,14 @@ def _read_pending(location: str) -> Pending:
         raise not_ours(storage.shown(location)) from error
 
 
-def _write_pending(out: str, manifest: Manifest, folder: _Folder) -> None:
+def _write_pending(out: str, manifest: Manifest, folder: _Folder, linger: float) -> None:
     """Write the pending file; that of this run when it was killed named what this one replaces."""
     name = pending_name(manifest.run)
     replaced = [one for one in (folder.manifest, folder.pending.get(name)) if one is not None]
     pending = Pending(
         run=manifest.run,
         written_at=time.time_ns(),
+        linger=int(linger * 1e9),
         parts=tuple(sorted(manifest.names)),
         previous=tuple(sorted(frozenset[str]().union(*(one.names for one in replaced)) - manifest.names)),
     )
@@ -158,8 +161,8 @@ def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str,
             )
 
 
-def _report_json(report: ConversionReport | None, manifest: Manifest) -> bytes:
-    account = {} if report is None else report.to_json()
+def _report_json(report: ConversionReport | Mapping[str, object] | None, manifest: Manifest) -> bytes:
+    account = report.to_json() if isinstance(report, ConversionReport) else dict(report or {})
     return msgspec.json.format(msgspec.json.encode(account | msgspec.to_builtins(manifest)), indent=2) + b"\n"
 
 
@@ -169,7 +172,8 @@ def _clean(out: str) -> None:
     names = frozenset[str]() if folder.manifest is None else folder.manifest.names
     for pending_file, pending in folder.pending.items():
         stale = pending.names - names
-        if stale and storage.is_url(out) and time.time_ns() - pending.written_at < _A_DAY:
+        lingering = _A_DAY if storage.is_url(out) else pending.linger
+        if stale and time.time_ns() - pending.written_at < lingering:
             continue
         for name in sorted(stale & folder.files.keys()):
             storage.remove(storage.join(out, name))

@@ -8,7 +8,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from art_otel import storage
-from art_otel.errors import UsageError
+from art_otel.errors import BusyError, UsageError
 
 _NAME: Final = ".art-otel.lock"
 
@@ -24,7 +24,7 @@ def locked(out: str) -> Generator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise UsageError(f"{out}: another process writes there; wait for it or name another folder") from None
+        raise BusyError(f"{out}: another process writes there; wait for it or name another folder") from None
     except (OSError, NotImplementedError) as error:
         raise UsageError(f"{out}: the file system grants no lock ({error}); write to another and copy") from error
     try:

@@ -65,10 +65,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit brings and takes away. `written_at` is in nanoseconds since the epoch."""
+    """What a commit brings and takes away. `written_at` is in nanoseconds since the epoch.
+
+    What it takes away stays for `linger` nanoseconds at least, as others may read it.
+    """
 
     run: str
     written_at: int
+    linger: int = 0
     parts: tuple[str, ...]
     previous: tuple[str, ...]
 

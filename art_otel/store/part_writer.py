@@ -6,6 +6,7 @@ holds one row group.
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportAttributeAccessIssue=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import hashlib
@@ -16,6 +17,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from art_otel.errors import StoreError
@@ -83,6 +85,7 @@ class PartWriter:
         self._limits = limits
         self._group: list[Row] = []
         self._group_bytes = 0
+        self._rows: list[pa.Table] = []
         self._started_at: Bounds | None = None
         self._training_step: Bounds | None = None
         self._splits: set[str | None] = set()
@@ -122,8 +125,26 @@ class PartWriter:
         self._training_step = _extended(self._training_step, trajectory.training_step)
         self._splits.add(trajectory.split)
 
+    def add_rows(self, table: pa.Table) -> None:
+        """Add the rows of another part, as they are."""
+        self._rows.append(table.select(SCHEMA.names).cast(SCHEMA))
+        self.rows += table.num_rows
+        self._bytes += table.nbytes
+        for name in ("started_at", "training_step"):
+            for number in pc.min_max(table.column(name)).as_py().values():
+                setattr(self, f"_{name}", _extended(getattr(self, f"_{name}"), number))
+        self._splits.update(table.column("split").unique().to_pylist())
+        if sum(rows.nbytes for rows in self._rows) >= self._limits.group_bytes:
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows:
+            self._writer.write_table(pa.concat_tables(rows), row_group_size=self._limits.group_rows)
+
     def finish(self, number: int) -> Part:
         """Write what is left, and give the summary of part `number`."""
+        self._write_rows()
         if self._group:
             self._write_group()
         self._writer.add_key_value_metadata(SCHEMA.metadata)

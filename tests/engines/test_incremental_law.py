@@ -10,8 +10,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from art_otel import Trajectory
+from art_otel import Trajectory, read_trajectories
 from art_otel.engines import Sizes, Times
+from art_otel.engines.compact import compact
+from art_otel.store import read_manifest
 from tests.conversions import RECORDINGS, SMALL, convert_files
 from tests.dumps import chat_span, explode, make_span, request_of, write_lines
 from tests.engines.test_reward_delivery import result_log
@@ -94,7 +96,8 @@ def rounds(draw):
     for record in records:
         chance.choice(divided).append(record)
     pauses = draw(st.lists(st.sampled_from([1, 60, 1000]), min_size=count, max_size=count))
-    return list(zip(divided, pauses, strict=True))
+    compacted = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    return list(zip(divided, pauses, compacted, strict=True))
 
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -102,7 +105,7 @@ def rounds(draw):
 def test_any_split_over_rounds_gives_the_rows_of_one_conversion(rounds, sizes, grows):
     with tempfile.TemporaryDirectory() as folder:
         base, now = Path(folder), START
-        for number, (records, pause) in enumerate(rounds):
+        for number, (records, pause, compacted) in enumerate(rounds):
             now += pause * SECOND
             write_lines(base / "new.jsonl", [RECORDS[record] for record in records])
             file = base / "in" / ("0.jsonl" if grows else f"{number}.jsonl")
@@ -111,11 +114,20 @@ def test_any_split_over_rounds_gives_the_rows_of_one_conversion(rounds, sizes, g
                 lines.write((base / "new.jsonl").read_bytes())
             os.utime(file, ns=(now, now))
             found, report = take(base, now, sizes)
+            if compacted:
+                compact(base / "out", linger=0)
         now += int(GRACE) * SECOND
         found, report = take(base, now, sizes)
         assert rows(found) == at_once()
         assert report.spans.waiting == 0
         assert take(base, now + 1, sizes)[1].spans.again == 0
+        revisions = {one.order: one.revision for one in found}
+        compact(base / "out", linger=0)
+        manifest = read_manifest(str(base / "out"))
+        assert (manifest.superseded, len(manifest.parts)) == ({}, 1)
+        compacted = list(read_trajectories(sorted(base.glob("out/part-*.parquet"))))
+        assert rows(compacted) == at_once()
+        assert {one.order: one.revision for one in compacted} == revisions
 
 
 def take(base: Path, now: int, sizes: Sizes):

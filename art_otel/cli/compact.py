@@ -1,0 +1,38 @@
+"""`art-otel compact`: a dataset without superseded rows, in fewer files."""
+
+import argparse
+import sys
+
+from art_otel.cli.destination import destination
+from art_otel.cli.durations import seconds
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "compact",
+        help="drop superseded rows from a dataset, and put small files together",
+        description="Drop the superseded rows of a dataset that was converted with --incremental or --follow, and put"
+        " small files together. Readers and later conversions go on.",
+    )
+    parser.add_argument("out", type=destination, metavar="DIR", help="the folder or URL of the dataset")
+    parser.add_argument(
+        "--linger",
+        type=seconds,
+        default=3600.0,
+        metavar="TIME",
+        help="how long replaced files stay, for those who read them (default: 1h; 0: not at all)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compact, and tell what was done."""
+    from art_otel.engines.compact import compact  # noqa: PLC0415 # loads only for a verb that needs it
+
+    done = compact(arguments.out, linger=arguments.linger)
+    if done.parts:
+        sys.stdout.write(f"{done.parts} files became {done.became}, {done.rows} superseded rows dropped\n")
+    else:
+        sys.stdout.write("nothing to do\n")
+    return 0
