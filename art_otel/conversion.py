@@ -64,10 +64,11 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     the dumps' format, `auto` detects it by content. `workers` is the number of processes, None one a processor, fewer
     for little input. `engine="ray"` runs the work on the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one of
     its own. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
-    rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds the trajectories of rollouts
-    that have ended, or of which nothing came for `grace`. What comes of one later gives its trajectory again, as its
-    next revision, until nothing came for `retain`; both are seconds, or times as `15m` and `30d`. `since` leaves out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says
-    what is done to secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
+    rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds the trajectories of
+    rollouts that have ended, or of which nothing came for `grace`. What comes of one later gives its trajectory again,
+    as its next revision, until nothing came for `retain`; both are seconds, or times as `15m` and `30d`. `since` leaves
+    out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says what is done to
+    secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
     `read_rollout_traces` reads. Raises UsageError, SourceError and StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources

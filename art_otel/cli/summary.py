@@ -45,6 +45,8 @@ def _lines(report: "ConversionReport", out: Path) -> list[_Row]:
              f" from {_count(len(report.files), 'file')}"),
         _row("", f"{spans.used} used, {_by_reason(spans.ignored, 'ignored')}, {_count(spans.duplicate, 'duplicate')},"
              f" {_by_reason(spans.quarantined, 'quarantined')}"),
+        *([_row("", f"{_count(spans.waiting, 'span')} waiting, {spans.again:,} of earlier conversions assembled again")]
+          if spans.waiting or spans.again else []),
         _row("calls", f"{calls.total}: {calls.completed} completed, {calls.failed} failed"),
         _row("out", f"{_count(found.total, 'trajectory', 'trajectories')} in {out}: {found.complete} complete,"
              f" {found.total - found.complete} incomplete"),

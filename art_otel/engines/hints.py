@@ -23,7 +23,12 @@ def find_hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) 
 def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> Iterator[str]:
     calls = account.calls_completed + account.calls_failed
     read = _count(spans, "span")
-    if spans == 0:
+    if account.waiting:
+        yield (
+            f"{_count(account.waiting, 'span')} of rollouts that have not ended: they are given when they have, or when"
+            " nothing came for --grace; --grace 0 gives them now."
+        )
+    elif spans == 0 and not account.again:
         beside = f"{_count(logs, 'log record')} but " if logs else ""
         yield f"{beside}no span in the sources: is this the output of a traces pipeline?"
     elif quarantined == spans:

@@ -60,7 +60,9 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in counts.files],
-        hints=find_hints(read, counts.logs, sum(quarantined.values()), account) if counts.files else [NOTHING_NEW],
+        hints=find_hints(read, counts.logs, sum(quarantined.values()), account)
+        if counts.files or account.again
+        else [NOTHING_NEW],
         quarantine=[_quarantined(damage) for damage in damages],
     )
 
