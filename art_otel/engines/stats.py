@@ -26,6 +26,7 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
     nameless = sum(file.logs_without_span for file in counts.files)
     quarantined = counts.quarantined + account.quarantined
     damages = [*counts.quarantine]
+    is_idle = not counts.files and not account.again
     list_quarantined(damages, first_sorted(account.quarantine))
     return ConversionReport(
         spans=SpanCounts(
@@ -60,9 +61,7 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in counts.files],
-        hints=find_hints(read, counts.logs, sum(quarantined.values()), account)
-        if counts.files or account.again
-        else [NOTHING_NEW],
+        hints=[NOTHING_NEW] if is_idle else find_hints(read, counts.logs, sum(quarantined.values()), account),
         quarantine=[_quarantined(damage) for damage in damages],
     )
 

@@ -40,7 +40,8 @@ def test_the_report_as_json_is_the_file(tmp_path, capsys):
     assert code == 0
     report = json.loads(out)
     assert report == json.loads((tmp_path / "_report.json").read_text())
-    assert report["spans"] == {"read": 5, "used": 5, "duplicate": 0, "ignored": {}, "quarantined": {}}
+    nothing = {"again": 0, "duplicate": 0, "ignored": {}, "quarantined": {}, "waiting": 0}
+    assert report["spans"] == {"read": 5, "used": 5, **nothing}
     assert report["trajectories"] == {"total": 1, "complete": 1, "incomplete": {}}
     assert [file["format"] for file in report["files"]] == ["otlp-json"]
 
