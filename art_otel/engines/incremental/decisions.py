@@ -61,7 +61,7 @@ class Decisions:
         traces = histories(states, self._round.number)
         if is_due(traces, self._round):
             return True
-        self._note_open(traces, [trace_id for trace_id, one in traces.items() if one.is_open])
+        self._note_open(traces, [one.changed for one in traces.values() if one.is_open])
         return False
 
     def trajectories(self, group: RecordGroup, rollout_spans: Sequence[str], stats: AssemblyStats) -> list[Trajectory]:
@@ -135,6 +135,7 @@ class Decisions:
         rows: dict[str, list[GivenRow]] = defaultdict(list)
         new: list[Trajectory] = []
         waiting: set[str] = set()
+        changed: list[int] = []
         current = {one.earlier for one in judged if one.verdict != "new"}
         outcomes = (one.outcome for one in traces.values() if one.outcome is not None)
         superseded = [row for outcome in outcomes for row in outcome.rows if row not in current]
@@ -142,7 +143,9 @@ class Decisions:
         for one in judged:
             row = one.earlier
             if one.verdict == "waiting":
-                waiting |= _traces_of(one.trajectory) & traces.keys()
+                of_rollout = _traces_of(one.trajectory) & traces.keys()
+                waiting |= of_rollout
+                changed.append(max(traces[trace_id].changed for trace_id in of_rollout))
             elif one.verdict == "new":
                 row = one.row
                 if one.earlier is None and row.key in revisions:  # its root came, in another trace
@@ -155,7 +158,7 @@ class Decisions:
         for trace_id in traces:
             state = "open" if trace_id in waiting else "given" if rows else "nothing"
             self._outcomes.append(self._outcome(trace_id, state, rows.get(trace_id, ())))
-        self._note_open(traces, waiting)
+        self._note_open(traces, changed)
         return new
 
     def _is_over(
@@ -174,11 +177,11 @@ class Decisions:
         encoded = msgspec.msgpack.encode(row, enc_hook=_packed, order="deterministic")
         return blake2b(encoded, digest_size=12).digest()
 
-    def _note_open(self, traces: Mapping[str, TraceHistory], waiting: Iterable[str]) -> None:
-        changed = min((traces[trace_id].changed for trace_id in waiting), default=None)
-        if changed is not None:
+    def _note_open(self, traces: Mapping[str, TraceHistory], changed: Sequence[int]) -> None:
+        """Take note of when something last came of each rollout that waits."""
+        if changed:
             slot = hash_of(min(traces)) % self._slots
-            self.open_since[slot] = min(self.open_since.get(slot, changed), changed)
+            self.open_since[slot] = min(*changed, self.open_since.get(slot, changed[0]))
 
 
 def _traces_of(trajectory: Trajectory) -> set[str]:
