@@ -57,6 +57,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     since: str | None = None,
     scrub: Scrubbing | None = None,
     rollout_traces: bool = False,
+    scratch: str | Path | None = None,
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
 
@@ -69,7 +70,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     as its next revision, until nothing came for `retain`; both are seconds, or times as `15m` and `30d`. `since` leaves
     out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says what is done to
     secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
-    `read_rollout_traces` reads. Raises UsageError, SourceError and StoreError.
+    `read_rollout_traces` reads. `scratch` is a folder or URL for files that are needed on the way, None the dataset's
+    folder. Raises UsageError, SourceError and StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources
     return run_conversion(
@@ -86,5 +88,6 @@ def convert(  # noqa: PLR0913 # one for each option of the command
             since=since_ns(since),
             scrub=chosen_scrubbing(scrub),
             rollout_traces=rollout_traces,
+            scratch=scratch,
         )
     )

@@ -69,7 +69,7 @@ ALLOWED = {
     "httpx": ("receiver/remote_session.py",),
     "starlette": ("http", "receiver", "viewer"),
     "uvicorn": ("http",),
-    "pyarrow": ("storage.py", "store", "engines", "exporting", "sources", "viewer"),
+    "pyarrow": ("storage", "store", "engines", "exporting", "sources", "viewer"),
     "numpy": ("data", "demo", "viewer"),
     "openai": ("tracing", "demo"),
     "torch": ("data/torch_dataset.py",),

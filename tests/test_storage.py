@@ -3,6 +3,7 @@
 import pytest
 
 from art_otel import storage
+from art_otel.storage.buckets import located
 
 
 @pytest.mark.parametrize(
@@ -14,5 +15,5 @@ from art_otel import storage
     ],
 )
 def test_where_a_url_leads(url, path, shown):
-    assert storage._located(url)[1] == path
+    assert located(url)[1] == path
     assert storage.shown(url) == (shown or url.partition("?")[0])

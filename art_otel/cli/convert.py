@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from art_otel import storage
-from art_otel.cli.destination import destination
+from art_otel.cli.destination import destination_or_store
 from art_otel.cli.durations import seconds
 from art_otel.cli.follow import follow_until_told
 from art_otel.cli.limits import add_limits, limits_of
@@ -39,7 +39,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="SOURCE",
         help="files, folders, globs, URLs (s3://, gs://, abfs://), or - for standard input",
     )
-    parser.add_argument("--out", required=True, type=destination, metavar="DIR", help="the folder of the dataset")
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=destination_or_store,
+        metavar="DIR",
+        help="the folder of the dataset, or its URL in an object store",
+    )
     parser.add_argument(
         "--format", default="auto", metavar="NAME", help="the dumps' format (default: auto, by content)"
     )
@@ -60,6 +66,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument(
         "--nodes", type=int, default=1, metavar="N", help="for --plan: nodes like this one (default: 1)"
+    )
+    parser.add_argument(
+        "--scratch",
+        type=destination_or_store,
+        metavar="DIR",
+        help="a folder or URL for files that are needed on the way (default: a folder of their own in the dataset's)",
     )
     parser.add_argument(
         "--rollout-span",
@@ -127,6 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     conversion = Conversion(
         sources=arguments.sources,
         out=arguments.out,
+        scratch=arguments.scratch,
         format=None if arguments.format == "auto" else arguments.format,
         rollout_spans=arguments.rollout_span,
         workers=arguments.workers,
@@ -155,7 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _named(out: Path) -> Generator[None]:
+def _named(out: Path | str) -> Generator[None]:
     """Let an error of the disk say where: a full one does not."""
     try:
         yield

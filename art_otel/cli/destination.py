@@ -1,12 +1,14 @@
-"""Destination: the path that a command was told to write to.
+"""Destination: the path or URL that a command was told to write to.
 
-Invariant: it is a path of this machine that every library can open.
+Invariant: it is a path of this machine that every library can open, or a URL of an object store where one will do.
 """
 
 import argparse
 import re
 from pathlib import Path
 from typing import Final
+
+from art_otel import storage
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -22,3 +24,8 @@ def destination(text: str) -> Path:
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError(f"{text!r} is no UTF-8; name another path") from None
     return Path(text)
+
+
+def destination_or_store(text: str) -> Path | str:
+    """The path, or the URL of an object store, for argparse."""
+    return text if storage.is_url(text) else destination(text)

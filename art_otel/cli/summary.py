@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from art_otel import storage
 from art_otel.cli.printable import printable
 from art_otel.sources.file_stats import UNKNOWN_FORMAT
 from art_otel.spans import MAX_LISTED
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 _LISTED = 5
 
 
-def print_summary(report: "ConversionReport", out: Path) -> None:
+def print_summary(report: "ConversionReport", out: Path | str) -> None:
     """Print the report to standard output."""
-    lines = _lines(report, out)
+    lines = _lines(report, storage.shown(str(out)))
     if not sys.stdout.isatty():
         sys.stdout.writelines(f"{line.label:>7}  {line.text}\n" for line in lines)
         return
@@ -38,7 +39,7 @@ class _Row(NamedTuple):
     style: str = ""
 
 
-def _lines(report: "ConversionReport", out: Path) -> list[_Row]:
+def _lines(report: "ConversionReport", out: str) -> list[_Row]:
     spans, calls, found = report.spans, report.calls, report.trajectories
     lines = [
         _row("in", f"{_count(spans.read, 'span')} and {_count(report.logs.read, 'log record')}"
@@ -61,7 +62,9 @@ def _lines(report: "ConversionReport", out: Path) -> list[_Row]:
     )
     if len(report.quarantine) > _LISTED:
         which = "all" if len(report.quarantine) < MAX_LISTED else "the first"
-        lines.append(_row("", f"  … {which} {len(report.quarantine)} are named in {out / '_report.json'}", "yellow"))
+        lines.append(
+            _row("", f"  … {which} {len(report.quarantine)} are named in {storage.join(out, '_report.json')}", "yellow")
+        )
     lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)
     if unknown := [file.path for file in report.files if file.note == UNKNOWN_FORMAT]:
         named = ", ".join(unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from art_otel import storage
 from art_otel.engines import plan
 from art_otel.engines.continuation import Continuation, Earlier, Times, read_earlier
 from art_otel.engines.delivery import deliver_by_response
@@ -51,7 +52,7 @@ from art_otel.engines.tasks import (
 from art_otel.engines.workspace import Workspace, open_workspace, run_identity
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
-from art_otel.sources import Input, Limits, find_inputs, format_named, identity_of, plan_splits
+from art_otel.sources import Input, Limits, find_inputs, format_named, identified, identity_of, plan_splits
 from art_otel.store import SCHEMA_VERSION, Part, read_manifest
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
@@ -64,8 +65,9 @@ if TYPE_CHECKING:
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert and how.
 
-    `out` is a folder or a URL. `format` names a dump format, None detects it by content. `workers` is the number of
-    processes, None as many as there are processors and work for. `engine` is what runs the work: processes of this
+    `out` is a folder or a URL; `scratch` is where work on its way lies, None in `out`. `format` names a dump format,
+    None detects it by content. `workers` is the number of processes, None as many as there are processors and work for.
+    `engine` is what runs the work: processes of this
     machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With
     `incremental` only what no earlier conversion into `out` took is read, and its trajectories are added. `since` (ns)
     leaves out files that were not changed from then on. `scrub` says what is done to secrets in logs of agents.
@@ -75,6 +77,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
     sources: Sequence[str]
     out: Path | str
+    scratch: Path | str | None = None
     format: str | None = None
     rollout_spans: Sequence[str] = ()
     workers: int | None = None
@@ -108,10 +111,11 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     if conversion.on_start is not None:
         conversion.on_start(total)
     identity = run_identity(map(identity_of, inputs), (_settings(conversion), earlier and earlier.run))
+    scratch = None if conversion.scratch is None else os.fspath(conversion.scratch)
     chosen = nullcontext(engine) if engine is not None else _engine(conversion, total)
-    with open_workspace(out, identity) as workspace, chosen as runs:
+    with open_workspace(out, identity, scratch) as workspace, chosen as runs:
         if earlier is not None and read_manifest(out) != earlier.manifest:
-            raise UsageError(f"{out}: was written to by another process meanwhile; start again")
+            raise UsageError(f"{storage.shown(out)}: was written to by another process meanwhile; start again")
         continued = None if earlier is None else Continuation(out, earlier, conversion.times, workspace)
         return _Run(conversion, workspace, runs, continued).convert(inputs, out)
 
@@ -124,7 +128,7 @@ def has_work(conversion: Conversion) -> bool:
 
 def _find_work(conversion: Conversion, out: str) -> tuple[list[Input], Earlier | None]:
     """What is to be read, and the dataset that an incremental conversion adds to."""
-    inputs = changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out))
+    inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
     check_out(out)
     if not conversion.incremental:
         return inputs, None

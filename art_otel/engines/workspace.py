@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar, get_origin
+from typing import Any, Generic, Protocol, TypeVar, get_origin
 from uuid import uuid4
 
 import msgspec
@@ -18,9 +18,8 @@ import msgspec
 from art_otel import storage
 from art_otel.engines.engine import Engine
 from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
+from art_otel.sources.files.dataset_files import SCRATCH_PREFIX
 from art_otel.store.lock import locked
-
-_PREFIX: Final = ".art-otel-scratch-"
 
 
 class _Summary(Protocol):
@@ -110,8 +109,11 @@ def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's ow
 
 
 @contextmanager
-def open_workspace(out: str, identity: bytes | None) -> Generator[Workspace]:
+def open_workspace(out: str, identity: bytes | None, scratch: str | None = None) -> Generator[Workspace]:
     """The workspace in an output folder: that of an earlier conversion of the same `identity`, else a new one.
+
+    Its files lie in a folder of their own in `scratch`, None in the output folder. What conversions of other inputs
+    left is removed in the output folder only: in a `scratch` it may be in use.
 
     Without an identity nothing is taken up. It stays when the conversion ended early, but for a fault that the same
     sources would only give again. Raises UsageError when another conversion writes to the folder.
@@ -119,9 +121,10 @@ def open_workspace(out: str, identity: bytes | None) -> Generator[Workspace]:
     if not storage.is_url(out) and Path(out).is_file():
         raise UsageError(f"{out}: is a file; name a folder for the dataset")
     run = uuid4().hex if identity is None else hashlib.sha256(identity).hexdigest()[:32]
-    folder = storage.join(out, f"{_PREFIX}{run}")
+    folder = storage.join(out, f"{SCRATCH_PREFIX}{run}") if scratch is None else _elsewhere(scratch, run, out)
     with locked(out):
-        _remove_others(out, folder)
+        if scratch is None:
+            _remove_others(out, folder)
         storage.make_folder(folder)
         try:
             yield Workspace(folder, run, keeps=identity is not None)
@@ -135,10 +138,19 @@ def open_workspace(out: str, identity: bytes | None) -> Generator[Workspace]:
         storage.remove_folder(folder)
 
 
+def _elsewhere(scratch: str, run: str, out: str) -> str:
+    """The folder for a run and an output: others may run with the same inputs into other outputs."""
+    if not storage.is_url(scratch) and Path(scratch).is_file():
+        raise UsageError(f"{scratch}: is a file; name a folder for the scratch files")
+    whole = out if storage.is_url(out) else str(Path(out).absolute())
+    digest = hashlib.sha256(f"{run} {whole}".encode(errors="surrogatepass")).hexdigest()[:32]
+    return storage.join(scratch, f"{SCRATCH_PREFIX}{digest}")
+
+
 def _remove_others(out: str, folder: str) -> None:
     """Remove what conversions of other inputs left."""
     if not storage.is_url(out):
-        for left in Path(out).glob(f"{_PREFIX}*"):
+        for left in Path(out).glob(f"{SCRATCH_PREFIX}*"):
             if left != Path(folder):
                 shutil.rmtree(left)
 

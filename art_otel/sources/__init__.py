@@ -6,7 +6,7 @@ for source in find_inputs(["dumps/"]):
 """
 
 from art_otel.sources.file_stats import FileStats
-from art_otel.sources.files.inputs import ByteRange, Input, find_inputs, identity_of
+from art_otel.sources.files.inputs import ByteRange, Input, find_inputs, identified, identity_of
 from art_otel.sources.files.lines import Lines
 from art_otel.sources.files.plan_splits import cuttable_format, plan_splits
 from art_otel.sources.files.prefetch import Prefetcher
@@ -32,6 +32,7 @@ __all__ = [
     "cuttable_format",
     "find_inputs",
     "format_named",
+    "identified",
     "identity_of",
     "option_of",
     "plan_splits",

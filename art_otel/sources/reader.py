@@ -128,11 +128,11 @@ def _in_whole_file(records: Iterator[Record], source: Input) -> Iterator[Record]
     """Give the quarantined records of a byte range the line numbers that they have in the whole file."""
     lines: int | None = None
     for record in records:
-        if not isinstance(record, Quarantined) or source.byte_range is None or source.path is None:
+        if not isinstance(record, Quarantined) or source.byte_range is None:
             yield record
             continue
         if lines is None:  # they are rare, and counting lines takes time
-            lines = lines_before(source.path, source.byte_range.start)
+            lines = lines_before(source, source.byte_range.start)
         yield _renumbered(record, source.name, lines)
 
 

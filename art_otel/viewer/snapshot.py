@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from art_otel import storage
 from art_otel.errors import ArtOtelError, StoreError
 from art_otel.store import Wanted, read_row_group
 from art_otel.trajectories import Trajectory
@@ -96,10 +97,13 @@ class ViewedData:
     def without_paths(self, text: str) -> str:
         """The text with the names of files and folders in the places of their paths."""
         groups = self._snapshot.outlines.groups
-        paths = {Path(group.file) for group in groups} | {Path(group.dataset) for group in groups}
-        paths |= {Path(source.path) for source in self._sources}
+        locations = {group.file for group in groups} | {group.dataset for group in groups}
+        locations |= {source.path for source in self._sources}
+        paths = {Path(location) for location in locations if not storage.is_url(location)}
         paths |= {path.parent for path in paths if path.parent.name}
         whole = {str(each): path.resolve().name for path in paths for each in (path, path.resolve())}
+        for url in filter(storage.is_url, locations):
+            whole |= {shown: shown.rpartition("/")[2] for shown in (url, storage.shown(url))}
         for path in sorted(whole, key=len, reverse=True):
             text = text.replace(path, whole[path])
         return text

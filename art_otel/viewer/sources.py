@@ -77,8 +77,15 @@ class Dataset:
         """By the manifest where there is one, else by the files."""
         report = Path(self.path) / REPORT_NAME
         if storage.is_url(self.path):
-            return (self.path, storage.size_of(storage.join(self.path, REPORT_NAME)))
+            return (self.path, self._stored_version())
         return _marks([report] if report.exists() else [Path(file.location) for file in find_files(self.path)])
+
+    def _stored_version(self) -> object:
+        """By the manifest where there is one, else by the file, or by the names and sizes of all."""
+        version = storage.version_of(storage.join(self.path, REPORT_NAME))
+        if version is None and self.path.partition("?")[0].endswith(SUFFIX):
+            return storage.version_of(self.path)
+        return version or tuple(storage.list_folder(self.path).items())
 
     def files(self, number: int) -> list[ViewedFile]:
         """Those that the manifest names, else all."""
@@ -152,8 +159,11 @@ def find_sources(paths: Iterable[str]) -> list[Source]:
 
 
 def _sources_of(path: str) -> Sequence[Source]:
+    if storage.is_url(path):
+        find_files(path)  # says what is wrong
+        return [Dataset(path, _name(path))]
     folder = Path(path)
-    if storage.is_url(path) or not folder.is_dir():
+    if not folder.is_dir():
         find_files(path)  # says what is wrong
         return [Dataset(path, folder.name)]
     if (folder / REPORT_NAME).exists() or any(folder.glob(f"*{SUFFIX}")):
@@ -163,6 +173,10 @@ def _sources_of(path: str) -> Sequence[Source]:
     if _dumps(folder) or folder.name in _SPOOLS or (folder / "spool").is_dir():
         return [Spool(path, folder.resolve().name)]
     raise UsageError(f"{path}: holds no dataset, no run and no spool; `art-otel convert DUMP… --out DIR` makes one")
+
+
+def _name(url: str) -> str:
+    return storage.shown(url).rstrip("/").rpartition("/")[2]
 
 
 def _runs(folder: Path) -> Iterator[Run]:

@@ -204,8 +204,7 @@ def test_an_output_folder_that_cannot_be_made_is_exit_1(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("out", "problem"),
     [
-        ("s3://bucket/ds", "is a URL"),
-        ("gs://b", "is a URL"),
+        ("https://bucket/ds", "is a URL"),
         (os.fsdecode(b"\xff"), "is no UTF-8"),
         ("", "an empty path names no folder; is a variable unset?"),
     ],
@@ -218,6 +217,14 @@ def test_where_nothing_can_be_written_is_wrong_usage(tmp_path, capsys, monkeypat
     assert stopped.value.code == 2
     assert problem in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_export_is_not_written_into_a_store(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", str(SYNC), "--to", "trl", "--out", "s3://bucket/ds"])
+    assert stopped.value.code == 2
+    assert "is a URL; write to a folder here and copy it there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("target", "below"), [("nowhere", ""), ("nowhere", "/deeper"), ("out", "")])

@@ -7,7 +7,8 @@ import pytest
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, Input, Prefetcher, find_inputs, identity_of, plan_splits, read_file
 from art_otel.sources.files import globs, prefetch
-from art_otel.sources.files.stores import StoredFile, _objects, is_store_url, list_store, open_store
+from art_otel.sources.files.stores import StoredFile, _objects, is_store_url, list_store
+from art_otel.storage import open_bucket
 from tests.sources.requests import lines, numbers, read_bytes, span, traces
 from tests.sources.writers.parquet import EXPORTS
 
@@ -97,7 +98,7 @@ def test_objects_below_a_prefix(tmp_path):
         (tmp_path / name).write_bytes(b"{}")
 
     def matches(pattern):
-        found = list(_objects(open_store(LOCAL)[0], f"{tmp_path}{pattern}"))
+        found = list(_objects(open_bucket(LOCAL)[0], f"{tmp_path}{pattern}"))
         return [info.path.removeprefix(f"{tmp_path}/") for info, _ in found], {explicit for _, explicit in found}
 
     assert matches("") == (["_report.json", "a.jsonl", "b.jsonl", "deep/er/c.jsonl"], {False})

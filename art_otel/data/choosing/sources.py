@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from art_otel import storage
-from art_otel.errors import StoreError, UsageError
+from art_otel.errors import StorageError, StoreError, UsageError
 from art_otel.store import RowGroup, Wanted, read_keys, read_row_group, row_groups
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
@@ -21,7 +21,7 @@ Sources: TypeAlias = Source | Iterable[Source]
 
 _ROWS_IN_MEMORY: Final = 1024
 
-_Version: TypeAlias = tuple[int, int, int]
+_Version: TypeAlias = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class Chunk:
         if not isinstance(self.stored, RowGroup):
             return iter(self.stored if rows is None else [self.stored[row] for row in rows])
         if _version(self.stored.file) != self.version:
-            raise StoreError(f"{self.stored.file}: was written anew while it was read; start again")
+            raise StoreError(f"{storage.shown(self.stored.file)}: was written anew while it was read; start again")
         return read_row_group(self.stored, wanted, rows)
 
 
@@ -142,13 +142,11 @@ def _check_distinct(groups: Sequence[RowGroup]) -> None:
 
 
 def _version(file: str) -> _Version:
-    """Size, time of change and inode (of a store the size alone): another file of the same name has another."""
-    if storage.is_url(file):
-        return (storage.size_of(file) or 0, 0, 0)
+    """What tells it from another file of the same name."""
     try:
-        status = Path(file).stat()
-    except FileNotFoundError:
-        raise StoreError(f"{file}: is gone: the dataset was replaced while it was read; start again") from None
-    except OSError as error:
-        raise StoreError(f"{file}: cannot be read: {error}") from error
-    return (status.st_size, status.st_mtime_ns, status.st_ino)
+        version = storage.version_of(file)
+    except (OSError, StorageError) as error:
+        raise StoreError(f"{storage.shown(file)}: cannot be read: {error}") from error
+    if version is None:
+        raise StoreError(f"{storage.shown(file)}: is gone: the dataset was replaced while it was read; start again")
+    return version

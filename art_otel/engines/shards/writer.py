@@ -4,12 +4,11 @@ Invariant: memory holds about `_BUDGET` bytes of records. A batch has about `_BA
 """
 
 import struct
-import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain
-from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 from uuid import uuid4
 
@@ -54,9 +53,8 @@ class ShuffleWriter:
     """Writes one shuffle file into the scratch folder."""
 
     def __init__(self, scratch: str, slots: int) -> None:
-        name = f"shuffle-{uuid4().hex}"
-        self._location = storage.join(scratch, name)
-        self._path = Path(tempfile.gettempdir() if storage.is_url(scratch) else scratch, name)
+        self._location = storage.join(scratch, f"shuffle-{uuid4().hex}")
+        self._staged = ExitStack()
         self._slots = slots
         self._held: dict[int, dict[_Key, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         self._held_bytes = 0
@@ -98,8 +96,7 @@ class ShuffleWriter:
         start = self._size
         self._write(ENCODER.encode(self._index))
         self._opened().close()
-        if storage.is_url(self._location):
-            storage.move(str(self._path), self._location)
+        self._staged.close()
         written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start)
         return Shuffled(file=written, regions=dict(sorted(self._sizes.items())))
 
@@ -126,7 +123,7 @@ class ShuffleWriter:
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
-            self._file = self._path.open("wb")
+            self._file = self._staged.enter_context(storage.staged(self._location)).open("wb")
         return self._file
 
 

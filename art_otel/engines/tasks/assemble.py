@@ -5,10 +5,8 @@ each are in the order of their rollout ids.
 """
 
 import hashlib
-import tempfile
 from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
 from uuid import uuid4
 
 import msgspec
@@ -72,16 +70,13 @@ def assemble(task: AssembleTask) -> AssembledPart:
     from art_otel.store.part_writer import write_part  # noqa: PLC0415 # loads pyarrow, which no other task needs
 
     stats = AssemblyStats()
-    name = f"part-{uuid4().hex}"
-    location = storage.join(task.scratch, name)
-    path = Path(tempfile.gettempdir(), name) if storage.is_url(task.scratch) else Path(location)
+    location = storage.join(task.scratch, f"part-{uuid4().hex}")
     decisions: Decisions | None = None
     if task.round is not None:
         decisions = Decisions(task.round, task.sizes.slots, with_traces=task.rollout_traces)
-    trajectories = _trajectories(task, stats, decisions)
-    part = write_part(trajectories, path, task.number, with_traces=task.rollout_traces)
-    if storage.is_url(task.scratch):
-        storage.move(str(path), location)
+    with storage.staged(location) as path:
+        trajectories = _trajectories(task, stats, decisions)
+        part = write_part(trajectories, path, task.number, with_traces=task.rollout_traces)
     if decisions is None:
         return AssembledPart(part=part, location=location, stats=stats)
     writer = ShuffleWriter(task.scratch, task.sizes.slots)

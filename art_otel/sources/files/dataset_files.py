@@ -19,6 +19,14 @@ WHAT_READS_IT: Final = (
 )
 
 
+SCRATCH_PREFIX: Final = ".art-otel-scratch-"
+
+
+def is_scratch(path: str) -> bool:
+    """Whether a file lies in the scratch folder of a conversion."""
+    return any(part.startswith(SCRATCH_PREFIX) for part in path.split("/"))
+
+
 def has_own_name(name: str) -> bool:
     """Whether a file has the name of a report of ours, or of what a conversion is about to write or keeps."""
     is_pending = name.startswith(PENDING_PREFIX) and name.endswith(".json")

@@ -15,9 +15,9 @@ from urllib.parse import unquote
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources.files.dataset_files import WHAT_READS_IT, has_own_name, is_dataset_file
+from art_otel.sources.files.dataset_files import WHAT_READS_IT, has_own_name, is_dataset_file, is_scratch
 from art_otel.sources.files.globs import folder_of, is_glob, matches
-from art_otel.sources.files.stores import StoredFile, is_store_url, list_store
+from art_otel.sources.files.stores import StoredFile, is_store_url, list_store, with_etags
 from art_otel.storage import shown
 
 STDIN: Final = "-"
@@ -54,11 +54,28 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     byte_range: ByteRange | None = None
 
 
-def identity_of(source: Input) -> tuple[str, int, int] | None:
-    """Identify the content of an input by its path, size and time of change; None when these are not known."""
-    if source.size is None or source.mtime_ns is None:
+def identity_of(source: Input) -> tuple[str, int, int | str] | None:
+    """Identify the content of an input by its path, size and time of change, or ETag; None when these are not known."""
+    version = source.mtime_ns if source.stored is None else source.stored.etag or source.mtime_ns
+    if source.size is None or version is None:
         return None
-    return (source.name if source.path is None else str(source.path.absolute()), source.size, source.mtime_ns)
+    return (source.name if source.path is None else str(source.path.absolute()), source.size, version)
+
+
+def identified(inputs: Sequence[Input]) -> list[Input]:
+    """The inputs, those in stores with their ETags."""
+    stored = [source.stored for source in inputs if source.stored is not None]
+    versions = iter(with_etags(stored) if stored else ())
+    return [
+        source if source.stored is None else msgspec.structs.replace(source, stored=next(versions)) for source in inputs
+    ]
+
+
+def stored_input(url: str, name: str) -> Input:
+    """The object of a URL, which people see as `name`. Raises SourceError."""
+    (object_,) = list_store(url)
+    file, size, mtime_ns, _ = object_
+    return Input(name=name, path=None, size=size, mtime_ns=mtime_ns, explicit=True, stored=file)
 
 
 def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
@@ -126,7 +143,7 @@ def _deep_matches(pattern: Path) -> Iterator[Path]:
 
 def _stored(source: str) -> Iterator[Input]:
     for file, size, mtime_ns, explicit in list_store(source):
-        if explicit or not has_own_name(file.path.rpartition("/")[2]):
+        if not is_scratch(file.path) and (explicit or not has_own_name(file.path.rpartition("/")[2])):
             yield Input(name=file.name, path=None, size=size, mtime_ns=mtime_ns, explicit=explicit, stored=file)
 
 

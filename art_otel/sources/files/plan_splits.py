@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -103,7 +102,7 @@ def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
 
 def _blocks(source: Input, start: int) -> Iterator[bytes]:
     """Read the bytes of an input from `start` on; none of one that cannot be opened, as reading it later says why."""
-    size = source.size or 0
+    size = source.byte_range.end if source.byte_range else source.size or 0
     with suppress(OSError, SourceError):
         if source.stored is not None:
             for at in range(start, size, _BLOCK):
@@ -115,10 +114,12 @@ def _blocks(source: Input, start: int) -> Iterator[bytes]:
                     yield block
 
 
-def lines_before(path: Path, position: int) -> int:
-    """Count the lines of a file before a position in bytes."""
+def lines_before(source: Input, position: int) -> int:
+    """Count the lines of an input before a position in bytes."""
     count = 0
-    with path.open("rb") as file:
-        while block := file.read(min(_BLOCK, position - file.tell())):
-            count += block.count(b"\n")
+    for block in _blocks(source, 0):
+        if len(block) >= position:
+            return count + block.count(b"\n", 0, position)
+        count += block.count(b"\n")
+        position -= len(block)
     return count

@@ -2,32 +2,31 @@
 
 A URL names an object, all objects below a prefix (`s3://bucket/traces/`), or those that match a glob. What its query
 says (`region`, `endpoint_override`, `scheme`) and whom it names before an `@` go to pyarrow; credentials come from
-where the store's own tools have them. Nothing is ever written to a store.
+where the store's own tools have them. Nothing is ever written to a source.
 
-Invariant: every fault of a store is a SourceError that names the URL (without credentials) and says what to do. A store
-is opened in the process that reads, which inherits none.
+Invariant: every fault of a store is a SourceError that names the URL (without credentials) and says what to do, and
+what is read of an object is of one version of it: an object that was replaced meanwhile is such a fault.
 """
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-import functools
-import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
+from art_otel import storage
 from art_otel.errors import SourceError
 from art_otel.sources.files.globs import folder_of, is_glob, matches
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-_SCHEMES: Final = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
 _OPTIONS: Final = (
     "region|scheme|endpoint_override|project_id|retry_limit_seconds|"
     "enable_tls|blob_storage_authority|dfs_storage_authority|credential_kind|tenant_id|client_id|client_secret"
@@ -37,7 +36,6 @@ _URL: Final = re.compile(
     rf"(?P<query>\?(?:{_OPTIONS})=.*)?",
     re.DOTALL,
 )
-_GCS_PATIENCE: Final = "retry_limit_seconds=60"  # its own limit is a quarter of an hour
 _ADVICE: Final = (
     ("NO_SUCH_BUCKET", "there is no such bucket; check its name and region"),
     ("ACCESS_DENIED", "your credentials may not read this; ask for the right to list and read it"),
@@ -55,11 +53,18 @@ _ADVICE: Final = (
 )
 
 
+_ASKED_AT_ONCE: Final = 32
+
+
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An object: `store` is the URL of its bucket as pyarrow takes it, `path` its bucket and key."""
+    """An object: `store` is the URL of its bucket as pyarrow takes it, `path` its bucket and key.
+
+    With an `etag` it is the object of that content, and none that took its place.
+    """
 
     store: str
     path: str
+    etag: str | None = None
 
     @property
     def name(self) -> str:
@@ -69,7 +74,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_store_url(source: str) -> bool:
     """Whether it names something in a store that is read here."""
-    return source.startswith(_SCHEMES)
+    return storage.is_url(source)
 
 
 class Listed(NamedTuple):
@@ -87,12 +92,9 @@ def list_store(source: str) -> Iterator[Listed]:
     if url is None:
         raise SourceError(f"{source}: no URL of a store; write s3://bucket/prefix, gs://… or abfs://…")
     scheme = "gs" if url["scheme"] == "gcs" else url["scheme"]
-    query = url["query"] or ""
-    if scheme == "gs" and "retry_limit_seconds" not in query:
-        query = f"{query}&{_GCS_PATIENCE}" if query else f"?{_GCS_PATIENCE}"
-    store = f"{scheme}://{url['account'] or ''}{url['bucket']}{query}"
+    store = f"{scheme}://{url['account'] or ''}{url['bucket']}{url['query'] or ''}"
     with store_errors(f"{scheme}://{url['bucket']}/{url['key']}".rstrip("/")):
-        files, root = open_store(store)
+        files, root = storage.open_bucket(store)
         pattern = f"{root}/{url['key']}".rstrip("/")
         for info, explicit in _objects(files, pattern):
             yield Listed(StoredFile(store=store, path=info.path), info.size, info.mtime_ns, explicit)
@@ -136,22 +138,30 @@ def read_range(file: StoredFile, start: int, end: int) -> bytes:
 
 
 def open_stored(file: StoredFile) -> Any:  # noqa: ANN401 # pyarrow ships no types
-    """Open an object to read anywhere in it."""
-    files, _ = open_store(file.store)
-    return files.open_input_file(file.path)
+    """Open an object to read anywhere in it. Raises SourceError for one that was replaced."""
+    files, _ = storage.open_bucket(file.store)
+    opened: Any = files.open_input_file(file.path)
+    if file.etag is not None and storage.etag_of(opened) != file.etag:
+        opened.close()
+        raise SourceError(f"{file.name}: it was replaced while it was read; convert again when it is complete")
+    return opened
 
 
-def open_store(store: str) -> tuple["FileSystem", str]:
-    """Open the file system of a bucket, with the name of the bucket there."""
-    return _open_store(store, os.getpid())
+def with_etags(stored: Iterable[StoredFile]) -> list[StoredFile]:
+    """The objects with their ETags, which no listing of pyarrow has: a request for each, many at once.
+
+    One that cannot be asked for stays as it is: reading it says why.
+    """
+    with ThreadPoolExecutor(_ASKED_AT_ONCE, "art-otel-etags") as pool:
+        return list(pool.map(_with_etag, stored))
 
 
-@functools.lru_cache(maxsize=8)
-def _open_store(store: str, _process: int) -> tuple["FileSystem", str]:
-    from pyarrow.fs import FileSystem  # noqa: PLC0415 # slow to load
-
-    files, root = cast("tuple[FileSystem, str]", FileSystem.from_uri(store))
-    return files, root.rstrip("/")
+def _with_etag(file: StoredFile) -> StoredFile:
+    try:
+        with store_errors(file.name), open_stored(file) as opened:
+            return msgspec.structs.replace(file, etag=storage.etag_of(opened))
+    except SourceError:
+        return file
 
 
 @contextmanager

@@ -1,0 +1,75 @@
+"""Buckets: the file systems of pyarrow behind URLs.
+
+What a URL's query says (`region`, `endpoint_override`, `scheme`) goes to pyarrow; credentials come from where the
+store's own tools have them. Invariant: a bucket is opened in the process that uses it, which inherits none.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Final
+
+from art_otel.errors import StorageError
+from art_otel.storage.locations import is_url, shown
+
+_OPTIONS: Final = {
+    "gs": "retry_limit_seconds=60",  # its own limit is a quarter of an hour
+    "s3": "allow_delayed_open=true",  # a small object is one request instead of three
+}
+
+
+def open_bucket(url: str) -> tuple[Any, str]:
+    """The file system of a bucket's URL, and what the bucket is called there."""
+    scheme, _, _ = url.partition("://")
+    scheme, url = ("gs", f"gs{url.removeprefix(scheme)}") if scheme == "gcs" else (scheme, url)
+    option = _OPTIONS.get(scheme)
+    if option is not None and f"{option.partition('=')[0]}=" not in url:
+        url = f"{url}{'&' if '?' in url else '?'}{option}"
+    return _open(url, os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _open(url: str, _process: int) -> tuple[Any, str]:
+    from pyarrow.fs import FileSystem  # noqa: PLC0415 # slow to load
+
+    files, root = FileSystem.from_uri(url)
+    return files, root.rstrip("/")
+
+
+def located(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and what pyarrow calls the file there: the bucket and the key."""
+    address, mark, query = url.partition("?")
+    scheme, _, rest = address.partition("://")
+    bucket, _, key = rest.partition("/")
+    files, root = open_bucket(f"{scheme}://{bucket}{mark}{query}")
+    return files, f"{root}/{key}".rstrip("/")
+
+
+def etag_of(opened: Any) -> str | None:  # noqa: ANN401 # a file of pyarrow
+    """What the store calls the content of an open file; None where it says nothing."""
+    metadata: dict[str | bytes, str | bytes] = opened.metadata() or {}
+    for name, value in metadata.items():
+        if _text(name).lower() == "etag":
+            return _text(value)
+    return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+@contextmanager
+def told(location: str) -> Generator[None]:
+    """Raise what pyarrow raises of a store as a StorageError that names the location; errors of this machine do."""
+    try:
+        yield
+    except (OSError, ValueError, NotImplementedError) as error:
+        if not is_url(location):
+            raise
+        problem = " ".join(str(error).split())[:300]
+        raise StorageError(f"{shown(location)}: {problem}") from error
