@@ -10,7 +10,7 @@ import msgspec
 
 from art_otel.data.arranging.layout import Layout
 from art_otel.data.arranging.order import Order
-from art_otel.data.choosing.selection import select
+from art_otel.data.choosing.selection import TrainingStep, select
 from art_otel.data.choosing.sources import Sources, list_chunks
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
@@ -42,6 +42,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     zero_variance: ZeroVariance = "keep",
     allow_incomplete: bool | Iterable[str] = False,
     split: str | Iterable[str | None] | None = None,
+    training_step: TrainingStep = None,
     status: Status | Iterable[Status] | None = ("ok",),
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
@@ -68,8 +69,9 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       `advantage` is None. `token_rewards`: names of rewards of spans of tokens, with their weights, to give as an array
       of their own. `zero_variance="drop"` skips groups in which all known rewards are equal, and those of one member.
     - `allow_incomplete`: train also trajectories of which something is missing, or that ended on a failed call: True,
-      or the reasons that do no harm. `split`, `status`: one or several (None: any). `policy_version`: sampled by this
-      version in every call, or with `max_staleness` by versions at most so many older.
+      or the reasons that do no harm. `split`, `training_step`, `status`: one or several, such as `range(10, 20)` (None:
+      any); parts of a dataset that have none of them are not opened. `policy_version`: sampled by this version in every
+      call, or with `max_staleness` by versions at most so many older.
     - `seed`, `epoch`: shuffle, the same way each time; `shuffle_buffer` row groups are in memory and shuffled together.
       `rank` of `world_size`: one of several ranks, which all give the same number of batches: a rank that has none
       left gives one without anything to train on. `drop_last=True` drops the last batches instead where they are not
@@ -98,6 +100,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     selection = select(
         allow_incomplete=allow_incomplete,
         split=split,
+        training_step=training_step,
         status=status,
         policy_version=policy_version,
         max_staleness=max_staleness,
@@ -114,7 +117,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     if tokenizer is not None:
         builder = _with_tokenizer(builder, tokenizer)
     recipe = Recipe(selection=selection, scoring=scoring, builder=builder, order=order, layout=layout)
-    return Batches(list_chunks(sources), recipe)
+    return Batches(list_chunks(sources, selection.why_none_of), recipe)
 
 
 def _with_tokenizer(builder: SequenceBuilder, tokenizer: ChatTokenizer) -> SequenceBuilder:

@@ -18,7 +18,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 from art_otel.storage.buckets import located, told
-from art_otel.storage.folders import remove
 from art_otel.storage.locations import is_url
 
 _COPIED_AT_ONCE: Final = 8 << 20
@@ -66,7 +65,10 @@ def staged(location: str) -> Generator[Path]:
 
 
 def move(source: str, location: str) -> None:
-    """Give a whole file its place: renamed on this machine or in a store, else copied and removed where it was."""
+    """Give a whole file its place. A file of this machine is no longer where it was.
+
+    An object stays there until its folder is removed: so what was moved before a kill is still known to be whole.
+    """
     if is_url(source) and is_url(location):
         _move_between_stores(source, location)
     elif is_url(source):
@@ -76,7 +78,6 @@ def move(source: str, location: str) -> None:
             _rename(temporary, location)
         finally:
             temporary.unlink(missing_ok=True)
-        remove(source)
     elif is_url(location):
         with told(location):
             _upload(Path(source), location)
@@ -90,11 +91,10 @@ def _move_between_stores(source: str, location: str) -> None:
         files, path = located(location)
         source_files, source_path = located(source)
         if source_files.equals(files):
-            files.move(source_path, path)
+            files.copy_file(source_path, path)
             return
     with staged(location) as path:
         _download(source, path)
-    remove(source)
 
 
 def _rename(path: Path, location: str) -> None:

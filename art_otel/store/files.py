@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
-from art_otel.store.manifest import REPORT_NAME, Manifest, is_part_name, read_manifest
+from art_otel.store.manifest import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
 
 SUFFIX: Final = ".parquet"
 
@@ -20,12 +20,13 @@ SUFFIX: Final = ".parquet"
 class DataFile(NamedTuple):
     """A trajectory file: its path or URL, and the dataset that it belongs to: the folder of a part, else itself.
 
-    `superseded` are the rows of it that no longer count, in order.
+    `superseded` are the rows of it that no longer count, in order. `part` is what a manifest says of it.
     """
 
     location: str
     dataset: str
     superseded: tuple[int, ...] = ()
+    part: Part | None = None
 
 
 def find_files(path: str | Path) -> list[DataFile]:
@@ -72,20 +73,20 @@ def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
     manifest = read_manifest(folder)  # first: a store keeps the parts that are replaced meanwhile
     sizes = storage.list_folder(folder)
     if manifest is not None:
-        names = list(_checked_names(folder, manifest, sizes))
-    elif REPORT_NAME in sizes and any(map(is_part_name, sizes)):
+        parts = list(_checked(folder, manifest, sizes))
+        superseded = manifest.superseded
+        return [_data_file(storage.join(folder, part.name), superseded.get(part.name, ()), part) for part in parts]
+    if REPORT_NAME in sizes and any(map(is_part_name, sizes)):
         report = storage.shown(storage.join(folder, REPORT_NAME))
         raise StoreError(
             f"{report}: is broken, so nobody knows which parts count; remove the folder and write the dataset again"
         )
-    else:
-        names = [name for name in sizes if name.endswith(SUFFIX)]
-        if not names and not may_be_empty:
-            raise StoreError(
-                f"{storage.shown(folder)}: no *{SUFFIX} in this folder; {_advice(folder, has_files=bool(sizes))}"
-            )
-    superseded = {} if manifest is None else manifest.superseded
-    return [_data_file(storage.join(folder, name), superseded.get(name, ())) for name in names]
+    names = [name for name in sizes if name.endswith(SUFFIX)]
+    if not names and not may_be_empty:
+        raise StoreError(
+            f"{storage.shown(folder)}: no *{SUFFIX} in this folder; {_advice(folder, has_files=bool(sizes))}"
+        )
+    return [_data_file(storage.join(folder, name)) for name in names]
 
 
 def _advice(folder: str, *, has_files: bool) -> str:
@@ -93,7 +94,7 @@ def _advice(folder: str, *, has_files: bool) -> str:
     return convert if has_files else f"give the folder that was written to; {convert}"
 
 
-def _checked_names(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:
+def _checked(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[Part]:
     for part in manifest.parts:
         size = sizes.get(part.name)
         if size != part.bytes:
@@ -102,7 +103,7 @@ def _checked_names(folder: str, manifest: Manifest, sizes: dict[str, int]) -> It
                 f"{storage.shown(storage.join(folder, part.name))}: {problem}; the folder's _report.json names it, so"
                 " write the dataset again"
             )
-        yield part.name
+        yield part
 
 
 def _named_file(location: str) -> DataFile:
@@ -113,10 +114,10 @@ def _named_file(location: str) -> DataFile:
     return _data_file(location, () if manifest is None else manifest.superseded.get(name, ()))
 
 
-def _data_file(location: str, superseded: tuple[int, ...] = ()) -> DataFile:
+def _data_file(location: str, superseded: tuple[int, ...] = (), part: Part | None = None) -> DataFile:
     resolved = _resolved(location)
     folder, _, name = resolved.partition("?")[0].rpartition("/" if storage.is_url(location) else os.sep)
-    return DataFile(location, folder if is_part_name(name) else resolved, superseded)
+    return DataFile(location, folder if is_part_name(name) else resolved, superseded, part)
 
 
 def _resolved(location: str) -> str:

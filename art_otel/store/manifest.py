@@ -25,11 +25,13 @@ class Bounds(NamedTuple):
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part file: its name, its content, and what a reader can tell of its rows without opening it.
 
-    Bounds are None where no row has a number. `splits` are all that occur, None for rows without one.
+    Bounds are None where no row has a number. `splits` are all that occur, None for rows without one. `group_rows` are
+    the rows of each row group.
     """
 
     name: str
     rows: int
+    group_rows: tuple[int, ...]
     bytes: int
     sha256: str
     started_at: Bounds | None

@@ -86,6 +86,7 @@ class PartWriter:
         self._group: list[Row] = []
         self._group_bytes = 0
         self._rows: list[pa.Table] = []
+        self._group_rows: list[int] = []
         self._started_at: Bounds | None = None
         self._training_step: Bounds | None = None
         self._splits: set[str | None] = set()
@@ -139,8 +140,11 @@ class PartWriter:
 
     def _write_rows(self) -> None:
         rows, self._rows = self._rows, []
-        if rows:
-            self._writer.write_table(pa.concat_tables(rows), row_group_size=self._limits.group_rows)
+        if not rows:
+            return
+        table, most = pa.concat_tables(rows), self._limits.group_rows
+        self._writer.write_table(table, row_group_size=most)
+        self._group_rows += [min(most, table.num_rows - start) for start in range(0, table.num_rows, most)]
 
     def finish(self, number: int) -> Part:
         """Write what is left, and give the summary of part `number`."""
@@ -157,6 +161,7 @@ class PartWriter:
         return Part(
             name=part_name(number, sha256),
             rows=self.rows,
+            group_rows=tuple(self._group_rows),
             bytes=size,
             sha256=sha256,
             started_at=self._started_at,
@@ -166,6 +171,7 @@ class PartWriter:
 
     def _write_group(self) -> None:
         group, self._group, self._group_bytes = self._group, [], 0
+        self._group_rows.append(len(group))
         self._writer.write_table(make_table(group), row_group_size=len(group))
 
 

@@ -22,8 +22,10 @@ import pyarrow.parquet as pq
 from art_otel import storage
 from art_otel.errors import StoreError
 from art_otel.store.files import DataFile, find_all_files, find_files
+from art_otel.store.manifest import Part
 from art_otel.store.parquet_file import open_parquet
 from art_otel.store.restore import Fields, restore_trajectory
+from art_otel.store.rows import Rows
 from art_otel.store.schema import CALL, PROMPT, READ_ROW, TURN
 from art_otel.trajectories import Trajectory
 
@@ -61,7 +63,8 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a file that is read at once: `rows` trajectories.
 
     `file` is a path or URL, `dataset` names what it is a part of: the files of one dataset share it. `superseded` are
-    the rows of the file's row group that are none of these trajectories.
+    the rows of the file's row group that are none of these trajectories. `part` is what the dataset's manifest says of
+    the file.
     """
 
     file: str
@@ -69,6 +72,7 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     rows: int
     superseded: tuple[int, ...] = ()
+    part: Part | None = None
 
     def current(self, table: pa.Table) -> pa.Table:
         """The rows of a table of the whole row group that count. Raises StoreError where it is of another file."""
@@ -82,13 +86,21 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_trajectories(
-    path: str | Path | Iterable[str | Path], *, prompts: bool = True, messages: bool = True, tokens: bool = True
+    path: str | Path | Iterable[str | Path],
+    *,
+    split: str | Iterable[str | None] | None = None,
+    training_step: int | Iterable[int | None] | None = None,
+    prompts: bool = True,
+    messages: bool = True,
+    tokens: bool = True,
 ) -> Iterator[Trajectory]:
     """Read the trajectories of a dataset: a folder or URL, a file, or all that a glob matches.
 
     Of a dataset the parts are read that its `_report.json` names, in that order; of other folders and globs `*.parquet`
     in the order of names. Of several paths those of the first come first. A rollout that stands in several files is
-    given as often. Memory is that of one row group.
+    given as often. Memory is that of one row group. A file is opened when it is its turn. `split` and `training_step`,
+    one or several (`range(10, 20)`), choose trajectories, with None among them those without one; files that have none
+    of them, as the manifest says, are not opened.
 
     Whole prompts repeat all that was said before, so they grow with the square of a conversation's length:
     `prompts=False` leaves `input_messages` and `prompt_token_ids` of the calls None, where `Trajectory.prompts` and
@@ -98,13 +110,17 @@ def read_trajectories(
     Raises UsageError for a file that is given twice; StoreError, for a path without files at once, else while
     iterating.
     """
-    files = find_all_files(path)
+    rows = Rows.of(split, training_step)
+    files = [file for file in find_all_files(path) if file.part is None or rows.why_none_of(file.part) is None]
     wanted = Wanted(prompts=prompts, messages=messages, tokens=tokens)
-    return (trajectory for file in files for trajectory in _read_file(file, wanted))
+    return (trajectory for file in files for trajectory in _read_file(file, wanted, rows))
 
 
 def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
-    """The row groups of a path as `read_trajectories` takes it, in order. Raises StoreError."""
+    """The row groups of a path as `read_trajectories` takes it, in order. Raises StoreError.
+
+    Files that a manifest names are not opened for it.
+    """
     return tuple(group for file in find_files(path) for group in _groups_of(file))
 
 
@@ -125,36 +141,50 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]
 
 
 def _groups_of(file: DataFile) -> list[RowGroup]:
+    if file.part is not None:
+        return _split(file, file.part.group_rows)
     with open_parquet(file.location) as parquet:
         return groups_in(file, parquet)
 
 
 def groups_in(file: DataFile, parquet: pq.ParquetFile) -> list[RowGroup]:
     """The row groups of a file that is open."""
+    return _split(file, [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)])
+
+
+def _split(file: DataFile, sizes: Iterable[int]) -> list[RowGroup]:
     groups: list[RowGroup] = []
     start = 0
-    for index in range(parquet.num_row_groups):
-        rows = parquet.metadata.row_group(index).num_rows
-        first, last = (bisect_left(file.superseded, row) for row in (start, start + rows))
+    for index, size in enumerate(sizes):
+        first, last = (bisect_left(file.superseded, row) for row in (start, start + size))
         superseded = tuple(row - start for row in file.superseded[first:last])
         groups.append(
             RowGroup(
                 file=file.location,
                 dataset=file.dataset,
                 index=index,
-                rows=rows - len(superseded),
+                rows=size - len(superseded),
                 superseded=superseded,
+                part=file.part,
             )
         )
-        start += rows
+        start += size
     return groups
 
 
-def _read_file(file: DataFile, wanted: Wanted) -> Iterator[Trajectory]:
+def _read_file(file: DataFile, wanted: Wanted, rows: Rows) -> Iterator[Trajectory]:
     with open_parquet(file.location) as parquet:
         for group in groups_in(file, parquet):
-            if group.rows:
+            if not group.rows:
+                continue
+            if not rows.columns:
                 yield from _read_group(group, parquet, wanted)
+            elif chosen := rows.among(_columns_of(group, parquet, rows.columns).to_pylist()):
+                yield from _read_group(group, parquet, wanted, chosen)
+
+
+def _columns_of(group: RowGroup, parquet: pq.ParquetFile, columns: list[str]) -> pa.Table:
+    return group.current(parquet.read_row_group(group.index, columns=columns))
 
 
 def _read_group(

@@ -1,8 +1,8 @@
 """Selection: which trajectories are learned from.
 
-Invariant: every trajectory is selected, or there is one reason why it is skipped, the first of: incomplete (by its own
-reason), ended on a failed call, status, split, policy version. What is unknown is never fresh where freshness was asked
-for.
+Invariant: every trajectory is selected, or there is one reason why it is skipped, the first of: split, training step
+(of which a manifest tells without its parts), incomplete (by its own reason), ended on a failed call, status, policy
+version. What is unknown is never fresh where freshness was asked for.
 """
 
 import re
@@ -12,6 +12,8 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from art_otel.data.options import as_names, validate
+from art_otel.store import Part
+from art_otel.store.rows import Rows
 from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, versions_in
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
@@ -19,6 +21,9 @@ AllowIncomplete: TypeAlias = bool | Iterable[str]
 
 Split: TypeAlias = str | Iterable[str | None] | None
 """One split or several; None is every split, [None] the trajectories without one."""
+
+TrainingStep: TypeAlias = int | Iterable[int | None] | None
+"""One training step or several; None is every step, [None] the trajectories without one."""
 
 StatusFilter: TypeAlias = Status | Iterable[Status] | None
 """One status or several; None is every status."""
@@ -41,6 +46,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     allow_incomplete: bool | frozenset[str] = False
     split: frozenset[str | None] | None = None
+    training_step: frozenset[int | None] | None = None
     status: frozenset[Status] | None = frozenset({"ok"})
     policy_version: str | int | None = None
     max_staleness: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -66,19 +72,25 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def skip_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped; None when it is selected."""
+        if self.split is not None and trajectory.split not in self.split:
+            return "split"
+        if self.training_step is not None and trajectory.training_step not in self.training_step:
+            return "training step"
         if self.allow_incomplete is not True:
             reason = _reason_of_gap(trajectory, self.allow_incomplete or frozenset[str]())
             if reason is not None:
                 return reason
         if self.status is not None and trajectory.status not in self.status:
             return "status"
-        if self.split is not None and trajectory.split not in self.split:
-            return "split"
         return None if self.version is None else self._stale(trajectory, self.version)
+
+    def why_none_of(self, part: Part) -> str | None:
+        """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
+        return Rows(splits=self.split, training_steps=self.training_step).why_none_of(part)
 
     def __str__(self) -> str:
         """All options, the same in every process: sets have an order of their own in each."""
-        sets = (self.allow_incomplete, self.split, self.status)
+        sets = (self.allow_incomplete, self.split, self.status, self.training_step)
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
         return f"{texts} {self.version} {self.max_staleness}"
 
@@ -101,6 +113,7 @@ def select(
     allow_incomplete: AllowIncomplete,
     split: Split,
     status: StatusFilter,
+    training_step: TrainingStep = None,
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
 ) -> Selection:
@@ -111,6 +124,7 @@ def select(
             "allow_incomplete": as_names(allow_incomplete),
             "split": as_names(split),
             "status": as_names(status),
+            "training_step": as_names((training_step,) if isinstance(training_step, int) else training_step),
             "policy_version": policy_version,
             "max_staleness": max_staleness,
         },

@@ -4,7 +4,7 @@ Invariant: the same sources give the same chunks in the same order, and no rollo
 together.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, cast
 
 from art_otel import storage
 from art_otel.errors import StorageError, StoreError, UsageError
-from art_otel.store import RowGroup, Wanted, read_keys, read_row_group, row_groups
+from art_otel.store import Part, RowGroup, Wanted, read_keys, read_row_group, row_groups
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[Trajectory]
@@ -28,13 +28,15 @@ _Version: TypeAlias = tuple[object, ...]
 class Chunk:
     """`rows` trajectories: a row group of a file, or a slice of those in memory.
 
-    `first` is the number of trajectories before it, `version` tells the file's content.
+    `first` is the number of trajectories before it, `version` tells the file's content. `left_out` is why none of them
+    is selected, where that is known.
     """
 
     first: int
     rows: int
     stored: RowGroup | Sequence[Trajectory]
     version: "_Version | None" = None
+    left_out: str | None = None
 
     @property
     def numbers(self) -> range:
@@ -51,13 +53,13 @@ class Chunk:
             rows = [number - self.first for number in numbers]
         if not isinstance(self.stored, RowGroup):
             return iter(self.stored if rows is None else [self.stored[row] for row in rows])
-        if _version(self.stored.file) != self.version:
+        if not _tells_content(self.stored) and _version(self.stored) != self.version:
             raise StoreError(f"{storage.shown(self.stored.file)}: was written anew while it was read; start again")
         return read_row_group(self.stored, wanted, rows)
 
 
-def list_chunks(sources: Sources) -> tuple[Chunk, ...]:
-    """List the chunks of the sources, in order.
+def list_chunks(sources: Sources, why_none_of: Callable[[Part], str | None] = lambda _: None) -> tuple[Chunk, ...]:
+    """List the chunks of the sources, in order. `why_none_of` says why no trajectory of a part is selected.
 
     Raises StoreError for a path without trajectory files, UsageError for a file that is given twice and for a rollout
     that stands in two datasets.
@@ -66,7 +68,9 @@ def list_chunks(sources: Sources) -> tuple[Chunk, ...]:
     first = 0
     for stored in _stored(sources):
         if isinstance(stored, RowGroup):
-            chunk = Chunk(first=first, rows=stored.rows, stored=stored, version=_version(stored.file))
+            left_out = None if stored.part is None else why_none_of(stored.part)
+            version = _version(stored)
+            chunk = Chunk(first=first, rows=stored.rows, stored=stored, version=version, left_out=left_out)
         else:
             chunk = Chunk(first=first, rows=len(stored), stored=stored)
         chunks.append(chunk)
@@ -141,8 +145,16 @@ def _check_distinct(groups: Sequence[RowGroup]) -> None:
                 )
 
 
-def _version(file: str) -> _Version:
-    """What tells it from another file of the same name."""
+def _tells_content(group: RowGroup) -> bool:
+    """Whether the name tells the content of an object: then no request has to."""
+    return group.part is not None and storage.is_url(group.file)
+
+
+def _version(group: RowGroup) -> _Version:
+    """What tells its file from another of the same name."""
+    file = group.file
+    if group.part is not None and storage.is_url(file):
+        return (group.part.bytes,)
     try:
         version = storage.version_of(file)
     except (OSError, StorageError) as error:

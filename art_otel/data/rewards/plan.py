@@ -9,11 +9,13 @@ Planning reads no messages and no tokens. It keeps about 50 bytes for each rewar
 
 import hashlib
 import math
+import sys
 import warnings
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -124,17 +126,17 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
     skipped: dict[int, str] = {}
     units, numbers = _Units(), dict[GroupKey, int]()
     without_final, digest = Counter[str](), hashlib.sha256()
-    for number, trajectory in enumerate(_outlines(chunks, digest.update)):
-        reason = skip_reason(trajectory)
-        if reason is None:
+    for number, outline in enumerate(_outlines(chunks, digest.update)):
+        trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, skip_reason(outline))
+        if trajectory is not None and reason is None:
             # Without a group it is alone; such groups have negative numbers.
             key = group_of(trajectory)
             group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
             _add(units, trajectory, group, credit)
             if credit.name == "outcome_reward" and (names := names_without_final(trajectory)):
                 without_final[", ".join(names)] += 1
-        else:
-            skipped[number] = reason
+        elif reason is not None:
+            skipped[number] = sys.intern(reason)
         units.ends.append(len(units.keys))
     if without_final and advantage is not None:
         _warn(without_final)
@@ -150,8 +152,8 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
     )
 
 
-def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Iterator[Trajectory]:
-    """Every trajectory without messages and tokens.
+def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Iterator[Trajectory | str]:
+    """Every trajectory without messages and tokens, or why it is skipped where nobody has to read it.
 
     `note` is given what tells this dataset from others: names and sizes of files, and all of each trajectory that
     options look at. Times and folders are not in it, so that a copy has the same.
@@ -160,6 +162,9 @@ def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Itera
         if isinstance(chunk.stored, RowGroup):
             size = 0 if chunk.version is None else chunk.version[0]
             note(repr((Path(chunk.stored.file).name, size, chunk.stored.index)).encode())
+        if chunk.left_out is not None:
+            yield from repeat(chunk.left_out, chunk.rows)
+            continue
         for one in chunk.read(OUTLINE):
             chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
             compared_by = (one.group_id, one.training_step, one.reward, one.rewards)
