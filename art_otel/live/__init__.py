@@ -14,13 +14,13 @@ never come, it has ended when it was quiet for a grace. What comes later gives i
 from typing import TYPE_CHECKING
 
 from art_otel.lazy_names import lazy_names
-from art_otel.live.assembly import Line, assemble, read_records
-from art_otel.live.buffer import MAX_AGE, MAX_OPEN, RolloutBuffer
-from art_otel.live.open_rollout import SpanCounts
 
 if TYPE_CHECKING:
     from art_otel.live.arriving_rollouts import ArrivingRollouts, EndedRollout
+    from art_otel.live.assembly import Line, assemble, read_records
+    from art_otel.live.buffer import MAX_AGE, MAX_OPEN, RolloutBuffer
     from art_otel.live.new_trajectories import NewTrajectories
+    from art_otel.live.open_rollout import SpanCounts
 
 __all__ = [
     "MAX_AGE",
@@ -35,7 +35,14 @@ __all__ = [
     "read_records",
 ]
 
-# A traced app records, and mostly nobody in it asks for what arrives.
+# Who records, who asks for what arrives, and who converts need different halves.
 __getattr__ = lazy_names(
-    __name__, {"arriving_rollouts": ("ArrivingRollouts", "EndedRollout"), "new_trajectories": ("NewTrajectories",)}
+    __name__,
+    {
+        "arriving_rollouts": ("ArrivingRollouts", "EndedRollout"),
+        "assembly": ("Line", "assemble", "read_records"),
+        "buffer": ("MAX_AGE", "MAX_OPEN", "RolloutBuffer"),
+        "new_trajectories": ("NewTrajectories",),
+        "open_rollout": ("SpanCounts",),
+    },
 )

@@ -6,7 +6,7 @@ not there twice.
 
 from array import array
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from art_otel import attributes
 from art_otel.conventions import rewards_of
@@ -14,8 +14,10 @@ from art_otel.live.assembly import read_records
 from art_otel.live.span_index import SpanIndex
 from art_otel.sources import Record
 from art_otel.spans import Span
-from art_otel.spool import SpooledLine
 from art_otel.trajectories.rollouts.marks import is_marked_root, is_provisional
+
+if TYPE_CHECKING:
+    from art_otel.spool import SpooledLine
 
 BelongsTo: TypeAlias = tuple[Literal["rollout", "trace"], str]
 """The id of a rollout, or of a trace."""
@@ -67,7 +69,7 @@ class ArrivingSpans:
         self._index: SpanIndex | None = SpanIndex()
         self._spans = array("q")
 
-    def add(self, record: Record, place: SpooledLine, now: float) -> bool:
+    def add(self, record: Record, place: "SpooledLine", now: float) -> bool:
         """Take a record, and say whether it is news."""
         content = self._indexed().add(record)
         if content is None:

@@ -17,7 +17,6 @@ from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from art_otel.errors import StoreError
@@ -128,6 +127,8 @@ class PartWriter:
 
     def add_rows(self, table: pa.Table) -> None:
         """Add the rows of another part, as they are."""
+        import pyarrow.compute as pc  # noqa: PLC0415 # takes 60 ms, and only `compact` adds rows so
+
         self._rows.append(table.select(SCHEMA.names).cast(SCHEMA))
         self.rows += table.num_rows
         self._bytes += table.nbytes
