@@ -16,13 +16,13 @@ def test_from_the_list_to_why_a_token_is_trained(visit):
     page.evaluate("document.activeElement.blur()")
     press(page, "k", "Enter")
     page.wait_for_selector(".rollout-head")
-    key = page.evaluate("location.hash")
+    visit.settle()
+    head = page.inner_text(".rollout-head")
+    shows = "document.querySelector('.rollout-head')?.innerText === argument"  # the last one's until the next is there
     press(page, "]")
-    visit.until("location.hash !== argument && document.querySelector('.rollout-head')", key)
+    visit.until(f"document.querySelector('.rollout-head') && !({shows})", head)
     press(page, "[")
-    visit.until(
-        "location.hash.startsWith(argument) && document.querySelector('[data-state=trained]')", key.split("?")[0]
-    )
+    visit.until(f"{shows} && document.querySelector('[data-state=trained]')", head)
     press(page, "n")
     visit.until("document.activeElement.className.includes('trained')")
     press(page, "2")

@@ -1,5 +1,5 @@
 // Single keys. A page registers its own; the newest that has a key gets it. A switch turns them all off (WCAG 2.1.4).
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { load, save } from "../storage";
 
 export type Keys = Record<string, () => void>;
@@ -20,7 +20,8 @@ export function switchKeys(value: boolean): void {
 export function useKeys(keys: Keys): void {
   const reference = useRef(keys);
   reference.current = keys;
-  useEffect(() => {
+  // Before it is painted: who sees a page can use its keys.
+  useLayoutEffect(() => {
     stack.push(reference);
     return () => void stack.splice(stack.indexOf(reference), 1);
   }, []);
