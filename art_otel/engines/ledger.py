@@ -1,7 +1,8 @@
 """Ledger: what conversions into a dataset have read, and what of the inputs is new since then.
 
 Invariant: no byte of an input is taken into a dataset twice. A file of lines that grew, as a live app's spool does,
-gives its new lines; a last one without an end waits for the next time, unless nobody writes to the file any more.
+gives its new lines; a last one without an end waits for the next time, unless nobody writes to the file any more. Any
+other input is read as a whole, and one that was changed or replaced since is never passed over.
 """
 
 import os
@@ -13,7 +14,8 @@ from typing import Final
 import msgspec
 
 from art_otel.errors import SourceError
-from art_otel.sources import ByteRange, Input, cuttable_format
+from art_otel.sources import ByteRange, Format, Input, cuttable_format
+from art_otel.store.manifest import LedgerEntry
 
 _BLOCK: Final = 1 << 16
 _QUIET: Final = 60 * 10**9
@@ -22,8 +24,10 @@ _QUIET: Final = 60 * 10**9
 _STILL: Final = 30 * 10**9
 """The same for a file that is read as a whole."""
 
+_NOTHING: Final = LedgerEntry(bytes=0)
 
-def unread(inputs: Iterable[Input], ledger: Mapping[str, int], *, follows: bool = False) -> Iterator[Input]:
+
+def unread(inputs: Iterable[Input], ledger: Mapping[str, LedgerEntry], *, follows: bool = False) -> Iterator[Input]:
     """What no earlier conversion took. Raises SourceError for a file that was changed and did not only grow.
 
     Who `follows` files that others write gets such a file again whole, and one that cannot be cut when nobody wrote to
@@ -31,34 +35,73 @@ def unread(inputs: Iterable[Input], ledger: Mapping[str, int], *, follows: bool 
     """
     for source in inputs:
         name, size = _name(source), source.size
-        taken = ledger.get(name or "", 0)
+        entry = ledger.get(name or "", _NOTHING)
         if name is None or size is None:  # a pipe: nobody can say what it gave before
             yield source
-        elif size < taken and not follows:
+        elif size < entry.bytes and not follows:
             raise _changed(source)
-        elif size != taken:
-            yield from _rest(source, taken if taken < size else 0, size, follows=follows)
+        elif size != entry.bytes:
+            yield from _rest(source, entry.bytes if entry.bytes < size else 0, size, follows=follows)
+        elif _has_other_content(source, entry):
+            yield from _again(source, follows=follows)
 
 
-def ledger_of(inputs: Iterable[Input]) -> dict[str, int]:
-    """How far each input is read, by its path or URL."""
+def ledger_of(inputs: Iterable[Input]) -> dict[str, LedgerEntry]:
+    """What of each input is read, by its path or URL."""
     named = ((_name(source), source) for source in inputs)
-    return {name: source.byte_range.end if source.byte_range else source.size or 0 for name, source in named if name}
+    return {name: _entry(source) for name, source in named if name}
+
+
+def _entry(source: Input) -> LedgerEntry:
+    etag = source.stored and source.stored.etag
+    return LedgerEntry(
+        bytes=source.byte_range.end if source.byte_range else source.size or 0,
+        etag=etag,
+        mtime_ns=source.mtime_ns if etag is None else None,
+    )
+
+
+def _has_other_content(source: Input, entry: LedgerEntry) -> bool:
+    """Whether an input of the same size is another than the one that was read; of a file of lines the size says it."""
+    now = _entry(source)
+    if now.etag is not None and entry.etag is not None:
+        return now.etag != entry.etag
+    if now.mtime_ns is None or entry.mtime_ns is None or now.mtime_ns == entry.mtime_ns:
+        return False
+    return _line_format(source) is None
 
 
 def _rest(source: Input, taken: int, size: int, *, follows: bool) -> Iterator[Input]:
-    age = None if source.mtime_ns is None else time.time_ns() - source.mtime_ns
-    dump_format = cuttable_format(source) if source.path is not None else None
-    if source.path is None or dump_format is None or dump_format.cuts is None:
-        if taken and not follows:
-            raise _changed(source)
-        if not follows or age is None or age > _STILL:
+    dump_format = _line_format(source)
+    if source.path is None or dump_format is None:
+        if taken:
+            yield from _again(source, follows=follows)
+        elif not follows or _is_quiet(source, _STILL):
             yield source
         return
-    end = size if age is not None and age > _QUIET else _end_of_lines(source.path, taken, size)
+    end = size if source.mtime_ns is not None and _is_quiet(source, _QUIET) else _end_of_lines(source.path, taken, size)
     if end > taken:
         byte_range = ByteRange(start=taken, end=end, format=dump_format.name)
         yield msgspec.structs.replace(source, size=end - taken, byte_range=byte_range)
+
+
+def _again(source: Input, *, follows: bool) -> Iterator[Input]:
+    """An input that is read as a whole, and of which something was read before it was changed."""
+    if not follows:
+        raise _changed(source)
+    if _is_quiet(source, _STILL):
+        yield source
+
+
+def _line_format(source: Input) -> Format | None:
+    """The format of a file of this machine that grows by lines."""
+    dump_format = cuttable_format(source) if source.path is not None else None
+    return None if dump_format is None or dump_format.cuts is None else dump_format
+
+
+def _is_quiet(source: Input, time_ns: int) -> bool:
+    """Whether nobody changed it for so long, or nobody knows."""
+    return source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns
 
 
 def _end_of_lines(path: Path, start: int, end: int) -> int:

@@ -158,3 +158,14 @@ def test_an_object_is_its_content(server):
     server.put("data/version/a.jsonl", DUMPS[0].read_bytes())
     (third,) = identified(find_inputs([server.url("data/version")]))
     assert identity_of(third) == identity_of(first)
+
+
+def test_an_object_that_was_replaced_is_an_error_of_an_incremental_conversion(server, tmp_path):
+    body = DUMPS[0].read_bytes()
+    conversion = Conversion(sources=[server.url("data/replaced")], out=tmp_path / "out", incremental=True, workers=1)
+    for content, read in ((body, True), (body, False)):  # put again as it was, it is the same
+        server.put("data/replaced/a.jsonl", content)
+        assert bool(convert(conversion).spans.read) == read
+    server.put("data/replaced/a.jsonl", body.replace(b"assistant", b"assistent"))
+    with pytest.raises(SourceError, match=r"s3://data/replaced/a.jsonl: was changed since it was converted"):
+        convert(conversion)
