@@ -37,8 +37,8 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 def compact(out: str | Path, *, linger: float = LINGER) -> Compaction:
     """Write the parts anew that hold superseded rows, and small ones together.
 
-    The old parts stay for `linger` seconds, and then until something is written the next time. Raises UsageError for
-    what is no dataset, and while another process writes there.
+    The old parts stay for `linger` seconds, in a store for a day, and then until something is written the next time.
+    Raises UsageError for what is no dataset, and while another process writes there.
     """
     from art_otel.store.rewrite import parts_to_rewrite, rewrite_parts  # noqa: PLC0415 # loads pyarrow
 

@@ -100,8 +100,8 @@ def _line_format(source: Input) -> Format | None:
 
 
 def _is_quiet(source: Input, time_ns: int) -> bool:
-    """Whether nobody changed it for so long, or nobody knows."""
-    return source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns
+    """Whether nobody changed it for so long, or nobody knows. An object is put whole."""
+    return source.stored is not None or source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns
 
 
 def _end_of_lines(path: Path, start: int, end: int) -> int:
