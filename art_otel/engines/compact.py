@@ -13,10 +13,10 @@ import msgspec
 
 from art_otel import storage
 from art_otel.engines.incremental.kept import Tier, read_kept, stage_kept
-from art_otel.engines.local import local_engine
-from art_otel.engines.merging import merge_tiers
+from art_otel.engines.phases.merging import merge_tiers
+from art_otel.engines.planning.sizes import Sizes
+from art_otel.engines.runners.local import local_engine
 from art_otel.engines.shards import Shuffle
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.workspace import Workspace, open_workspace
 from art_otel.errors import UsageError
 from art_otel.store import REPORT_NAME, Manifest, read_manifest

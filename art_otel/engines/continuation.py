@@ -13,10 +13,10 @@ from art_otel import storage
 from art_otel.engines.engine import Engine
 from art_otel.engines.incremental.kept import Kept, Settings, Tier, read_kept, stage_kept, tiers_to_merge
 from art_otel.engines.incremental.rounds import Round
-from art_otel.engines.merging import merge_tiers
-from art_otel.engines.placement import Placement
+from art_otel.engines.phases.merging import merge_tiers
+from art_otel.engines.planning.placement import Placement
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import Membership, Outcome, Shuffle, ShuffleWriter, link_region
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.tasks import AssembledPart
 from art_otel.engines.workspace import Workspace
 from art_otel.errors import UsageError

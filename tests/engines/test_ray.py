@@ -44,7 +44,7 @@ PROGRAM = textwrap.dedent("""
     import sys
     from pathlib import Path
     from art_otel.engines import convert
-    from art_otel.engines.ray_engine import ray_engine
+    from art_otel.engines.runners.ray_engine import ray_engine
     from tests.engines.ray_cluster import conversion
     with ray_engine(None, sys.argv[1]) as engine:
         convert(conversion([Path(sys.argv[2])], Path(sys.argv[3])), engine)
