@@ -51,7 +51,7 @@ FOLDERS = {
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
-    "engines": ["shards", "incremental", "tasks"],
+    "engines": ["shards", "planning", "incremental", "tasks", "phases", "runners"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
@@ -75,7 +75,7 @@ ALLOWED = {
     "torch": ("data/torch_dataset.py",),
     "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing.py",),
-    "loky": ("engines/processes.py",),
+    "loky": ("engines/runners/processes.py",),
     "filelock": ("store/lock.py", "receiver/receiver.py"),
 }
 """Who may import what from outside."""

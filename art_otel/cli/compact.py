@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from art_otel.cli.destination import destination
+from art_otel.cli.destination import destination_or_store
 from art_otel.cli.durations import seconds
 
 
@@ -15,13 +15,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         description="Drop the superseded rows of a dataset that was converted with --incremental or --follow, and put"
         " small files together. Readers and later conversions go on.",
     )
-    parser.add_argument("out", type=destination, metavar="DIR", help="the folder or URL of the dataset")
+    parser.add_argument("out", type=destination_or_store, metavar="DIR", help="the folder or URL of the dataset")
     parser.add_argument(
         "--linger",
         type=seconds,
         default=3600.0,
         metavar="TIME",
-        help="how long replaced files stay, for those who read them (default: 1h; 0: not at all)",
+        help="how long replaced files stay, for those who read them (default: 1h; 0: not at all; in an object store"
+        " always a day)",
     )
     parser.set_defaults(run=run)
 

@@ -2,6 +2,6 @@
 
 from art_otel.engines.continuation import Times
 from art_otel.engines.convert import Conversion, convert
-from art_otel.engines.sizes import Sizes
+from art_otel.engines.planning.sizes import Sizes
 
 __all__ = ["Conversion", "Sizes", "Times", "convert"]

@@ -13,10 +13,10 @@ import msgspec
 
 from art_otel import storage
 from art_otel.engines.incremental.kept import Tier, read_kept, stage_kept
-from art_otel.engines.local import local_engine
-from art_otel.engines.merging import merge_tiers
+from art_otel.engines.phases.merging import merge_tiers
+from art_otel.engines.planning.sizes import Sizes
+from art_otel.engines.runners.local import local_engine
 from art_otel.engines.shards import Shuffle
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.workspace import Workspace, open_workspace
 from art_otel.errors import UsageError
 from art_otel.store import REPORT_NAME, Manifest, read_manifest
@@ -37,8 +37,8 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 def compact(out: str | Path, *, linger: float = LINGER) -> Compaction:
     """Write the parts anew that hold superseded rows, and small ones together.
 
-    The old parts stay for `linger` seconds, and then until something is written the next time. Raises UsageError for
-    what is no dataset, and while another process writes there.
+    The old parts stay for `linger` seconds, in a store for a day, and then until something is written the next time.
+    Raises UsageError for what is no dataset, and while another process writes there.
     """
     from art_otel.store.rewrite import parts_to_rewrite, rewrite_parts  # noqa: PLC0415 # loads pyarrow
 

@@ -13,15 +13,16 @@ from art_otel import storage
 from art_otel.engines.engine import Engine
 from art_otel.engines.incremental.kept import Kept, Settings, Tier, read_kept, stage_kept, tiers_to_merge
 from art_otel.engines.incremental.rounds import Round
-from art_otel.engines.merging import merge_tiers
-from art_otel.engines.placement import Placement
+from art_otel.engines.phases.merging import merge_tiers
+from art_otel.engines.planning.placement import Placement
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import Membership, Outcome, Shuffle, ShuffleWriter, link_region
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.tasks import AssembledPart
 from art_otel.engines.workspace import Workspace
 from art_otel.errors import UsageError
 from art_otel.store import Manifest
 from art_otel.store.commit import Addition
+from art_otel.store.manifest import LedgerEntry
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +47,8 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     kept: Kept
 
     @property
-    def ledger(self) -> dict[str, int]:
-        """How far each input was read."""
+    def ledger(self) -> dict[str, LedgerEntry]:
+        """What of each input was read."""
         return {} if self.manifest is None else self.manifest.ledger
 
     @property
@@ -103,8 +104,8 @@ class Continuation:
         self._superseded = {} if manifest is None else {name: set(rows) for name, rows in manifest.superseded.items()}
 
     @property
-    def ledger(self) -> dict[str, int]:
-        """How far each input was read before."""
+    def ledger(self) -> dict[str, LedgerEntry]:
+        """What of each input was read before."""
         return self._earlier.ledger
 
     @property

@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from art_otel import storage
-from art_otel.engines import plan
 from art_otel.engines.continuation import Continuation, Earlier, Times, read_earlier
-from art_otel.engines.delivery import deliver_by_response
 from art_otel.engines.engine import Engine
 from art_otel.engines.incremental.kept import Settings
+from art_otel.engines.incremental.ledger import ledger_of, unread
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
-from art_otel.engines.ledger import ledger_of, unread
-from art_otel.engines.linking import link_traces
-from art_otel.engines.links import Links
-from art_otel.engines.local import local_engine
-from art_otel.engines.placement import Placement, place
-from art_otel.engines.ray_engine import ray_engine
-from art_otel.engines.reads import Reads
+from art_otel.engines.phases.delivery import deliver_by_response
+from art_otel.engines.phases.linking import link_traces
+from art_otel.engines.phases.reads import Reads
+from art_otel.engines.planning import plan
+from art_otel.engines.planning.links import Links
+from art_otel.engines.planning.placement import Placement, place
+from art_otel.engines.planning.sizes import Sizes
+from art_otel.engines.runners.local import local_engine
+from art_otel.engines.runners.ray_engine import ray_engine
 from art_otel.engines.shards import Shuffle, Shuffled
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.tasks import (
     AssembledPart,
     AssembleTask,
@@ -272,7 +272,7 @@ def _default_workers(total: int | None, sizes: Sizes) -> int:
     useful = None if total is None else total // sizes.worker_bytes
     if useful is not None and useful < 2:
         return 1
-    from art_otel.engines.processes import available_processors  # noqa: PLC0415 # as `local_engine` does
+    from art_otel.engines.runners.processes import available_processors  # noqa: PLC0415 # as `local_engine` does
 
     processors = available_processors()
     return processors if useful is None else min(useful, processors)

@@ -20,6 +20,7 @@ from art_otel import storage
 from art_otel.errors import StorageError, UsageError
 from art_otel.store.manifest import (
     REPORT_NAME,
+    LedgerEntry,
     Manifest,
     Part,
     Pending,
@@ -44,12 +45,12 @@ def commit(
     report: ConversionReport | Mapping[str, object] | None = None,
     *,
     addition: "Addition | None" = None,
-    ledger: Mapping[str, int] | None = None,
+    ledger: Mapping[str, LedgerEntry] | None = None,
     linger: float = 0.0,
 ) -> tuple[str, ...]:
     """Make the staged files, in their order, the dataset of a folder, and give their locations.
 
-    With an `addition` they come behind parts that are in the folder already. `ledger` says how far inputs are in the
+    With an `addition` they come behind parts that are in the folder already. `ledger` says what of the inputs is in the
     dataset now. Parts that are replaced stay for `linger` seconds, for those who read them, and then until the next
     commit. `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours,
     StorageError for what the disk or store refuses and for a staged file that is neither there nor in place.

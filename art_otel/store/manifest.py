@@ -39,12 +39,23 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     splits: tuple[str | None, ...]
 
 
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many bytes of an input are in a dataset, and which content it had.
+
+    That is the ETag of an object in a store, and when a file of this machine was changed; None where nobody knows.
+    """
+
+    bytes: int
+    etag: str | None = None
+    mtime_ns: int | None = None
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset: its parts in order, the number of the commit that made it, and the run that committed it.
 
     `superseded` are the rows that no longer count, by the name of their part: a later row is their next revision, or
-    their rollout turned out to be a part of another. `ledger` says how many bytes of each input are in it, by path or
-    URL. `kept` names the files of ours that hold what later conversions need of these inputs.
+    their rollout turned out to be a part of another. `ledger` says what of each input is in it, by path or URL.
+    `kept` names the files of ours that hold what later conversions need of these inputs.
     """
 
     schema_version: int
@@ -52,7 +63,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     parts: tuple[Part, ...]
     superseded: dict[str, tuple[int, ...]] = {}
-    ledger: dict[str, int] = {}
+    ledger: dict[str, LedgerEntry] = {}
     kept: tuple[str, ...] = ()
 
     @property

@@ -23,7 +23,7 @@ import msgspec
 
 from art_otel.engines import Conversion, Sizes
 from art_otel.engines.convert import convert
-from art_otel.engines.estimate import Cluster, Rates, estimate
+from art_otel.engines.planning.estimate import Cluster, Rates, estimate
 from art_otel.engines.shards import Membership, Shuffle, Shuffled, ShuffleFile, ShuffleWriter, SlotSize, link_region
 from art_otel.engines.shards.shuffle_file import LINK_REGIONS
 from art_otel.engines.tasks import (

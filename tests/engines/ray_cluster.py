@@ -13,7 +13,7 @@ import pytest
 
 from art_otel.engines import Conversion, Sizes
 from art_otel.engines.engine import Engine
-from art_otel.engines.ray_engine import ray_engine
+from art_otel.engines.runners.ray_engine import ray_engine
 from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import evaluation, link_to
 

@@ -1,5 +1,7 @@
 """`convert --follow` goes on with what others write, may be killed at any moment, and ends when it is told to."""
 
+import gzip
+import os
 import signal
 import subprocess
 import sys
@@ -128,3 +130,16 @@ def test_small_parts_are_put_together(tmp_path, monkeypatch):
         follow(Conversion(sources=[str(spool)], out=out), every=0.0, tell=lambda _: None, warn=pytest.fail, rounds=1)
     assert len(found(out)) == 9
     assert len(read_manifest(str(out)).parts) <= 4
+
+
+def test_a_file_that_was_replaced_by_one_of_its_size_is_read_again(tmp_path):
+    file, out, sizes = tmp_path / "spool" / "a.otlp.jsonl.gz", tmp_path / "out", set()
+    for number in (1, 2):
+        lines = write_lines(tmp_path / "lines", counted(number, 1)).read_bytes()
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(gzip.compress(lines, 0, mtime=0))
+        os.utime(file, (number, number))
+        sizes.add(file.stat().st_size)
+        follow(Conversion(sources=[str(file)], out=out), every=0.0, tell=lambda _: None, warn=pytest.fail, rounds=2)
+    assert len(sizes) == 1
+    assert sorted(found(out)) == ["r1", "r2"]

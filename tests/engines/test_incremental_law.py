@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -83,6 +84,13 @@ def at_once() -> list[Trajectory]:
     with tempfile.TemporaryDirectory() as folder:
         dump = write_lines(Path(folder, "in.jsonl"), RECORDS)
         return rows(convert_files(Path(folder, "out"), dump)[0])
+
+
+def shuffled(count: int) -> list[list[dict]]:
+    """The records in some order, in so many parts."""
+    records = list(RECORDS)
+    Random(0).shuffle(records)
+    return [records[number::count] for number in range(count)]
 
 
 @st.composite

@@ -5,8 +5,8 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.engines.links import Links
-from art_otel.engines.placement import place
+from art_otel.engines.planning.links import Links
+from art_otel.engines.planning.placement import place
 from art_otel.engines.shards import hash_of
 
 SLOTS = 7

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.engines import Conversion, Sizes, convert
-from art_otel.engines.local import local_engine
+from art_otel.engines.runners.local import local_engine
 from art_otel.errors import UsageError, WorkerError
 from tests.conversions import RECORDINGS
 

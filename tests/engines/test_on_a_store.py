@@ -9,11 +9,14 @@ import pytest
 import art_otel
 from art_otel import storage
 from art_otel.cli import main
-from art_otel.engines import Conversion, Sizes, convert
+from art_otel.engines import Conversion, Sizes, Times, convert
+from art_otel.engines.follow import follow
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, find_inputs, identified, identity_of, read_file
 from art_otel.store import read_manifest
 from tests.conversions import RECORDINGS, SMALL, check_sums
+from tests.dumps import write_lines
+from tests.engines.test_incremental_law import at_once, rows, shuffled
 from tests.fault_proxy import proxied
 from tests.s3_server import credentials, running
 
@@ -158,3 +161,37 @@ def test_an_object_is_its_content(server):
     server.put("data/version/a.jsonl", DUMPS[0].read_bytes())
     (third,) = identified(find_inputs([server.url("data/version")]))
     assert identity_of(third) == identity_of(first)
+
+
+def test_an_object_that_was_replaced_is_an_error_of_an_incremental_conversion(server, tmp_path):
+    body = DUMPS[0].read_bytes()
+    conversion = Conversion(sources=[server.url("data/replaced")], out=tmp_path / "out", incremental=True, workers=1)
+    for content, read in ((body, True), (body, False)):  # put again as it was, it is the same
+        server.put("data/replaced/a.jsonl", content)
+        assert bool(convert(conversion).spans.read) == read
+    server.put("data/replaced/a.jsonl", body.replace(b"assistant", b"assistent"))
+    with pytest.raises(SourceError, match=r"s3://data/replaced/a.jsonl: was changed since it was converted"):
+        convert(conversion)
+    reports = []
+    follow(conversion, every=0.0, tell=reports.append, warn=pytest.fail, rounds=2)
+    assert [bool(report.spans.read) for report in reports] == [True]
+
+
+def test_rounds_into_a_store_are_one_conversion(server, capsys, tmp_path):
+    """With late spans and rewards, and compacted in between."""
+    source, out = server.url("data/coming"), server.url("data/rounds")
+    rounds = Conversion(
+        sources=[source], out=out, sizes=Sizes(slots=3), incremental=True, times=Times(grace=0.0), workers=1
+    )
+    for number, requests in enumerate(shuffled(3)):
+        server.put(f"data/coming/{number}.jsonl", write_lines(tmp_path / "lines", requests).read_bytes())
+        check_sums(convert(rounds))
+        if number:
+            assert main(["compact", out]) == 0
+    assert "superseded rows dropped" in capsys.readouterr().out
+    assert rows(art_otel.read_trajectories(out)) == at_once()
+    manifest = read_manifest(out)
+    assert (manifest.superseded, len(manifest.parts)) == ({}, 1)
+    report = convert(rounds)
+    assert (report.spans.read, report.trajectories.total) == (0, 0)
+    assert rows(art_otel.read_trajectories(out)) == at_once()

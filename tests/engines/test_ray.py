@@ -10,14 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from art_otel import storage
 from art_otel.cli.convert import exit_code
-from art_otel.engines import Sizes, convert
+from art_otel.engines import Sizes, Times, convert
+from art_otel.engines.compact import compact
 from art_otel.engines.engine import Engine
 from art_otel.errors import UsageError, WorkerError
 from art_otel.store import read_trajectories
 from tests.conversions import RECORDINGS, SMALL, check_sums
+from tests.dumps import write_lines
 from tests.engines.ray_cluster import (
     FEW_PHASES,
     PHASES,
@@ -41,7 +44,7 @@ PROGRAM = textwrap.dedent("""
     import sys
     from pathlib import Path
     from art_otel.engines import convert
-    from art_otel.engines.ray_engine import ray_engine
+    from art_otel.engines.runners.ray_engine import ray_engine
     from tests.engines.ray_cluster import conversion
     with ray_engine(None, sys.argv[1]) as engine:
         convert(conversion([Path(sys.argv[2])], Path(sys.argv[3])), engine)
@@ -231,3 +234,17 @@ def test_through_a_store_at_both_ends_the_parts_are_those_of_the_local_engine(li
         assert done.returncode == 0, done.stderr
         report = json.loads(storage.read(storage.join(out, "_report.json")))
     assert report["parts"] == expected
+
+
+def test_incremental_rounds_are_one_conversion_of_the_local_engine(engine, tmp_path):
+    # Ray's workers import this module, and have none of hypothesis's profiles.
+    from tests.engines.test_incremental_law import at_once, rows, shuffled  # noqa: PLC0415
+
+    whole = conversion([tmp_path / "in"], tmp_path / "out", SMALL)
+    rounds = replace(whole, incremental=True, times=Times(grace=0.0))
+    for number, requests in enumerate(shuffled(4)):
+        write_lines(tmp_path / "in" / f"{number}.jsonl", requests)
+        check_sums(convert(rounds, engine))
+        if number == 1:
+            compact(tmp_path / "out")
+    assert rows(read_trajectories(tmp_path / "out")) == at_once()

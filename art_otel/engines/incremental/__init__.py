@@ -3,7 +3,7 @@
     rounds     what came of each trace, when, and what was made of it
     decisions  which trajectories of a group are given in a round, which wait, and which rows no longer count
     kept       the files that hold records between rounds, and how few they stay
-    merge      several of these files become fewer, without what is too old
+    ledger     what of each input was read, and what is new
 
 Each conversion is a round. It reads what is new into shuffle files like those of earlier rounds, which are kept beside
 the parts, and assembles again what it touches: by the same tasks, so that all rounds together give the rows of one

@@ -15,7 +15,7 @@ import msgspec
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.engines.incremental.rounds import Round, TraceHistory, histories, is_due
-from art_otel.engines.partitions import RecordGroup, State
+from art_otel.engines.planning.partitions import RecordGroup, State
 from art_otel.engines.shards import GivenRow, Outcome, OutcomeState, hash_of
 from art_otel.live.arriving_spans import BelongsTo, belongs_to
 from art_otel.live.span_index import SpanTally

@@ -14,10 +14,10 @@ import msgspec
 from art_otel import storage
 from art_otel.engines.incremental.decisions import Decisions
 from art_otel.engines.incremental.rounds import Round
-from art_otel.engines.partitions import Partition, PartitionRecords, groups_of
-from art_otel.engines.placement import Placement
+from art_otel.engines.planning.partitions import Partition, PartitionRecords, groups_of
+from art_otel.engines.planning.placement import Placement
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import NOTHING, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
-from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories

@@ -6,7 +6,7 @@ that slot passes over them.
 
 import msgspec
 
-from art_otel.engines.placement import Placement
+from art_otel.engines.planning.placement import Placement
 from art_otel.engines.shards import Shards, ShuffleCatalog, Shuffled, ShuffleWriter
 
 

@@ -5,11 +5,11 @@ Invariant: what the tiers say stays the same, but for what is closed where all t
 
 from collections.abc import Mapping, Sequence
 
-from art_otel.engines import plan
 from art_otel.engines.engine import Engine
 from art_otel.engines.incremental.kept import Tier
+from art_otel.engines.planning import plan
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import Shuffle
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.tasks import Merged, MergeTask, merge
 from art_otel.engines.workspace import Workspace
 

@@ -5,13 +5,13 @@ Invariant: each goes to one slot, that of the trace or its own. Slots are looked
 
 from typing import NamedTuple
 
-from art_otel.engines import plan
 from art_otel.engines.continuation import Continuation
 from art_otel.engines.engine import Engine
-from art_otel.engines.linking import Linked
-from art_otel.engines.reads import Reads
+from art_otel.engines.phases.linking import Linked
+from art_otel.engines.phases.reads import Reads
+from art_otel.engines.planning import plan
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import REWARDS, Shuffle
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.tasks import Delivered, DeliverTask, ProbeSummary, ProbeTask, deliver, probe
 from art_otel.engines.tasks.probe import write_answers
 from art_otel.engines.workspace import Workspace

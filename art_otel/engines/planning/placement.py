@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.links import ID_BYTES, Links
+from art_otel.engines.planning.links import ID_BYTES, Links
 from art_otel.engines.shards import hash_of
 
 _ROW: Final = 2 * ID_BYTES

@@ -5,11 +5,11 @@ Invariant: what earlier rounds kept is linked with what is new, so the edges are
 
 from typing import NamedTuple
 
-from art_otel.engines import plan
 from art_otel.engines.continuation import Continuation
 from art_otel.engines.engine import Engine
+from art_otel.engines.planning import plan
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import Shuffle
-from art_otel.engines.sizes import Sizes
 from art_otel.engines.tasks import LinkSummary, LinkTask, link
 from art_otel.engines.workspace import Workspace
 

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import Arrival, Outcome, Shards, SlotSize, Stored, encode, hash_of, size_of
-from art_otel.engines.sizes import Sizes
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.deduplicate import is_same

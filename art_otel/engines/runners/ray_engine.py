@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from art_otel.engines.engine import Engine, SummaryT, TaskT
-from art_otel.engines.local import prepare_worker
+from art_otel.engines.runners.local import prepare_worker
 from art_otel.errors import UsageError, WorkerError
 
 ATTEMPTS: Final = 3

@@ -39,7 +39,7 @@ def local_engine(workers: int) -> Generator[Engine]:
         yield _ThisProcess()
         return
     # Loading it takes as long as converting hundreds of spans.
-    from art_otel.engines.processes import process_engine  # noqa: PLC0415
+    from art_otel.engines.runners.processes import process_engine  # noqa: PLC0415
 
     with process_engine(workers, _start) as engine:
         yield engine

@@ -7,9 +7,9 @@ belongs there. A plan knows sizes by slot only, and tasks name files that say mo
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from art_otel.engines.partitions import Partition
+from art_otel.engines.planning.partitions import Partition
+from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.shards import REWARDS, SlotSize
-from art_otel.engines.sizes import Sizes
 
 _ItemT = TypeVar("_ItemT")
 
