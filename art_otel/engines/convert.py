@@ -36,7 +36,6 @@ from art_otel.engines.planning.links import Links
 from art_otel.engines.planning.placement import Placement, place
 from art_otel.engines.planning.sizes import Sizes
 from art_otel.engines.runners.local import local_engine
-from art_otel.engines.runners.ray_engine import ray_engine
 from art_otel.engines.shards import Shuffle, Shuffled
 from art_otel.engines.tasks import (
     AssembledPart,
@@ -147,6 +146,8 @@ def _earlier(conversion: Conversion, out: str) -> Earlier:
 
 def _engine(conversion: Conversion, total: int | None) -> AbstractContextManager[Engine]:
     if conversion.engine == "ray":
+        from art_otel.engines.runners.ray_engine import ray_engine  # noqa: PLC0415 # few conversions need it
+
         return ray_engine(conversion.workers, conversion.ray_address)
     if conversion.ray_address is not None:
         raise UsageError(f"--ray-address {conversion.ray_address}: is for --engine ray")

@@ -7,12 +7,12 @@ each are in the order of their rollout ids.
 import hashlib
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.incremental.decisions import Decisions
 from art_otel.engines.incremental.rounds import Round
 from art_otel.engines.planning.partitions import Partition, PartitionRecords, groups_of
 from art_otel.engines.planning.placement import Placement
@@ -21,6 +21,9 @@ from art_otel.engines.shards import NOTHING, Shards, ShuffleCatalog, Shuffled, S
 from art_otel.sources import Limits
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories
+
+if TYPE_CHECKING:
+    from art_otel.engines.incremental.decisions import Decisions
 
 
 class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +74,7 @@ def assemble(task: AssembleTask) -> AssembledPart:
 
     stats = AssemblyStats()
     location = storage.join(task.scratch, f"part-{uuid4().hex}")
-    decisions: Decisions | None = None
-    if task.round is not None:
-        decisions = Decisions(task.round, task.sizes.slots, with_traces=task.rollout_traces)
+    decisions = _decisions_of(task)
     with storage.staged(location) as path:
         trajectories = _trajectories(task, stats, decisions)
         part = write_part(trajectories, path, task.number, with_traces=task.rollout_traces)
@@ -92,7 +93,15 @@ def assemble(task: AssembleTask) -> AssembledPart:
     )
 
 
-def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: Decisions | None) -> Iterator[Trajectory]:
+def _decisions_of(task: AssembleTask) -> "Decisions | None":
+    if task.round is None:
+        return None
+    from art_otel.engines.incremental.decisions import Decisions  # noqa: PLC0415 # only rounds need it
+
+    return Decisions(task.round, task.sizes.slots, with_traces=task.rollout_traces)
+
+
+def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None") -> Iterator[Trajectory]:
     regions = [slot for partition in task.partitions for slot in partition.slots]
     direct = Shards(task.files.files_with(regions), regions)
     rerouted = Shards(task.rerouted.files_with(regions), regions)
