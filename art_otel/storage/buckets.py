@@ -23,6 +23,9 @@ _OPTIONS: Final = {
 }
 
 
+_FAULTS: Final = (OSError, ValueError, NotImplementedError)
+
+
 def open_bucket(url: str) -> tuple[Any, str]:
     """The file system of a bucket's URL, and what the bucket is called there."""
     scheme, _, _ = url.partition("://")
@@ -68,8 +71,8 @@ def told(location: str) -> Generator[None]:
     """Raise what pyarrow raises of a store as a StorageError that names the location; errors of this machine do."""
     try:
         yield
-    except (OSError, ValueError, NotImplementedError) as error:
-        if not is_url(location):
+    except Exception as error:  # Azure's faults of credentials are of pyarrow's own class, which is slow to load
+        if not is_url(location) or not (isinstance(error, _FAULTS) or type(error).__module__.startswith("pyarrow")):
             raise
         problem = " ".join(str(error).split())[:300]
         raise StorageError(f"{shown(location)}: {problem}") from error

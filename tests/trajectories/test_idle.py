@@ -17,7 +17,7 @@ MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check
 
 def the_long_way(group: SpanGroup, globs=()) -> tuple[tuple, AssemblyStats]:
     account = AssemblyStats()
-    return _assemble(group, globs, account), account
+    return _assemble(group, globs, account, None), account
 
 
 @MANY
