@@ -10,6 +10,9 @@ from tests.dumps import Request, request_of, write_lines
 SMALL = Sizes(slots=7, least_split=10_000, most_split=10_000, partition_bytes=20_000, part_bytes=1 << 30)
 """Many splits, slots and passes of little input; one part, as with the sizes of every day."""
 
+FEW = Sizes(slots=7, part_bytes=20_000, partition_bytes=10_000)
+"""Some parts, and few requests of a store."""
+
 RECORDINGS = Path(__file__).parent / "recordings"
 
 

@@ -59,7 +59,9 @@ def test_an_attribute_of_100_mb(ending, tmp_path):
     assert int(result.stderr) < 10**9 >> 10
     assert report["spans"] == {
         "read": 5,
+        "again": 0,
         "used": 5,
+        "waiting": 0,
         "duplicate": 0,
         "ignored": {},
         "quarantined": {},

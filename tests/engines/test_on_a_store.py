@@ -14,7 +14,7 @@ from art_otel.engines.follow import follow
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, find_inputs, identified, identity_of, read_file
 from art_otel.store import read_manifest
-from tests.conversions import RECORDINGS, SMALL, check_sums
+from tests.conversions import FEW, RECORDINGS, SMALL, check_sums
 from tests.dumps import write_lines
 from tests.engines.test_incremental_law import at_once, rows, shuffled
 from tests.fault_proxy import proxied
@@ -26,8 +26,6 @@ _ = credentials  # a fixture that every test here uses
 PARTS = ("genai_span", "openinference", "traceloop")
 DUMPS = [RECORDINGS / part / name for part in PARTS for name in ("n2.jsonl", "error_retry.jsonl", "sync_tools.jsonl")]
 DUMPS = [path for path in DUMPS if path.exists()]
-FEW = Sizes(slots=7, part_bytes=20_000, partition_bytes=10_000)
-"""Some parts, and few requests."""
 
 
 @pytest.fixture(scope="module")

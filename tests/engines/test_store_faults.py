@@ -15,7 +15,8 @@ import art_otel
 from art_otel import storage
 from art_otel.engines import Conversion, convert
 from art_otel.errors import ArtOtelError
-from tests.engines.test_on_a_store import DUMPS, FEW, credentials, local, parts_in, run, server, undisturbed
+from tests.conversions import FEW
+from tests.engines.test_on_a_store import DUMPS, credentials, local, parts_in, run, server, undisturbed
 from tests.examples import kills
 from tests.fault_proxy import Asked, Fault
 
@@ -25,7 +26,7 @@ _ = credentials, local, server, undisturbed  # fixtures that the tests here use
 PROGRAM = textwrap.dedent("""
     import sys
     from art_otel.engines import Conversion, convert
-    from tests.engines.test_on_a_store import FEW
+    from tests.conversions import FEW
     convert(Conversion(sources=[sys.argv[1]], out=sys.argv[2], workers=1, sizes=FEW))
 """)
 KILLS = kills(6)
