@@ -52,6 +52,38 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes (default: one a processor, fewer for little input)"
     )
+    _add_engine(parser)
+    parser.add_argument(
+        "--rollout-span",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="names of spans that count as rollouts where no span carries art.rollout.id; may be repeated"
+        " (default: the root of a trace that has LLM calls below it)",
+    )
+    parser.add_argument(
+        "--rollout-traces",
+        action="store_true",
+        help="also write what each LLM call saw, did and was worth, which art_otel.read_rollout_traces reads; whole"
+        " prompts take much space",
+    )
+    _add_rounds(parser)
+    parser.add_argument(
+        "--since", metavar="DATE", help="leave out files that were not changed on that day or later (2026-11-01)"
+    )
+    parser.add_argument(
+        "--scrub",
+        choices=["on", "content", "mark", "off"],
+        help="what is done to secrets in logs of agents (default: ART_OTEL_SCRUB, else on)",
+    )
+    parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
+    add_limits(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add what says where the work is done."""
     parser.add_argument(
         "--engine", default="local", choices=["local", "ray"], help="what runs the work (default: local)"
     )
@@ -73,20 +105,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="DIR",
         help="a folder or URL for files that are needed on the way (default: a folder of their own in the dataset's)",
     )
-    parser.add_argument(
-        "--rollout-span",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="names of spans that count as rollouts where no span carries art.rollout.id; may be repeated"
-        " (default: the root of a trace that has LLM calls below it)",
-    )
-    parser.add_argument(
-        "--rollout-traces",
-        action="store_true",
-        help="also write what each LLM call saw, did and was worth, which art_otel.read_rollout_traces reads; whole"
-        " prompts take much space",
-    )
+
+
+def _add_rounds(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a dataset is kept up to date."""
     parser.add_argument(
         "--incremental",
         action="store_true",
@@ -111,18 +133,6 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="TIME",
         help="with them too: how long after the last span of a rollout late ones are taken (default: 30d)",
     )
-    parser.add_argument(
-        "--since", metavar="DATE", help="leave out files that were not changed on that day or later (2026-11-01)"
-    )
-    parser.add_argument(
-        "--scrub",
-        choices=["on", "content", "mark", "off"],
-        help="what is done to secrets in logs of agents (default: ART_OTEL_SCRUB, else on)",
-    )
-    parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
-    add_limits(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
