@@ -93,5 +93,6 @@ def serving(folder: Path, *options: str, grpc: bool = False, prefix: tuple[str, 
                 server.stop()
             finally:
                 server.kill()
-    said = server.log.read_text()
+        said = server.log.read_text()
+        print(said)  # pytest shows it with what failed
     assert "Traceback" not in said, said

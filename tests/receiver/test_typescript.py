@@ -102,10 +102,10 @@ def test_a_rollout_that_python_began_goes_on_in_a_service(model, receiver, tmp_p
             cwd=tmp_path,
             check=True,
         )
+        trajectories = next_rollouts(receiver, 4)
     finally:
         service.kill()
         service.communicate()
-    trajectories = next_rollouts(receiver, 4)
     check_calls(trajectories, model.exchanges(), tokens=True)
     for trajectory in trajectories:
         assert (trajectory.name, trajectory.group_id, trajectory.revision) == ("umbrella", "Oslo", 0)
