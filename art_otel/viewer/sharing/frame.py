@@ -10,9 +10,9 @@ from typing import Final
 
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.api import Api
-from art_otel.viewer.export import Selection, render_html
-from art_otel.viewer.listing import show_rows
+from art_otel.viewer.rollout.row import show_rows
+from art_otel.viewer.serving.api import Api
+from art_otel.viewer.sharing.export import Selection, render_html
 from art_otel.viewer.snapshot import ViewedData
 
 _HEIGHT: Final = 640

@@ -59,16 +59,16 @@ def _rewards(snapshot: Snapshot) -> dict[str, Any]:
     column = snapshot.outlines.column("reward")
     values = column.drop_null().to_numpy()
     values = values[np.isfinite(values)]
-    known = {"known": len(values), "unknown": len(column) - len(values)}
+    sizes = {"known": len(values), "unknown": len(column) - len(values)}
     if not len(values):
-        return {**known, "min": None, "max": None, "mean": None, "bins": []}
+        return {**sizes, "min": None, "max": None, "mean": None, "bins": []}
     counts, edges = np.histogram(values, bins=_BINS if values.min() < values.max() else 1)
     bins = [
         {"from": low, "to": high, "count": count}
         for low, high, count in zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
     ]
     return {
-        **known,
+        **sizes,
         "min": float(values.min()),
         "max": float(values.max()),
         "mean": float(values.mean()),

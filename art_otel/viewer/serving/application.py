@@ -20,10 +20,10 @@ from starlette.routing import Route
 
 from art_otel.errors import ArtOtelError, UsageError
 from art_otel.http import Address, CookieToken, HostCheck, ReadOnly, SecurityHeaders
-from art_otel.viewer.api import Api
-from art_otel.viewer.plain import to_json
 from art_otel.viewer.problems import NotFoundError, ReplacedError
-from art_otel.viewer.static_files import TYPES, static_file
+from art_otel.viewer.serving.api import Api
+from art_otel.viewer.serving.plain import to_json
+from art_otel.viewer.serving.static_files import TYPES, static_file
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

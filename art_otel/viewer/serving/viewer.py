@@ -10,8 +10,8 @@ from typing import Any
 
 from art_otel.errors import UsageError
 from art_otel.http import Address, HttpServer
-from art_otel.viewer.api import Api
-from art_otel.viewer.application import Application
+from art_otel.viewer.serving.api import Api
+from art_otel.viewer.serving.application import Application
 
 
 class Viewer:

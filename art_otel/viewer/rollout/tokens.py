@@ -10,13 +10,13 @@ import numpy as np
 
 from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories
-from art_otel.viewer.comparison import Comparison, compare
 from art_otel.viewer.keys import TrajectoryKey
 from art_otel.viewer.options import PlanOptions
 from art_otel.viewer.problems import NotFoundError
+from art_otel.viewer.rollout.comparison import Comparison, compare
+from art_otel.viewer.rollout.tokenizer import Tokenizer
+from art_otel.viewer.rollout.why import explain_completion
 from art_otel.viewer.snapshot import Snapshot
-from art_otel.viewer.texts import Tokenizer
-from art_otel.viewer.why import explain_completion
 
 if TYPE_CHECKING:
     from art_otel.calls import Logprobs

@@ -17,12 +17,12 @@ from art_otel import storage
 from art_otel.errors import ArtOtelError, StoreError
 from art_otel.store import Wanted, read_row_group
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.judging import Judging
 from art_otel.viewer.keys import TrajectoryKey
-from art_otel.viewer.outlines import Outlines, read_outlines
 from art_otel.viewer.problems import NotFoundError, ReplacedError
-from art_otel.viewer.search import Search
-from art_otel.viewer.sources import Mark, Source, find_sources
+from art_otel.viewer.snapshot.judging import Judging
+from art_otel.viewer.snapshot.outlines import Outlines, read_outlines
+from art_otel.viewer.snapshot.search import Search
+from art_otel.viewer.snapshot.sources import Mark, Source, find_sources
 
 _WHOLE: Final = Wanted()
 
