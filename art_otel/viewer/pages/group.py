@@ -78,7 +78,7 @@ def _differs(cells: Sequence[dict[str, Any] | None]) -> bool:
 def _advantage(
     snapshot: Snapshot, rows: Sequence[int], options: PlanOptions
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The derivation, or why there is none."""
+    """How the advantages are derived, or why there are none."""
     if options.advantage == NONE:
         return None, "no advantages were asked for"
     if options.credit != "outcome_reward":

@@ -32,7 +32,7 @@ _COUNTED: Final = ("calls", "turns", "tokens", "trained", "duration")
 
 
 def list_page(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of rows. Raises UsageError for a filter, order or page that is none."""
+    """A page of rows. Raises UsageError for a filter, order or page that does not exist."""
     rows = list_rows(snapshot, query)
     offset, limit = _number(query, "offset", 0), min(_number(query, "limit", MOST_ROWS), MOST_ROWS)
     page = rows[offset : offset + limit]

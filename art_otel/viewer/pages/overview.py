@@ -55,7 +55,7 @@ def _counts(snapshot: Snapshot, column: str) -> list[dict[str, Any]]:
 
 
 def _rewards(snapshot: Snapshot) -> dict[str, Any]:
-    """The rewards that are numbers: others are unknown."""
+    """The histogram of the rewards that are finite numbers; others count as unknown."""
     column = snapshot.outlines.column("reward")
     values = column.drop_null().to_numpy()
     values = values[np.isfinite(values)]
@@ -77,7 +77,7 @@ def _rewards(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _report(snapshot: Snapshot) -> dict[str, Any] | None:
-    """The account of the conversion; None where the data has several, or none."""
+    """What the conversion's report counts; None where the data has several reports, or none."""
     if len(snapshot.outlines.groups) == 0 or len(snapshot.sources) != 1:
         return None
     folder = snapshot.outlines.groups[0].dataset

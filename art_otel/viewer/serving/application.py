@@ -76,7 +76,7 @@ class Application:
         return await self._responded(look), seen[0] if seen else None
 
     async def _responded(self, work: Callable[[], dict[str, Any]]) -> Response:
-        """What the work gives, or what is wrong, as JSON."""
+        """Answer with what the work returns, or with its error, as JSON."""
         status = 200
         try:
             answer = await run_in_threadpool(work)

@@ -38,6 +38,6 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
 
 
 def _view(api: Api) -> str:
-    """Of one trajectory its own page, of several the list."""
+    """The address of the rollout's page where there is one rollout, else of the list."""
     rows = show_rows(api.data.snapshot, range(len(api.data.snapshot.outlines)))
     return f"#/r/{rows[0]['key']}" if len(rows) == 1 else "#/t"

@@ -107,7 +107,7 @@ class Judging:
         return str(error) if isinstance(error, ArtOtelError) else None
 
     def close(self) -> None:
-        """End what is going on; who waits for it gets a ReplacedError."""
+        """Stop the judging that still runs; who waits for it gets a ReplacedError."""
         self._pool.terminate()
         with self._lock:
             for future in self._futures.values():

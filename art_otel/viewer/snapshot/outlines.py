@@ -81,7 +81,7 @@ class Outlines:
 
 
 def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
-    """Read those of the files. Raises StoreError."""
+    """Read the outlines of the trajectories in these files. Raises StoreError."""
     tables: list[pa.Table] = []
     groups: list[RowGroup] = []
     for file in files:
