@@ -53,6 +53,7 @@ FOLDERS = {
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "engines": ["shards", "planning", "incremental", "tasks", "phases", "runners"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
+    "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 

@@ -6,7 +6,8 @@ Invariant: `decode_x(encode_x(key)) == key`, and a key holds letters, digits, `-
 import binascii
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 from art_otel.viewer.problems import NotFoundError
 
@@ -19,12 +20,22 @@ class TrajectoryKey(NamedTuple):
     trace_id: str
     source: int
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "TrajectoryKey":
+        """The key of a trajectory from the plain fields of its row."""
+        return cls(record["rollout_id"], record["attempt"], record["trace_id"], record["source"])
+
 
 class GroupKey(NamedTuple):
     """A group: rollouts of one task in two training steps are two groups."""
 
     training_step: int | None
     group_id: str
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "GroupKey":
+        """The key of the group that a row is in, from its plain fields."""
+        return cls(record["training_step"], record["group_id"])
 
 
 def encode_key(key: TrajectoryKey | GroupKey) -> str:

@@ -34,7 +34,7 @@ class PlanOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> "PlanOptions":
-        """Those of a query. Raises UsageError for a value that is none."""
+        """Read the options of a query. Raises UsageError for a value that an option cannot have."""
         values = {name: query[name] for name in cls.__slots__ if query.get(name)}
         return validate(cls, values, owner="the plan", texts=True)
 
@@ -57,7 +57,7 @@ DEFAULTS: Final = PlanOptions()
 
 
 def described_options(options: PlanOptions, splits: Sequence[str]) -> list[dict[str, Any]]:
-    """What a form needs to offer them."""
+    """Describe the options as a form needs them."""
     choices: dict[str, Sequence[str]] = {
         "credit": CREDITS,
         "advantage": (*ADVANTAGES, NONE),

@@ -4,8 +4,8 @@ from art_otel.errors import ArtOtelError
 
 
 class NotFoundError(ArtOtelError):
-    """Nothing has this address: 404."""
+    """Raised where nothing has this address: 404."""
 
 
 class ReplacedError(ArtOtelError):
-    """The data is another than the page has seen: 409."""
+    """Raised where the data was replaced since the page saw it: 409."""

@@ -29,7 +29,7 @@ class Tokenizer:
 
 
 def _decoder(path: Path) -> Callable[[list[int]], str]:
-    """Raises UsageError where no tokenizer can be loaded."""
+    """Load the tokenizer, and return what decodes ids with it. Raises UsageError where none can be loaded."""
     try:
         if path.is_file():
             from tokenizers import Tokenizer as Fast  # noqa: PLC0415 # an extra

@@ -9,7 +9,7 @@ from art_otel.trajectories import Trajectory
 
 
 class RecordedSpans:
-    """The spans of dumps by their traces, without attributes; read at the first need."""
+    """The spans of dumps by their traces, without attributes; they are read when they are first asked for."""
 
     def __init__(self, dumps: Sequence[str]) -> None:
         self._inputs = list(find_inputs(list(dumps)))

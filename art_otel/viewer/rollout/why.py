@@ -6,9 +6,9 @@ Invariant: the reasons and numbers are those of the verdict and the turn's rewar
 from typing import Final
 
 from art_otel.trajectories import CompletionSpan
-from art_otel.viewer.comparison import Comparison
 from art_otel.viewer.cures import cure_of
 from art_otel.viewer.options import NONE, PlanOptions
+from art_otel.viewer.rollout.comparison import Comparison
 
 _OF_CREDIT: Final = {
     "outcome_reward": "the final reward of the rollout",

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from art_otel.calls import TokenIds
 from art_otel.trajectories import Trajectory, Turn
-from art_otel.viewer.texts import Tokenizer
+from art_otel.viewer.rollout.tokenizer import Tokenizer
 
 _AROUND: Final = 8
 """Ids before a drift."""
@@ -53,7 +53,7 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
 
 
 def relation(trajectory: Trajectory, position: int) -> str:  # one line a relation
-    """How a turn came about, the most telling first."""
+    """Say how a turn came about; where several words fit, the most specific."""
     turn = trajectory.turns[position]
     prompt, call = turn.prompt, trajectory.calls[turn.call]
     if turn.choice > 0:
@@ -87,7 +87,7 @@ def label(turn: Turn) -> str | None:
 
 
 def _drift(trajectory: Trajectory, turn: Turn, tokenizer: Tokenizer | None) -> dict[str, Any] | None:
-    """Both id sequences where the prompt's ids leave those of the turn that its messages continue."""
+    """Show both id sequences from where the prompt's ids differ from those of the turn that its messages continue."""
     at, prompt = turn.prompt.drifted_at, trajectory.calls[turn.call].prompt_token_ids
     if at is None or prompt is None or turn.parent is None:
         return None

@@ -13,6 +13,7 @@ from art_otel.data.rewards.plan import TurnReward
 from art_otel.data.sequences.builder import BuiltSequences, SequenceBuilder
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
+from art_otel.viewer.keys import GroupKey
 from art_otel.viewer.options import NONE, PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
@@ -41,8 +42,7 @@ def members_of(snapshot: Snapshot, row: int) -> list[int]:
     (record,) = outlines.records([row])
     if record["group_id"] is None:
         return [row]
-    same = outlines.equal("group_id", record["group_id"])
-    return np.flatnonzero(same & outlines.equal("training_step", record["training_step"])).tolist()
+    return np.flatnonzero(outlines.in_group(GroupKey.of(record))).tolist()
 
 
 def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Trajectory | None = None) -> Comparison:

@@ -9,20 +9,20 @@ from typing import Any, TypeAlias
 
 from art_otel.errors import UsageError
 from art_otel.version import __version__
-from art_otel.viewer.group import show_group
 from art_otel.viewer.keys import TrajectoryKey, decode_group_key, decode_trajectory_key
-from art_otel.viewer.listing import list_page
 from art_otel.viewer.options import DEFAULTS, PlanOptions, described_options
-from art_otel.viewer.overview import overview
-from art_otel.viewer.plan import show_plan, splits_of
+from art_otel.viewer.pages.group import show_group
+from art_otel.viewer.pages.listing import list_page
+from art_otel.viewer.pages.overview import overview
+from art_otel.viewer.pages.plan import show_plan, splits_of
+from art_otel.viewer.pages.runs import list_runs, run_series
+from art_otel.viewer.pages.tasks import list_tasks, show_task
 from art_otel.viewer.problems import NotFoundError, ReplacedError
-from art_otel.viewer.rollout import raw_rollout, show_rollout
-from art_otel.viewer.runs import list_runs, run_series
+from art_otel.viewer.rollout.recorded_spans import RecordedSpans
+from art_otel.viewer.rollout.rollout import raw_rollout, show_rollout
+from art_otel.viewer.rollout.tokenizer import Tokenizer
+from art_otel.viewer.rollout.tokens import show_tokens
 from art_otel.viewer.snapshot import Snapshot, ViewedData
-from art_otel.viewer.spans import RecordedSpans
-from art_otel.viewer.tasks import list_tasks, show_task
-from art_otel.viewer.texts import Tokenizer
-from art_otel.viewer.tokens import show_tokens
 
 Query: TypeAlias = Mapping[str, str]
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from art_otel.data.sequences.sequence import TokenSequence
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories
-from art_otel.viewer.comparison import Comparison, compare
 from art_otel.viewer.keys import TrajectoryKey
 from art_otel.viewer.options import PlanOptions
 from art_otel.viewer.problems import NotFoundError
+from art_otel.viewer.rollout.comparison import Comparison, compare
+from art_otel.viewer.rollout.tokenizer import Tokenizer
+from art_otel.viewer.rollout.why import explain_completion
 from art_otel.viewer.snapshot import Snapshot
-from art_otel.viewer.texts import Tokenizer
-from art_otel.viewer.why import explain_completion
 
 if TYPE_CHECKING:
     from art_otel.calls import Logprobs
@@ -82,7 +82,7 @@ def _sequence_of(history: TokenHistory, comparison: Comparison) -> TokenSequence
 
 
 def _logprobs(trajectory: Trajectory, history: TokenHistory) -> list[float | None]:
-    """Those of all completions, also of copies; None where nothing was sampled or nobody recorded them."""
+    """The logprobs of all completions, also of copies; None where nothing was sampled or nobody recorded them."""
     logprobs: list[float | None] = [None] * len(history.token_ids)
     for span in history.spans:
         recorded: Logprobs | None = trajectory.turns[span.turn].logprobs
@@ -92,7 +92,7 @@ def _logprobs(trajectory: Trajectory, history: TokenHistory) -> list[float | Non
 
 
 def _advantages(sequence: TokenSequence | None, mask: Sequence[int]) -> list[float | None]:
-    """Those under the mask, None elsewhere."""
+    """The advantages of the tokens under the mask, None elsewhere."""
     if sequence is None or sequence.advantages is None:
         return [None] * len(mask)
     values = _padded(sequence.advantages.tolist(), len(mask), 0.0)
@@ -100,7 +100,7 @@ def _advantages(sequence: TokenSequence | None, mask: Sequence[int]) -> list[flo
 
 
 def _padded(values: list[Any], size: int, padding: float) -> list[Any]:
-    """As long as the history, of which a truncated sequence is the beginning."""
+    """Pad the values to the length of the history, of which a truncated sequence is the beginning."""
     return values + [padding] * (size - len(values))
 
 
@@ -109,6 +109,6 @@ def _is_trained(span: CompletionSpan, mask: Sequence[int]) -> bool:
 
 
 def _scale(values: Sequence[float | None], mask: Sequence[int]) -> dict[str, float | None]:
-    """The least and the greatest over trained tokens only."""
+    """The least and the greatest value of trained tokens."""
     trained = [value for value, is_trained in zip(values, mask, strict=True) if is_trained and value is not None]
     return {"min": min(trained, default=None), "max": max(trained, default=None)}

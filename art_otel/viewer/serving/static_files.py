@@ -6,7 +6,7 @@ from typing import Final
 
 from art_otel.errors import UsageError
 
-FOLDER: Final = Path(__file__).parent / "static"
+FOLDER: Final = Path(__file__).parents[1] / "static"
 TYPES: Final = {
     "index.html": "text/html; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from art_otel.runlog.history import Row, means_by_step, read_rows
 from art_otel.viewer.problems import NotFoundError
-from art_otel.viewer.sources import Source
+from art_otel.viewer.snapshot import Source
 
 _AXES: Final = frozenset({"step", "training_step", "recorded_at"})
 

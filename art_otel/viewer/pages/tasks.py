@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.group import main_turns, show_cell
 from art_otel.viewer.keys import TrajectoryKey, encode_key
+from art_otel.viewer.pages.group import main_turns, show_cell
 from art_otel.viewer.problems import NotFoundError
 from art_otel.viewer.snapshot import Snapshot
 
@@ -83,12 +83,15 @@ def _spread(steps: Sequence[int]) -> set[int]:
 
 def _mean(rewards: Sequence[float | None]) -> float | None:
     """The mean of the known rewards; None where there is none."""
-    known = [reward for reward in rewards if reward is not None]
-    return fmean(known) if known else None
+    values = [reward for reward in rewards if reward is not None]
+    return fmean(values) if values else None
 
 
 def _answer(record: dict[str, Any], trajectory: Trajectory) -> dict[str, Any]:
     """A rollout's reward and the first answer of its main history; None where it has no turn."""
-    key = TrajectoryKey(record["rollout_id"], record["attempt"], record["trace_id"], record["source"])
-    cell = show_cell(trajectory, main_turns(trajectory), 0)
-    return {"key": encode_key(key), "rolloutId": record["rollout_id"], "reward": record["reward"], "cell": cell}
+    return {
+        "key": encode_key(TrajectoryKey.of(record)),
+        "rolloutId": record["rollout_id"],
+        "reward": record["reward"],
+        "cell": show_cell(trajectory, main_turns(trajectory), 0),
+    }

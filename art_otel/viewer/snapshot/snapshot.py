@@ -17,19 +17,19 @@ from art_otel import storage
 from art_otel.errors import ArtOtelError, StoreError
 from art_otel.store import Wanted, read_row_group
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.judging import Judging
 from art_otel.viewer.keys import TrajectoryKey
-from art_otel.viewer.outlines import Outlines, read_outlines
 from art_otel.viewer.problems import NotFoundError, ReplacedError
-from art_otel.viewer.search import Search
-from art_otel.viewer.sources import Mark, Source, find_sources
+from art_otel.viewer.snapshot.judging import Judging
+from art_otel.viewer.snapshot.outlines import Outlines, read_outlines
+from art_otel.viewer.snapshot.search import Search
+from art_otel.viewer.snapshot.sources import Mark, Source, find_sources
 
 _WHOLE: Final = Wanted()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """The outlines of all trajectories, and what is found out about them at need."""
+    """The outlines of all trajectories, with judgements and searches, which are made when they are asked for."""
 
     generation: str
     marks: tuple[Mark, ...]
@@ -78,7 +78,7 @@ class Snapshot:
 
 
 class ViewedData:
-    """The data that is looked at: the snapshot of now."""
+    """The data that is looked at, with a snapshot that is taken anew when the files change."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._sources = find_sources(paths)
@@ -95,7 +95,7 @@ class ViewedData:
             return self._snapshot
 
     def without_paths(self, text: str) -> str:
-        """The text with the names of files and folders in the places of their paths."""
+        """Replace the paths in a text by the names of their files and folders."""
         groups = self._snapshot.outlines.groups
         locations = {group.file for group in groups} | {group.dataset for group in groups}
         locations |= {source.path for source in self._sources}
@@ -109,7 +109,7 @@ class ViewedData:
         return text
 
     def close(self) -> None:
-        """End what is going on."""
+        """Stop the judging that still runs."""
         self._snapshot.judging.close()
 
     def _take(self) -> Snapshot:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from art_otel.store.parquet_file import open_parquet
 
 if TYPE_CHECKING:
-    from art_otel.viewer.outlines import Outlines
+    from art_otel.viewer.snapshot.outlines import Outlines
 
 _MESSAGE: Final = (
     "content",
@@ -88,5 +88,5 @@ def _holding(array: pa.Array, query: str) -> NDArray[np.bool_]:
         before = np.concatenate([[0], np.cumsum(inner)])
         ends = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
         return np.diff(before[np.concatenate([[0], ends])]) > 0
-    found = pc.match_substring(array, query, ignore_case=True)
-    return pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False)
+    matching = pc.match_substring(array, query, ignore_case=True)
+    return pc.fill_null(matching, fill_value=False).to_numpy(zero_copy_only=False)

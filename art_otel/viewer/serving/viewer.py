@@ -10,12 +10,12 @@ from typing import Any
 
 from art_otel.errors import UsageError
 from art_otel.http import Address, HttpServer
-from art_otel.viewer.api import Api
-from art_otel.viewer.application import Application
+from art_otel.viewer.serving.api import Api
+from art_otel.viewer.serving.application import Application
 
 
 class Viewer:
-    """Runs in a thread of its own."""
+    """A server that runs in a thread of its own."""
 
     def __init__(self, api: Api, address: Address) -> None:
         if not address.is_loopback:
@@ -41,7 +41,7 @@ class Viewer:
             raise
 
     def stop(self) -> None:
-        """Answer what has come, and end."""
+        """Answer the requests that have come, and stop."""
         self._application.stopping = True
         self._run(self._server.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -10,9 +10,9 @@ from typing import Final
 
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.api import Api
-from art_otel.viewer.export import Selection, render_html
-from art_otel.viewer.listing import show_rows
+from art_otel.viewer.rollout.row import show_rows
+from art_otel.viewer.serving.api import Api
+from art_otel.viewer.sharing.export import Selection, render_html
 from art_otel.viewer.snapshot import ViewedData
 
 _HEIGHT: Final = 640
@@ -38,6 +38,6 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
 
 
 def _view(api: Api) -> str:
-    """Of one trajectory its own page, of several the list."""
+    """The address of the rollout's page where there is one rollout, else of the list."""
     rows = show_rows(api.data.snapshot, range(len(api.data.snapshot.outlines)))
     return f"#/r/{rows[0]['key']}" if len(rows) == 1 else "#/t"

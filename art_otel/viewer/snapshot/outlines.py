@@ -20,8 +20,9 @@ from art_otel.store import RowGroup
 from art_otel.store.files import DataFile
 from art_otel.store.parquet_file import open_parquet
 from art_otel.store.read import groups_in
-from art_otel.viewer.list_column import ListColumn
-from art_otel.viewer.sources import ViewedFile
+from art_otel.viewer.keys import GroupKey
+from art_otel.viewer.snapshot.list_column import ListColumn
+from art_otel.viewer.snapshot.sources import ViewedFile
 
 _PLAIN: Final = (
     "rollout_id", "attempt", "trace_id", "name", "status", "reward", "complete", "group_id", "split", "training_step",
@@ -74,9 +75,13 @@ class Outlines:
         )
         return matches.to_numpy(zero_copy_only=False)
 
+    def in_group(self, key: GroupKey) -> NDArray[np.bool_]:
+        """Which rows are of the group. Shape: (rows,)."""
+        return self.equal("group_id", key.group_id) & self.equal("training_step", key.training_step)
+
 
 def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
-    """Read those of the files. Raises StoreError."""
+    """Read the outlines of the trajectories in these files. Raises StoreError."""
     tables: list[pa.Table] = []
     groups: list[RowGroup] = []
     for file in files:

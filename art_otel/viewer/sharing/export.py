@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 import numpy as np
 
 from art_otel.errors import UsageError
-from art_otel.viewer.api import Api
-from art_otel.viewer.listing import MOST_ROWS, show_rows
-from art_otel.viewer.plain import to_json
+from art_otel.viewer.pages.listing import MOST_ROWS
+from art_otel.viewer.rollout.row import show_rows
+from art_otel.viewer.serving.api import Api
+from art_otel.viewer.serving.plain import to_json
+from art_otel.viewer.serving.static_files import static_file
 from art_otel.viewer.snapshot import Snapshot
-from art_otel.viewer.static_files import static_file
 
 DATA_ID: Final = "art-otel-data"
 

@@ -25,7 +25,7 @@ _PATIENCE: Final = 5
 """A spool is converted again after so many times of what its conversion took."""
 
 Mark = tuple[object, ...]
-"""What is equal while the files of a source are the same."""
+"""A value that stays equal while the files of a source stay the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,25 +43,25 @@ class Source(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """The path or URL as the user wrote it."""
         ...
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name that the page shows."""
         ...
 
     @property
     def run(self) -> Path | None:
-        """The folder of the run that it is; None for what is no run."""
+        """The folder of the training run; None where the source is no run."""
         ...
 
     def mark(self) -> Mark:
-        """What is equal while the files are the same."""
+        """A value that stays equal while the files stay the same."""
         ...
 
     def files(self, number: int) -> list[ViewedFile]:
-        """Its trajectory files. Raises StoreError."""
+        """List the trajectory files; `number` is the source's number. Raises StoreError."""
         ...
 
 
@@ -74,21 +74,21 @@ class Dataset:
     run: Path | None = None
 
     def mark(self) -> Mark:
-        """By the manifest where there is one, else by the files."""
+        """The version of the manifest where there is one, else of the files."""
         report = Path(self.path) / REPORT_NAME
         if storage.is_url(self.path):
             return (self.path, self._stored_version())
         return _marks([report] if report.exists() else [Path(file.location) for file in find_files(self.path)])
 
     def _stored_version(self) -> object:
-        """By the manifest where there is one, else by the file, or by the names and sizes of all."""
+        """The version of the manifest where there is one, else of the file, or the names and sizes of all files."""
         version = storage.version_of(storage.join(self.path, REPORT_NAME))
         if version is None and self.path.partition("?")[0].endswith(SUFFIX):
             return storage.version_of(self.path)
         return version or tuple(storage.list_folder(self.path).items())
 
     def files(self, number: int) -> list[ViewedFile]:
-        """Those that the manifest names, else all."""
+        """List the files that the manifest names; all files where there is none."""
         return [ViewedFile(data=file, source=number) for file in find_files(self.path)]
 
 
@@ -101,15 +101,15 @@ class Run:
 
     @property
     def run(self) -> Path:
-        """The folder."""
+        """The folder of this run."""
         return Path(self.path)
 
     def mark(self) -> Mark:
-        """By the history and the trajectory files."""
+        """The versions of the history and of the trajectory files."""
         return _marks([self.run / "history.jsonl", *self._parquet()])
 
     def files(self, number: int) -> list[ViewedFile]:
-        """Those of our format: ART's own writer leaves out what makes a trajectory."""
+        """List the files of our format: ART's own writer leaves out what makes a trajectory."""
         return [
             ViewedFile(
                 data=DataFile(str(file), str(file)), source=number, step=_step(file), split=_split(file, self.run)
@@ -134,13 +134,13 @@ class Spool:
     _not_before: float = 0.0
 
     def mark(self) -> Mark:
-        """By the dumps, looked at seldom enough."""
+        """The versions of the dumps, which are looked at again only after a pause."""
         if self._converted is None or time.monotonic() >= self._not_before:
             return _marks(_dumps(Path(self.path)))
         return self._converted
 
     def files(self, number: int) -> list[ViewedFile]:
-        """Those of the conversion."""
+        """Convert the dumps if they changed, and list the files of the dataset."""
         from art_otel.engines import Conversion, convert  # noqa: PLC0415 # datasets need no conversion
 
         mark, began = self.mark(), time.monotonic()
@@ -154,7 +154,7 @@ class Spool:
 
 
 def find_sources(paths: Iterable[str]) -> list[Source]:
-    """What the paths hold. Raises UsageError and StoreError for those that hold nothing to look at."""
+    """Find what the paths hold. Raises UsageError and StoreError for a path that holds nothing to look at."""
     return [source for path in paths for source in _sources_of(path)]
 
 

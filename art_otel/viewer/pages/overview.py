@@ -55,20 +55,20 @@ def _counts(snapshot: Snapshot, column: str) -> list[dict[str, Any]]:
 
 
 def _rewards(snapshot: Snapshot) -> dict[str, Any]:
-    """The rewards that are numbers: others are unknown."""
+    """The histogram of the rewards that are finite numbers; others count as unknown."""
     column = snapshot.outlines.column("reward")
     values = column.drop_null().to_numpy()
     values = values[np.isfinite(values)]
-    known = {"known": len(values), "unknown": len(column) - len(values)}
+    sizes = {"known": len(values), "unknown": len(column) - len(values)}
     if not len(values):
-        return {**known, "min": None, "max": None, "mean": None, "bins": []}
+        return {**sizes, "min": None, "max": None, "mean": None, "bins": []}
     counts, edges = np.histogram(values, bins=_BINS if values.min() < values.max() else 1)
     bins = [
         {"from": low, "to": high, "count": count}
         for low, high, count in zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
     ]
     return {
-        **known,
+        **sizes,
         "min": float(values.min()),
         "max": float(values.max()),
         "mean": float(values.mean()),
@@ -77,7 +77,7 @@ def _rewards(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _report(snapshot: Snapshot) -> dict[str, Any] | None:
-    """The account of the conversion; None where the data has several, or none."""
+    """What the conversion's report counts; None where the data has several reports, or none."""
     if len(snapshot.outlines.groups) == 0 or len(snapshot.sources) != 1:
         return None
     folder = snapshot.outlines.groups[0].dataset

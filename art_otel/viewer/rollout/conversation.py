@@ -51,8 +51,8 @@ def _message(
     execution: ToolExecution | None,
 ) -> dict[str, Any]:
     why = None if entry.turn is None else trajectory.turns[entry.turn].untrained
-    place = None if entry.turn is None else trained_in.get(entry.turn)
-    is_copy = not entry.trained and place is not None and place != history
+    trained_history = None if entry.turn is None else trained_in.get(entry.turn)
+    is_copy = not entry.trained and trained_history is not None and trained_history != history
     sampled = "trained" if entry.trained else "copy" if is_copy else "untrained"
     return {
         "role": entry.role,
@@ -62,7 +62,7 @@ def _message(
         "completionId": entry.completion_id,
         "state": "context" if entry.turn is None else sampled,
         "why": why,
-        "trainedIn": {"history": place, "turn": entry.turn} if is_copy else None,
+        "trainedIn": {"history": trained_history, "turn": entry.turn} if is_copy else None,
         "rewards": _rewards_of(trajectory, entry.turn),
         "execution": None if execution is None else show_execution(execution),
     }

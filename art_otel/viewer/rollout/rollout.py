@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
-from art_otel.viewer.comparison import compare, members_of
-from art_otel.viewer.conversation import conversations
 from art_otel.viewer.keys import TrajectoryKey, encode_key
-from art_otel.viewer.listing import show_rows
 from art_otel.viewer.options import DEFAULTS
+from art_otel.viewer.rollout.comparison import compare, members_of
+from art_otel.viewer.rollout.conversation import conversations
+from art_otel.viewer.rollout.recorded_spans import RecordedSpans
+from art_otel.viewer.rollout.row import show_rows
+from art_otel.viewer.rollout.timeline import timeline
+from art_otel.viewer.rollout.tokenizer import Tokenizer
+from art_otel.viewer.rollout.tree import show_turns
 from art_otel.viewer.snapshot import Snapshot
-from art_otel.viewer.spans import RecordedSpans
-from art_otel.viewer.texts import Tokenizer
-from art_otel.viewer.timeline import timeline
-from art_otel.viewer.tree import show_turns
 
 if TYPE_CHECKING:
     from art_otel.spans import Span
@@ -92,4 +92,4 @@ def _neighbors(snapshot: Snapshot, row: int) -> dict[str, str | None]:
 
 def _key(snapshot: Snapshot, row: int) -> str:
     (record,) = snapshot.outlines.records([row])
-    return encode_key(TrajectoryKey(record["rollout_id"], record["attempt"], record["trace_id"], record["source"]))
+    return encode_key(TrajectoryKey.of(record))

@@ -63,7 +63,7 @@ def _tools(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
 
 
 def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """From the first start to the last end of a step's calls: the data has no more of it."""
+    """A step lasts from the first start to the last end of its calls, because the data says no more of it."""
     for step in sorted({call.step for call in trajectory.calls if call.step is not None}):
         calls = [call for call in trajectory.calls if call.step == step]
         ends = [call.end_ns for call in calls if call.end_ns is not None]
@@ -77,7 +77,7 @@ def _rewards(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
 
 
 def _spans(spans: Sequence[Span], trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """Those that are no call and no tool, as deep as they stand."""
+    """The spans that are neither calls nor tools, with their depth in the trace."""
     shown = {call.span_id for call in trajectory.calls} | {tool.span_id for tool in trajectory.tool_calls}
     parents = {span.span_id: span.parent_span_id for span in spans}
     for span in spans:

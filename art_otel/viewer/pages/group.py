@@ -13,12 +13,12 @@ import numpy as np
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.views.history import main_history
-from art_otel.viewer.comparison import compare
-from art_otel.viewer.conversation import message_parts
 from art_otel.viewer.keys import GroupKey
-from art_otel.viewer.listing import in_group, show_rows
 from art_otel.viewer.options import NONE, PlanOptions
 from art_otel.viewer.problems import NotFoundError
+from art_otel.viewer.rollout.comparison import compare
+from art_otel.viewer.rollout.conversation import message_parts
+from art_otel.viewer.rollout.row import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
 _LONGEST: Final = 2_000
@@ -30,7 +30,7 @@ _MESSAGES: Final = Wanted(prompts=False, tokens=False)
 
 def show_group(snapshot: Snapshot, key: GroupKey, options: PlanOptions) -> dict[str, Any]:
     """The group of this key. Raises NotFoundError."""
-    rows = np.flatnonzero(in_group(snapshot, key)).tolist()
+    rows = np.flatnonzero(snapshot.outlines.in_group(key)).tolist()
     if not rows:
         raise NotFoundError(f"no group {key.group_id!r:.200} in this data")
     trajectories = snapshot.read(rows[:_MOST_MEMBERS], _MESSAGES)
@@ -78,7 +78,7 @@ def _differs(cells: Sequence[dict[str, Any] | None]) -> bool:
 def _advantage(
     snapshot: Snapshot, rows: Sequence[int], options: PlanOptions
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The derivation, or why there is none."""
+    """How the advantages are derived, or why there are none."""
     if options.advantage == NONE:
         return None, "no advantages were asked for"
     if options.credit != "outcome_reward":
@@ -88,52 +88,52 @@ def _advantage(
     units = [plan.turn_rewards(number, one) for number, one in enumerate(comparison.compared)]
     rewards = [turns[0].reward if turns else None for turns in units]
     advantages = [turns[0].advantage if turns else None for turns in units]
-    known = [reward for reward in rewards if reward is not None]
-    if not known:
+    usable = [reward for reward in rewards if reward is not None]
+    if not usable:
         return None, "no member that the options select has a usable reward and a completion"
-    mean = fmean(known)
+    mean = fmean(usable)
     derived = {
         "name": options.advantage,
         "rewards": rewards,
         "baseline": None if options.advantage == "rloo" else mean,
-        "std": _std(options.advantage, known),
+        "std": _std(options.advantage, usable),
         "advantages": advantages,
-        "says": _says(options.advantage, rewards, known, advantages, plan.skipped),
+        "says": _says(options.advantage, rewards, usable, advantages, plan.skipped),
     }
     return derived, None
 
 
-def _std(name: str, known: Sequence[float]) -> float | None:
+def _std(name: str, usable: Sequence[float]) -> float | None:
     if name == "grpo":
-        return pstdev(known)
-    return stdev(known) if name == "grpo_sample" and len(known) > 1 else None
+        return pstdev(usable)
+    return stdev(usable) if name == "grpo_sample" and len(usable) > 1 else None
 
 
 def _says(
     name: str,
     rewards: Sequence[float | None],
-    known: Sequence[float],
+    usable: Sequence[float],
     advantages: Sequence[float | None],
     skipped: dict[int, str],
 ) -> list[str]:
-    shown = ", ".join(f"{reward:g}" for reward in known)
-    says = [f"{len(known)} of {len(rewards)} members have a reward that counts: {shown}."]
+    shown = ", ".join(f"{reward:g}" for reward in usable)
+    says = [f"{len(usable)} of {len(rewards)} members have a reward that counts: {shown}."]
     says += [f"Member {number + 1} is left out: {reason}." for number, reason in skipped.items()]
-    if len(known) == 1 or math.isclose(min(known), max(known)):
+    if len(usable) == 1 or math.isclose(min(usable), max(usable)):
         return [*says, "All known rewards are equal, so nobody was better: every advantage is 0."]
-    mean = fmean(known)
+    mean = fmean(usable)
     says.append(
         f"Baseline: the mean of these rewards is {mean:.6g}."
         if name != "rloo"
         else "Baseline of each: the mean of the others."
     )
-    std = _std(name, known)
+    std = _std(name, usable)
     if std is not None:
         kind = "population" if name == "grpo" else "sample"
         says.append(f"Their {kind} deviation is {std:.6g}; 1e-6 is added to it.")
     for number, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True), 1):
         if reward is not None and advantage is not None:
-            baseline = mean if name != "rloo" else (math.fsum(known) - reward) / (len(known) - 1)
+            baseline = mean if name != "rloo" else (math.fsum(usable) - reward) / (len(usable) - 1)
             divided = "" if std is None else f" / {std:.6g}"
             says.append(f"Member {number}: ({reward:g} - {baseline:.6g}){divided} = {advantage:+.6g}.")
     return says

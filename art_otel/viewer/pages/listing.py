@@ -1,14 +1,14 @@
 """Listing: the trajectories that a filter leaves, in an order, a page at a time.
 
 Invariant: filters are joined by "and"; rows without a value come last in every order, and rows of equal values stand in
-the order of the data. What is not known yet is null.
+the order of the data.
 """
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
-from art_otel.viewer.judging import Judgement
-from art_otel.viewer.keys import GroupKey, TrajectoryKey, decode_group_key, encode_key
+from art_otel.viewer.keys import decode_group_key
 from art_otel.viewer.options import DEFAULTS, PlanOptions
-from art_otel.viewer.snapshot import Snapshot
+from art_otel.viewer.rollout.row import show_rows
+from art_otel.viewer.snapshot import Judgement, Snapshot
 
 MOST_ROWS: Final = 200
 _SORTS: Final = {
@@ -32,7 +32,7 @@ _COUNTED: Final = ("calls", "turns", "tokens", "trained", "duration")
 
 
 def list_page(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of rows. Raises UsageError for a filter, order or page that is none."""
+    """A page of rows. Raises UsageError for a filter, order or page that does not exist."""
     rows = list_rows(snapshot, query)
     offset, limit = _number(query, "offset", 0), min(_number(query, "limit", MOST_ROWS), MOST_ROWS)
     page = rows[offset : offset + limit]
@@ -43,56 +43,6 @@ def list_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]
     """The numbers of the rows that the query asks for, in its order."""
     order = _order(snapshot, query)
     return order[_filtered(snapshot, query)[order]]
-
-
-def show_rows(
-    snapshot: Snapshot, rows: Sequence[int] | NDArray[np.int64], options: PlanOptions | None = None
-) -> list[dict[str, Any]]:
-    """The rows as the page shows them, judged under these options, or the default ones."""
-    outlines = snapshot.outlines
-    judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
-    return [
-        _row(record, outlines.reasons.row(number), outlines.models.row(number))
-        | {"calls": int(outlines.calls[number]), "turns": int(outlines.turns[number])}
-        | _judged(judgement, number)
-        for number, record in zip(map(int, rows), outlines.records(rows), strict=True)
-    ]
-
-
-def _row(record: dict[str, Any], reasons: list[str], models: list[str]) -> dict[str, Any]:
-    group_id, version = record["group_id"], record["policy_version"]
-    started, ended = record["started_at"], record["ended_at"]
-    key = TrajectoryKey(record["rollout_id"], record["attempt"], record["trace_id"], record["source"])
-    return {
-        "key": encode_key(key),
-        "rolloutId": record["rollout_id"],
-        "attempt": record["attempt"],
-        "name": record["name"],
-        "status": record["status"],
-        "reward": record["reward"],
-        "complete": record["complete"],
-        "reasons": reasons,
-        "groupId": group_id,
-        "groupKey": None if group_id is None else encode_key(GroupKey(record["training_step"], group_id)),
-        "split": record["shown_split"],
-        "step": record["shown_training_step"],
-        "policyVersion": version and version["last"],
-        "startedAt": None if started is None else str(started),
-        "durationMs": None if started is None or ended is None else (ended - started) / 1e6,
-        "models": models,
-        "unfinished": record["status"] == "unfinished",
-    }
-
-
-def _judged(judgement: Judgement | None, number: int) -> dict[str, Any]:
-    if judgement is None:
-        return {"judged": False, "verdict": None, "sampledTokens": None, "trainedTokens": None}
-    return {
-        "judged": True,
-        "verdict": judgement.verdicts[number],
-        "sampledTokens": int(judgement.sampled[number]),
-        "trainedTokens": int(judgement.trained[number]),
-    }
 
 
 def _filtered(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]:
@@ -118,7 +68,7 @@ _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.
     "complete": _complete,
     "split": lambda snapshot, query: snapshot.outlines.equal("shown_split", query["split"] or None),
     "step": lambda snapshot, query: snapshot.outlines.equal("shown_training_step", _number(query, "step", 0)),
-    "group": lambda snapshot, query: in_group(snapshot, decode_group_key(query["group"])),
+    "group": lambda snapshot, query: snapshot.outlines.in_group(decode_group_key(query["group"])),
     "reason": lambda snapshot, query: snapshot.outlines.reasons.having(query["reason"]),
     "model": lambda snapshot, query: snapshot.outlines.models.having(query["model"]),
     "skip": lambda snapshot, query: _judgement(snapshot, query).skipped(query["skip"]),
@@ -126,12 +76,6 @@ _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.
     "q": lambda snapshot, query: snapshot.search.rows(query["q"]),
 }
 """Filters by name. An empty one is none, but for `split`, which then asks for rows without a split."""
-
-
-def in_group(snapshot: Snapshot, key: GroupKey) -> NDArray[np.bool_]:
-    """Which rows are of the group. Shape: (rows,)."""
-    outlines = snapshot.outlines
-    return outlines.equal("group_id", key.group_id) & outlines.equal("training_step", key.training_step)
 
 
 def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def to_json(answer: Mapping[str, Any]) -> bytes:
-    """The answer's bytes."""
+    """Encode the answer."""
     return _ENCODER.encode(_plain(answer))
 
 

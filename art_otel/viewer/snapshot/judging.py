@@ -26,9 +26,9 @@ from art_otel.data import BatchReport
 from art_otel.errors import ArtOtelError
 from art_otel.store import row_groups
 from art_otel.store.parquet_file import open_parquet
-from art_otel.viewer.list_column import ListColumn
 from art_otel.viewer.options import DEFAULTS, PlanOptions
 from art_otel.viewer.problems import ReplacedError
+from art_otel.viewer.snapshot.list_column import ListColumn
 
 _FEW: Final = 2_000
 """So many trajectories are judged in this process; more would slow the page down."""
@@ -57,7 +57,7 @@ class Judgement:
 
 def judge(files: Sequence[str], options: PlanOptions) -> Judgement:
     """Judge the trajectories of the files. Raises UsageError and StoreError."""
-    made = options.batches(list(files))
+    batches = options.batches(list(files))
     verdicts: list[str | None] = []
     completions: list[tuple[str, ...]] = []
     trained: list[int] = []
@@ -65,19 +65,19 @@ def judge(files: Sequence[str], options: PlanOptions) -> Judgement:
     before = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says it too
-        for verdict in made.verdicts():
+        for verdict in batches.verdicts():
             verdicts.append(verdict.skipped)
             completions.append(tuple(reason for reason in verdict.completions if reason is not None))
             refused.append(verdict.skipped is not None and not verdict.completions)
-            trained.append(made.report.trained_tokens - before)
-            before = made.report.trained_tokens
+            trained.append(batches.report.trained_tokens - before)
+            before = batches.report.trained_tokens
     return Judgement(
         verdicts=verdicts,
         completions=ListColumn.of(completions),
         trained=np.array(trained, np.int64),
         sampled=_sampled_tokens(files),
         refused=np.array(refused, np.bool_),
-        report=made.report,
+        report=batches.report,
     )
 
 
@@ -107,7 +107,7 @@ class Judging:
         return str(error) if isinstance(error, ArtOtelError) else None
 
     def close(self) -> None:
-        """End what is going on; who waits for it gets a ReplacedError."""
+        """Stop the judging that still runs; who waits for it gets a ReplacedError."""
         self._pool.terminate()
         with self._lock:
             for future in self._futures.values():

@@ -20,10 +20,10 @@ from starlette.routing import Route
 
 from art_otel.errors import ArtOtelError, UsageError
 from art_otel.http import Address, CookieToken, HostCheck, ReadOnly, SecurityHeaders
-from art_otel.viewer.api import Api
-from art_otel.viewer.plain import to_json
 from art_otel.viewer.problems import NotFoundError, ReplacedError
-from art_otel.viewer.static_files import TYPES, static_file
+from art_otel.viewer.serving.api import Api
+from art_otel.viewer.serving.plain import to_json
+from art_otel.viewer.serving.static_files import TYPES, static_file
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -76,7 +76,7 @@ class Application:
         return await self._responded(look), seen[0] if seen else None
 
     async def _responded(self, work: Callable[[], dict[str, Any]]) -> Response:
-        """What the work gives, or what is wrong, as JSON."""
+        """Answer with what the work returns, or with its error, as JSON."""
         status = 200
         try:
             answer = await run_in_threadpool(work)
