@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from art_otel.data.conversations.sft import message_batches
     from art_otel.exporting import export
     from art_otel.live.new_trajectories import NewTrajectories
-    from art_otel.receiver.receive import connect, receive
+    from art_otel.receiver.client.connect import connect
+    from art_otel.receiver.receive import receive
     from art_otel.runlog import RunLog
     from art_otel.store import read_rollout_traces, read_trajectories, write_trajectories
     from art_otel.tracing.api.context import in_context
@@ -96,7 +97,8 @@ __getattr__ = lazy_names(
         "conversion": ("convert",),
         "exporting": ("export",),
         "live.new_trajectories": ("NewTrajectories",),
-        "receiver.receive": ("connect", "receive"),
+        "receiver.client.connect": ("connect",),
+        "receiver.receive": ("receive",),
         "runlog": ("RunLog",),
         "store": ("read_rollout_traces", "read_trajectories", "write_trajectories"),
         "tracing.api.context": ("in_context",),

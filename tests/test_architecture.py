@@ -54,6 +54,7 @@ FOLDERS = {
     "engines": ["shards", "planning", "incremental", "tasks", "phases", "runners"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
     "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],
+    "receiver": ["protocol", "client", "ingest", "building", "delivery"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 
@@ -63,12 +64,12 @@ ALLOWED = {
         "tracing/setup",
         "testing.py",
     ),
-    "opentelemetry.proto": ("sources", "receiver"),
-    "google.protobuf": ("sources", "receiver"),
-    "google.rpc": ("receiver/otlp_grpc.py",),
-    "grpc": ("receiver/otlp_grpc.py",),
-    "httpx": ("receiver/remote_session.py",),
-    "starlette": ("http", "receiver", "viewer"),
+    "opentelemetry.proto": ("sources", "receiver/ingest"),
+    "google.protobuf": ("sources", "receiver/ingest"),
+    "google.rpc": ("receiver/ingest/otlp_grpc.py",),
+    "grpc": ("receiver/ingest/otlp_grpc.py",),
+    "httpx": ("receiver/client/remote_session.py",),
+    "starlette": ("http", "receiver/ingest", "receiver/delivery", "receiver/receiver.py", "viewer"),
     "uvicorn": ("http",),
     "pyarrow": ("storage", "store", "engines", "exporting", "sources", "viewer"),
     "numpy": ("data", "demo", "viewer"),

@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
     from art_otel.http import Address, BodyLimits  # noqa: PLC0415 # as above
-    from art_otel.receiver.intake import IntakeOptions  # noqa: PLC0415 # as above
+    from art_otel.receiver.ingest.intake import IntakeOptions  # noqa: PLC0415 # as above
     from art_otel.receiver.receiver import ReceiverOptions  # noqa: PLC0415 # as above
 
     if arguments.grpc is None:

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from art_otel.receiver.export import Stored
-
 _HELP: Final = {
     "art_otel_received_requests_total": ("counter", "Exports that came, by what became of them."),
     "art_otel_stored_spans_total": ("counter", "Spans written to the spool."),
@@ -39,12 +37,12 @@ class Metrics:
         with self._lock:
             self._counts[name, labels] += count
 
-    def stored(self, stored: Stored) -> None:
-        """Count an export that was written."""
+    def stored(self, *, spans: int, log_records: int, rejected: Mapping[str, int]) -> None:
+        """Count an export that was written; `rejected` is how many of its records were set aside, by reason."""
         self.add("art_otel_received_requests_total", labels='{status="200"}')
-        self.add("art_otel_stored_spans_total", stored.spans)
-        self.add("art_otel_stored_log_records_total", stored.log_records)
-        for reason, count in stored.rejected.items():
+        self.add("art_otel_stored_spans_total", spans)
+        self.add("art_otel_stored_log_records_total", log_records)
+        for reason, count in rejected.items():
             self.add("art_otel_rejected_records_total", count, f'{{reason="{reason}"}}')
 
     def refused(self, status: int) -> None:

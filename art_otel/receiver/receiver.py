@@ -28,18 +28,18 @@ from starlette.types import ASGIApp
 
 from art_otel.errors import UsageError
 from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck
-from art_otel.receiver.acknowledged import acknowledged_ids
-from art_otel.receiver.deliveries import Deliveries
-from art_otel.receiver.finished import Finished, FinishedRollouts
-from art_otel.receiver.intake import Intake, IntakeOptions
+from art_otel.receiver.building.finished import Finished, FinishedRollouts
+from art_otel.receiver.delivery.acknowledged import acknowledged_ids
+from art_otel.receiver.delivery.deliveries import Deliveries
+from art_otel.receiver.delivery.local_session import LocalSession
+from art_otel.receiver.delivery.rollouts_http import RolloutRoutes
+from art_otel.receiver.ingest.intake import Intake, IntakeOptions
+from art_otel.receiver.ingest.otlp_http import otlp_routes
 from art_otel.receiver.metrics import Metrics
-from art_otel.receiver.otlp_http import otlp_routes
-from art_otel.receiver.rollouts_http import RolloutRoutes
-from art_otel.receiver.session import LocalSession
 from art_otel.spool import SpoolWriter, remove_old_runs
 
 if TYPE_CHECKING:
-    from art_otel.receiver.otlp_grpc import GrpcServer
+    from art_otel.receiver.ingest.otlp_grpc import GrpcServer
 
 RECEIVED: Final = Path("spool", "received")
 """Where, below the folder, what was received is kept: a dump that `art-otel convert` reads."""
@@ -144,7 +144,7 @@ class Receiver:
 
     def _make_grpc(self, address: Address) -> "GrpcServer":
         try:
-            from art_otel.receiver.otlp_grpc import GrpcServer  # noqa: PLC0415 # an extra
+            from art_otel.receiver.ingest.otlp_grpc import GrpcServer  # noqa: PLC0415 # an extra
         except ImportError as error:
             raise UsageError(f"OTLP/gRPC needs the extra: pip install 'art-otel[grpc]' ({error})") from error
         options = self.options

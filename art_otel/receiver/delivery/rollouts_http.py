@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from art_otel.errors import UsageError
 from art_otel.http import Bodies
-from art_otel.receiver.delivered import Ask, encode_answer
-from art_otel.receiver.deliveries import SessionEndedError
-from art_otel.receiver.session import LocalSession, Question
+from art_otel.receiver.delivery.local_session import LocalSession
+from art_otel.receiver.protocol.parcel import Ask, encode_answer
+from art_otel.receiver.protocol.session import Question, SessionEndedError
 
 _PING_EVERY: Final = 10.0
 _MAX_WAIT: Final = 30.0

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from art_otel.http import Bodies
-from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Signal, Stored
-from art_otel.receiver.intake import Intake
+from art_otel.receiver.ingest.export import Encoding, Export, ExportRefusedError, Signal, Stored
+from art_otel.receiver.ingest.intake import Intake
 from art_otel.receiver.metrics import Metrics
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}

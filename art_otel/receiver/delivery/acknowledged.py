@@ -6,29 +6,13 @@ cut counts as never written.
 
 import errno
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
-Key: TypeAlias = tuple[str, int, str]
-"""A trajectory's rollout id, attempt and trace id, as its `order`."""
+from art_otel.receiver.protocol.receipt import Receipt
 
 _SUFFIX: Final = ".jsonl"
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What acknowledges a rollout: which, with which revision, and the digest of the spans that it had."""
-
-    rollout_id: str
-    attempt: int
-    trace_id: str
-    revision: int
-    digest: str
-
-    @property
-    def key(self) -> Key:
-        """As a trajectory's `order`."""
-        return (self.rollout_id, self.attempt, self.trace_id)
 
 
 _decode: Final = msgspec.json.Decoder(Receipt).decode

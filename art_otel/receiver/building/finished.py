@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from art_otel.live import ArrivingRollouts, EndedRollout, read_records
-from art_otel.receiver.acknowledged import Key, Receipt
-from art_otel.receiver.builder import Builder, Built
-from art_otel.receiver.selection import Facts
+from art_otel.receiver.building.builder import Builder, Built
+from art_otel.receiver.protocol.receipt import Key, Receipt
+from art_otel.receiver.protocol.selection import Facts
 from art_otel.sources import Record
 from art_otel.spool import SpooledLine, lines_of, spool_files
 

@@ -15,10 +15,10 @@ import httpx
 import msgspec
 
 from art_otel.errors import UsageError
-from art_otel.receiver.acknowledged import Receipt
-from art_otel.receiver.delivered import Ask, Parcel, decode_answer
-from art_otel.receiver.selection import Selection
-from art_otel.receiver.session import Question
+from art_otel.receiver.protocol.parcel import Ask, Parcel, decode_answer
+from art_otel.receiver.protocol.receipt import Receipt
+from art_otel.receiver.protocol.selection import Selection
+from art_otel.receiver.protocol.session import Question
 
 logger = logging.getLogger(__name__)
 

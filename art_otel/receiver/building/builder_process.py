@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from art_otel.live import assemble
-from art_otel.receiver.builder import Built, Task, Tasks, read_frame, write_frame
-from art_otel.receiver.selection import facts_of
+from art_otel.receiver.building.builder import Built, Task, Tasks, read_frame, write_frame
+from art_otel.receiver.protocol.selection import facts_of
 from art_otel.spool import FoundFile, SpooledLine
 from art_otel.store import encode_trajectory
 

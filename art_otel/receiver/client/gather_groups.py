@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from art_otel.receiver.acknowledged import Key, Receipt
-from art_otel.receiver.delivered import Delivery
+from art_otel.receiver.protocol.parcel import Delivery
+from art_otel.receiver.protocol.receipt import Key, Receipt
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)

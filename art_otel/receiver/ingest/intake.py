@@ -14,10 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from art_otel.receiver.export import Export, ExportRefusedError, Stored, read_export
+from art_otel.receiver.ingest.export import Export, ExportRefusedError, Stored, read_export
+from art_otel.receiver.ingest.otlp_lines import encode_lines
+from art_otel.receiver.ingest.secrets import RecordScrubber
 from art_otel.receiver.metrics import Metrics
-from art_otel.receiver.otlp_lines import encode_lines
-from art_otel.receiver.secrets import RecordScrubber
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Record
 from art_otel.spool import SpooledLine, SpoolWriter
@@ -98,7 +98,7 @@ class Intake:
         is_safe = not self._options.fsync or self._spool.sync()
         for stored, done in written:
             if is_safe:
-                self._metrics.stored(stored)
+                self._metrics.stored(spans=stored.spans, log_records=stored.log_records, rejected=stored.rejected)
                 done.set_result(stored)
             else:
                 done.set_exception(_unwritable())

@@ -14,13 +14,13 @@ from typing import IO, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from art_otel.receiver.acknowledged import Key
-from art_otel.receiver.selection import Facts
+from art_otel.receiver.protocol.receipt import Key
+from art_otel.receiver.protocol.selection import Facts
 from art_otel.spool import SpooledLine
 
 logger = logging.getLogger(__name__)
 
-_PROGRAM: Final = "art_otel.receiver.builder_process"
+_PROGRAM: Final = "art_otel.receiver.building.builder_process"
 _SIZE: Final = 8
 _AUTOLOAD: Final = "ART_OTEL_ENABLED"
 """The builder makes no calls that anybody could trace."""

@@ -1,6 +1,6 @@
-"""Delivered: finished rollouts as they travel from the receiver to a trainer.
+"""Parcel: a finished rollout on its way from the receiver to a trainer.
 
-Invariant: each trajectory stands beside its receipt, and is one of this version's; another version is refused by name.
+Invariant: a trajectory stands beside its receipt, and is one of this version's; another version is refused by name.
 """
 
 from dataclasses import replace
@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from art_otel.errors import UsageError
-from art_otel.receiver.acknowledged import Receipt
-from art_otel.receiver.selection import Selection
+from art_otel.receiver.protocol.receipt import Receipt
+from art_otel.receiver.protocol.selection import Selection
 from art_otel.store import decode_trajectory
 from art_otel.trajectories import Trajectory
 from art_otel.version import __version__

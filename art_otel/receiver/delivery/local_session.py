@@ -1,44 +1,18 @@
-"""Session: one consumer's program, from its first question until it leaves or dies.
+"""LocalSession: a session of a receiver in this process, by which it also answers those of others.
 
-Invariant: what it asks next acknowledges what it had; when it closes, or its connection breaks, the rest waits for the
-consumer's next session.
+Invariant: a question waits no longer than it says, and is answered at once when there is more for it.
 """
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
 
-from art_otel.receiver.acknowledged import Receipt
-from art_otel.receiver.delivered import Parcel
-from art_otel.receiver.deliveries import Deliveries
-from art_otel.receiver.finished import Finished, FinishedRollouts
+from art_otel.receiver.building.finished import Finished, FinishedRollouts
+from art_otel.receiver.delivery.deliveries import Deliveries
 from art_otel.receiver.metrics import Metrics
-from art_otel.receiver.selection import Selection
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """What a session asks: it has handled some, holds others, and wants up to `count` more within `wait` seconds."""
-
-    handled: Sequence[Receipt]
-    holds: Sequence[Receipt]
-    selection: Selection
-    count: int
-    wait: float
-
-
-class Session(Protocol):
-    """Of a receiver in this process, or in another one."""
-
-    async def take(self, question: Question) -> list[Parcel]:
-        """Acknowledge what was handled, and take more; none where none comes in time. Raises SessionEndedError."""
-        ...
-
-    async def close(self, handled: Sequence[Receipt]) -> None:
-        """Acknowledge what was handled, and leave."""
-        ...
+from art_otel.receiver.protocol.parcel import Parcel
+from art_otel.receiver.protocol.receipt import Receipt
+from art_otel.receiver.protocol.session import Question
 
 
 class LocalSession:

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from art_otel.receiver.acknowledged import Receipt
-from art_otel.receiver.delivered import Delivery
-from art_otel.receiver.gather_groups import PartialGroups
-from art_otel.receiver.selection import Selection, SelectionOptions
-from art_otel.receiver.session import Question, Session
+from art_otel.receiver.client.gather_groups import PartialGroups
+from art_otel.receiver.protocol.parcel import Delivery
+from art_otel.receiver.protocol.receipt import Receipt
+from art_otel.receiver.protocol.selection import Selection, SelectionOptions
+from art_otel.receiver.protocol.session import Question, Session
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 _TOGETHER: Final = 16

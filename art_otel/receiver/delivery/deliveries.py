@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from art_otel.errors import UsageError
-from art_otel.receiver.acknowledged import Acknowledged, Receipt
-from art_otel.receiver.finished import Finished, Key
-from art_otel.receiver.selection import Selection
+from art_otel.receiver.building.finished import Finished
+from art_otel.receiver.delivery.acknowledged import Acknowledged
+from art_otel.receiver.protocol.receipt import Key, Receipt
+from art_otel.receiver.protocol.selection import Selection
+from art_otel.receiver.protocol.session import SessionEndedError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -73,10 +75,6 @@ class _Consumer:
                 if finished.key not in self.pending:  # else a later revision waits
                     self.pending[finished.key] = finished
                     self.pending.move_to_end(finished.key, last=False)
-
-
-class SessionEndedError(Exception):
-    """The session has ended, or another server began it: begin a new one."""
 
 
 class Deliveries:

@@ -20,10 +20,10 @@ from starlette.exceptions import HTTPException
 
 from art_otel.errors import UsageError
 from art_otel.http import Address, Bodies, Tls
-from art_otel.receiver.export import Export, ExportRefusedError, Signal
-from art_otel.receiver.intake import Intake
+from art_otel.receiver.ingest.export import Export, ExportRefusedError, Signal
+from art_otel.receiver.ingest.intake import Intake
+from art_otel.receiver.ingest.otlp_http import encode_response
 from art_otel.receiver.metrics import Metrics
-from art_otel.receiver.otlp_http import encode_response
 
 # grpcio ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownArgumentType=false

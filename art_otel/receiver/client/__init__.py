@@ -1,0 +1,1 @@
+"""Client: the trainer's side. It asks a receiver for finished rollouts, and loads nothing of a server."""

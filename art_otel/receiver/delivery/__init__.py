@@ -1,0 +1,1 @@
+"""Delivery: finished rollouts are handed out to consumers until they acknowledge them."""
