@@ -50,6 +50,7 @@ FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends", "agents"],
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
+    "store": ["rows", "dataset", "reading", "writing"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "engines": ["shards", "planning", "incremental", "tasks", "phases", "runners"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
@@ -78,7 +79,7 @@ ALLOWED = {
     "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing.py",),
     "loky": ("engines/runners/processes.py",),
-    "filelock": ("store/lock.py", "receiver/receiver.py"),
+    "filelock": ("store/dataset/lock.py", "receiver/receiver.py"),
 }
 """Who may import what from outside."""
 
@@ -199,7 +200,7 @@ def test_architecture_names_no_package_that_does_not_exist():
 
 def test_files_are_small():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
-    assert max(lengths.values()) <= 400, max(lengths, key=lambda path: lengths[path])
+    assert max(lengths.values()) <= 300, max(lengths, key=lambda path: lengths[path])
     assert statistics.median(lengths.values()) <= 150
 
 

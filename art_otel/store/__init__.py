@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 from art_otel.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from art_otel.store.art import art_metadata
-    from art_otel.store.files import SUFFIX
-    from art_otel.store.manifest import REPORT_NAME, Manifest, Part, read_manifest
-    from art_otel.store.ownership import check_replaceable
-    from art_otel.store.part_writer import FileLimits, PartWriter, write_part
-    from art_otel.store.read import RowGroup, Wanted, read_keys, read_row_group, read_trajectories, row_groups
+    from art_otel.store.dataset.files import SUFFIX
+    from art_otel.store.dataset.manifest import REPORT_NAME, Manifest, Part, read_manifest
+    from art_otel.store.dataset.ownership import check_replaceable
+    from art_otel.store.reading.read import RowGroup, Wanted, read_keys, read_row_group, read_trajectories, row_groups
+    from art_otel.store.reading.rollout_traces import read_rollout_traces
     from art_otel.store.report import (
         CallCounts,
         ConversionReport,
@@ -21,10 +20,11 @@ if TYPE_CHECKING:
         SpanCounts,
         TrajectoryCounts,
     )
-    from art_otel.store.rollout_traces import read_rollout_traces
+    from art_otel.store.rows.art import art_metadata
+    from art_otel.store.rows.transfer import decode_trajectory, encode_trajectory
     from art_otel.store.schema_version import SCHEMA_VERSION
-    from art_otel.store.transfer import decode_trajectory, encode_trajectory
-    from art_otel.store.write import WriteSummary, write_trajectories
+    from art_otel.store.writing.part_writer import FileLimits, PartWriter, write_part
+    from art_otel.store.writing.write import WriteSummary, write_trajectories
 
 __all__ = [
     "REPORT_NAME",
@@ -62,11 +62,11 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "art": ("art_metadata",),
-        "manifest": ("REPORT_NAME", "Manifest", "Part", "read_manifest"),
-        "ownership": ("check_replaceable",),
-        "part_writer": ("FileLimits", "PartWriter", "write_part"),
-        "read": ("RowGroup", "Wanted", "read_keys", "read_row_group", "read_trajectories", "row_groups"),
+        "rows.art": ("art_metadata",),
+        "dataset.manifest": ("REPORT_NAME", "Manifest", "Part", "read_manifest"),
+        "dataset.ownership": ("check_replaceable",),
+        "writing.part_writer": ("FileLimits", "PartWriter", "write_part"),
+        "reading.read": ("RowGroup", "Wanted", "read_keys", "read_row_group", "read_trajectories", "row_groups"),
         "report": (
             "CallCounts",
             "ConversionReport",
@@ -77,10 +77,10 @@ __getattr__ = lazy_names(
             "SpanCounts",
             "TrajectoryCounts",
         ),
-        "rollout_traces": ("read_rollout_traces",),
+        "reading.rollout_traces": ("read_rollout_traces",),
         "schema_version": ("SCHEMA_VERSION",),
-        "files": ("SUFFIX",),
-        "transfer": ("decode_trajectory", "encode_trajectory"),
-        "write": ("WriteSummary", "write_trajectories"),
+        "dataset.files": ("SUFFIX",),
+        "rows.transfer": ("decode_trajectory", "encode_trajectory"),
+        "writing.write": ("WriteSummary", "write_trajectories"),
     },
 )

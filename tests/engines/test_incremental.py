@@ -10,7 +10,7 @@ from art_otel.engines import Times
 from art_otel.engines.compact import compact
 from art_otel.errors import SourceError, UsageError
 from art_otel.store import read_keys, read_manifest, row_groups
-from art_otel.store.manifest import LedgerEntry
+from art_otel.store.dataset.manifest import LedgerEntry
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 

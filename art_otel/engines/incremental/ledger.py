@@ -15,7 +15,7 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.sources import ByteRange, Format, Input, cuttable_format
-from art_otel.store.manifest import LedgerEntry
+from art_otel.store.dataset.manifest import LedgerEntry
 
 _BLOCK: Final = 1 << 16
 _QUIET: Final = 60 * 10**9

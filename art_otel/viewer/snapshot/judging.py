@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from art_otel.data import BatchReport
 from art_otel.errors import ArtOtelError
 from art_otel.store import row_groups
-from art_otel.store.parquet_file import open_parquet
+from art_otel.store.reading.parquet_file import open_parquet
 from art_otel.viewer.options import DEFAULTS, PlanOptions
 from art_otel.viewer.problems import ReplacedError
 from art_otel.viewer.snapshot.list_column import ListColumn

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel.store.parquet_file import open_parquet
+from art_otel.store.reading.parquet_file import open_parquet
 
 if TYPE_CHECKING:
     from art_otel.viewer.snapshot.outlines import Outlines

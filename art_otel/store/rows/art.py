@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.calls import Message
 from art_otel.spans import Value
-from art_otel.store.json_text import json_text
+from art_otel.store.rows.json_text import json_text
 from art_otel.trajectories import Trajectory, main_history
 
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.errors import StoreError
-from art_otel.store.manifest import Bounds, Part, part_name
-from art_otel.store.row_size import estimate_size
-from art_otel.store.row_source import row_source
-from art_otel.store.schema import ROW, SCHEMA, dictionary_columns
+from art_otel.store.dataset.manifest import Bounds, Part, part_name
+from art_otel.store.rows.row_size import estimate_size
+from art_otel.store.rows.row_source import row_source
+from art_otel.store.rows.schema import ROW, SCHEMA, dictionary_columns
 from art_otel.trajectories import Trajectory
 
 _PAGE_BYTES: Final = 1 << 16

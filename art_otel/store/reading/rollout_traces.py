@@ -14,9 +14,9 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError
-from art_otel.store.files import find_all_files
-from art_otel.store.parquet_file import open_parquet
-from art_otel.store.schema import TRACES_ROW
+from art_otel.store.dataset.files import find_all_files
+from art_otel.store.reading.parquet_file import open_parquet
+from art_otel.store.rows.schema import TRACES_ROW
 from art_otel.trajectories import RolloutTrace
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
-from art_otel.store.manifest import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
+from art_otel.store.dataset.manifest import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
 
 SUFFIX: Final = ".parquet"
 

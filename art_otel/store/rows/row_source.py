@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from art_otel.calls import InferenceCall
 from art_otel.spans import Value
-from art_otel.store.art import ArtMessage, art_messages, art_metadata
-from art_otel.store.json_text import json_text
-from art_otel.store.shared_texts import SharedTexts
+from art_otel.store.rows.art import ArtMessage, art_messages, art_metadata
+from art_otel.store.rows.json_text import json_text
+from art_otel.store.rows.shared_texts import SharedTexts
 from art_otel.trajectories import Prompt, RolloutTrace, Trajectory, Turn, rollout_traces
 
 

@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 
 from art_otel import storage
 from art_otel.errors import StoreError
-from art_otel.store.files import DataFile, find_all_files, find_files
-from art_otel.store.manifest import Part
-from art_otel.store.parquet_file import open_parquet
-from art_otel.store.restore import Fields, restore_trajectory
-from art_otel.store.rows import Rows
-from art_otel.store.schema import CALL, PROMPT, READ_ROW, TURN
+from art_otel.store.dataset.files import DataFile, find_all_files, find_files
+from art_otel.store.dataset.manifest import Part
+from art_otel.store.reading.parquet_file import open_parquet
+from art_otel.store.reading.rows import Rows
+from art_otel.store.rows.restore import Fields, restore_trajectory
+from art_otel.store.rows.schema import CALL, PROMPT, READ_ROW, TURN
 from art_otel.trajectories import Trajectory
 
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from art_otel import storage
 from art_otel.errors import StorageError, StoreError
-from art_otel.store.schema import READ_ROW
+from art_otel.store.rows.schema import READ_ROW
 from art_otel.store.schema_version import FIRST_EDITION_KEY, SCHEMA_VERSION, VERSION_KEY
 
 

@@ -13,8 +13,8 @@ import msgspec
 from art_otel.calls import Choice, InferenceCall
 from art_otel.errors import StoreError
 from art_otel.spans import Value
-from art_otel.store.json_text import json_text
-from art_otel.store.shared_texts import SharedTexts
+from art_otel.store.rows.json_text import json_text
+from art_otel.store.rows.shared_texts import SharedTexts
 from art_otel.trajectories import Prompt, Trajectory, Turn, rebuild_prompts
 
 _NOT_HERE: Final = Prompt()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, get_args
 
 from art_otel.calls import Choice, InferenceCall
-from art_otel.store.json_text import list_of, object_of
+from art_otel.store.rows.json_text import list_of, object_of
 from art_otel.trajectories import Prompt, RebuiltPrompt, Status, Trajectory, Turn, rebuild_prompts
 
 Fields: TypeAlias = dict[str, Any]

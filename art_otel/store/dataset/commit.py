@@ -18,7 +18,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import StorageError, UsageError
-from art_otel.store.manifest import (
+from art_otel.store.dataset.manifest import (
     REPORT_NAME,
     LedgerEntry,
     Manifest,
@@ -28,7 +28,7 @@ from art_otel.store.manifest import (
     pending_name,
     read_manifest,
 )
-from art_otel.store.ownership import not_ours
+from art_otel.store.dataset.ownership import not_ours
 from art_otel.store.report import ConversionReport
 from art_otel.store.schema_version import SCHEMA_VERSION
 

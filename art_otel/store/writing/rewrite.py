@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from art_otel import storage
-from art_otel.store.files import DataFile
-from art_otel.store.manifest import Manifest, Part
-from art_otel.store.parquet_file import open_parquet
-from art_otel.store.part_writer import PartWriter
-from art_otel.store.read import groups_in
+from art_otel.store.dataset.files import DataFile
+from art_otel.store.dataset.manifest import Manifest, Part
+from art_otel.store.reading.parquet_file import open_parquet
+from art_otel.store.reading.read import groups_in
+from art_otel.store.writing.part_writer import PartWriter
 
 SMALL: Final = 8 << 20
 """Bytes of a part that is better put together with others."""

@@ -9,7 +9,7 @@ from typing import Self, TypeVar, cast
 import msgspec
 
 from art_otel.errors import UsageError
-from art_otel.store.manifest import Part
+from art_otel.store.dataset.manifest import Part
 
 _ItemT = TypeVar("_ItemT", str, int)
 

@@ -15,11 +15,11 @@ from typing import Final
 import pyarrow as pa
 
 from art_otel.calls import Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.store.art import ArtMessage
-from art_otel.store.codecs import Codec, Column, Json, ListOf, Packed, Record, Scalar
-from art_otel.store.group_index import group_index
-from art_otel.store.json_text import json_text, list_of, object_of, object_text, value_of, value_text
-from art_otel.store.row_source import RowSource
+from art_otel.store.rows.art import ArtMessage
+from art_otel.store.rows.codecs import Codec, Column, Json, ListOf, Packed, Record, Scalar
+from art_otel.store.rows.group_index import group_index
+from art_otel.store.rows.json_text import json_text, list_of, object_of, object_text, value_of, value_text
+from art_otel.store.rows.row_source import RowSource
 from art_otel.store.schema_version import SCHEMA_VERSION, VERSION_KEY
 from art_otel.trajectories import AddedMessage, Edit, PolicyVersions, Prompt, Reward, ToolExecution
 

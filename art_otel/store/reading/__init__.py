@@ -1,0 +1,1 @@
+"""Reading: the rows of a dataset, all or those that are wanted."""

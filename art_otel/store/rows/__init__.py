@@ -1,0 +1,1 @@
+"""Rows: a trajectory as the columns of its row, and back."""

@@ -1,0 +1,1 @@
+"""Writing: trajectories to the part files of a dataset."""
