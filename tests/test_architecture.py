@@ -63,7 +63,7 @@ ALLOWED = {
     "opentelemetry.sdk": (
         "tracing/sdk",
         "tracing/setup",
-        "testing.py",
+        "testing",
     ),
     "opentelemetry.proto": ("sources", "receiver/ingest"),
     "google.protobuf": ("sources", "receiver/ingest"),
@@ -77,7 +77,7 @@ ALLOWED = {
     "openai": ("tracing", "demo"),
     "torch": ("data/torch_dataset.py",),
     "rich": ("cli", "tracing/gathering/progress.py"),
-    "hypothesis": ("testing.py",),
+    "hypothesis": ("testing",),
     "loky": ("engines/runners/processes.py",),
     "filelock": ("store/dataset/lock.py", "receiver/receiver.py"),
 }

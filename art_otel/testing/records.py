@@ -1,0 +1,177 @@
+"""Strategies for the records of a trajectory: messages, tokens, choices, calls, rewards, runs of tools.
+
+Invariant: every one gives valid records only.
+"""
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
+from art_otel.trajectories.model import Reward, ToolExecution
+
+TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=12)
+"""Any Unicode text that UTF-8 can hold, the empty one too."""
+
+JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=4,
+)
+"""JSON values."""
+
+# Most fields are filled from few values, because each draw of free text costs as much as ten of these.
+WORD: Final = st.sampled_from(["a", "b", "", "Zürich\n", "\x00", "東京 😀"])
+LABEL: Final = st.sampled_from([None, "a", "", "Zürich\n", "\x00", "東京 😀"])
+NUMBER: Final = st.sampled_from([None, 0, 1, -1, 2**63 - 1, -(2**63)])
+TIME: Final = st.sampled_from([0, 1, 1_700_000_000_000_000_001, 2**63 - 1])
+SCORE: Final = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+RARELY: Final = st.sampled_from([*[False] * 7, True])
+WORDS: Final = st.lists(WORD, max_size=2).map(tuple)
+OBJECT: Final = st.dictionaries(WORD, JSON, max_size=2)
+VALUES: Final = st.lists(OBJECT, max_size=2).map(tuple)
+SPAN_ID: Final = st.integers(1, 2**64 - 1).map("{:016x}".format)
+TRACE_ID: Final = st.integers(1, 2**128 - 1).map("{:032x}".format)
+
+
+@cache
+def tool_calls() -> SearchStrategy[ToolCall]:
+    """Tool calls whose arguments are JSON or not."""
+    arguments = TEXT | OBJECT.map(json.dumps)
+    return st.builds(ToolCall, id=LABEL, name=WORD, arguments=arguments, exact=st.booleans())
+
+
+@cache
+def messages() -> SearchStrategy[Message]:
+    """Messages of any role."""
+    return st.builds(
+        Message,
+        role=st.sampled_from(["system", "user", "assistant", "tool", ""]),
+        content=st.none() | TEXT,
+        name=LABEL,
+        reasoning=LABEL,
+        refusal=LABEL,
+        tool_calls=st.just(()) | st.lists(tool_calls(), max_size=2).map(tuple),
+        tool_call_id=LABEL,
+        parts=LABEL,
+    )
+
+
+@cache
+def token_ids(max_size: int = 6) -> SearchStrategy[TokenIds]:
+    """Token ids. Shape: (at most max_size,)."""
+    ids = st.binary(max_size=4 * max_size).map(lambda data: data[: len(data) // 4 * 4])
+    # Ids are not negative: the sign bit of each goes.
+    return ids.map(lambda data: TokenIds(bytes(byte & 127 if at % 4 == 3 else byte for at, byte in enumerate(data))))
+
+
+@cache
+def logprobs(max_size: int = 6) -> SearchStrategy[Logprobs]:
+    """Logprobs. Shape: (at most max_size,)."""
+    return st.lists(_LOGPROB, max_size=max_size).map(_packed_logprobs)
+
+
+_LOGPROB: Final = st.sampled_from([0.0, -0.0, -0.5, -1.5, -1e-45, -3e38])
+
+
+def _packed_logprobs(values: Iterable[float]) -> Logprobs:
+    return Logprobs(Logprobs.of(values).data)
+
+
+@st.composite
+def choices(draw: DrawFn, index: int = 0) -> Choice:
+    """A choice of the given index; it has as many logprobs as token ids, or no logprobs."""
+    ids = draw(MAYBE_IDS)
+    has_logprobs = draw(st.booleans())
+    return Choice(
+        index=index,
+        message=draw(messages()),
+        finish_reason=draw(_FINISH_REASON),
+        token_ids=ids,
+        logprobs=_packed_logprobs(draw(_LOGPROB) for _ in ids) if ids is not None and has_logprobs else None,
+    )
+
+
+MAYBE_IDS: Final = st.integers(0, 3).flatmap(lambda number: token_ids() if number else st.none())
+_FINISH_REASON: Final = st.sampled_from([None, "stop", "length", "tool_calls"])
+
+
+@cache
+def inference_calls() -> SearchStrategy[InferenceCall]:
+    """Calls without prompts and choices, which `lineages` gives them."""
+    counts = dict.fromkeys(Usage.__struct_fields__, NUMBER)
+    texts = dict.fromkeys(_OPTIONAL_TEXTS, LABEL) | dict.fromkeys(("error_type", "error"), _ERROR)
+    return st.builds(
+        InferenceCall,
+        trace_id=TRACE_ID,
+        span_id=SPAN_ID,
+        operation_name=WORD,
+        start_ns=TIME,
+        end_ns=st.none() | TIME,
+        step=NUMBER,
+        parameters=OBJECT,
+        tools=st.none() | VALUES,
+        usage=st.none() | st.builds(Usage, **counts),
+        stream=st.sampled_from([None, True, False]),
+        dropped_attributes=st.integers(0, 2**31),
+        cut=WORDS,
+        doubts=WORDS,
+        conventions=WORDS,
+        scrubbed=RARELY,
+        contradicted=RARELY,
+        env_state=OBJECT,
+        extra=OBJECT,
+        **texts,
+    )
+
+
+_OPTIONAL_TEXTS: Final = (
+    "response_id",
+    "previous_response_id",
+    "agent",
+    "provider",
+    "request_model",
+    "response_model",
+    "policy_version",
+)
+_ERROR: Final = st.sampled_from([*[None] * 14, "", "Zürich\n"])
+
+
+@cache
+def rewards() -> SearchStrategy[Reward]:
+    """Rewards from any source."""
+    return st.builds(
+        Reward,
+        name=WORD,
+        value=SCORE,
+        step=NUMBER,
+        target=st.none() | SPAN_ID,
+        source=st.sampled_from(["attribute", "evaluation", "reward_span", "rl", "agentlightning"]),
+        time_ns=TIME,
+        label=LABEL,
+        explanation=LABEL,
+        choice=NUMBER,
+        token_start=NUMBER,
+        token_end=NUMBER,
+        target_kind=st.sampled_from([None, "agent", "tool"]),
+    )
+
+
+@cache
+def tool_executions() -> SearchStrategy[ToolExecution]:
+    """Runs of tools that no turn asked for, as far as anybody knows."""
+    return st.builds(
+        ToolExecution,
+        span_id=SPAN_ID,
+        name=WORD,
+        call_id=LABEL,
+        arguments=JSON,
+        result=JSON,
+        error=LABEL,
+        start_ns=TIME,
+        end_ns=st.none() | TIME,
+    )
