@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 GROUP: Final = "opentelemetry_traces_exporter"
-_OTLP: Final = "otlp"
+OTLP: Final = "otlp"
 _GRPC: Final = "otlp_proto_grpc"
 _HTTP: Final = "otlp_proto_http"
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -21,12 +21,12 @@ def exporter_names(given: Sequence[str] | None, environ: Mapping[str, str]) -> t
     """The exporters by name; where none are `given`, OTLP when there is an endpoint for it."""
     if given is not None:
         return tuple(given)
-    return (_OTLP,) if any(environ.get(name) for name in _ENDPOINTS) else ()
+    return (OTLP,) if any(environ.get(name) for name in _ENDPOINTS) else ()
 
 
 def entry_points_of(name: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The entry points that can be the exporter, the wanted first. `otlp` without a protocol may be either."""
-    if name != _OTLP:
+    if name != OTLP:
         return (name,)
     protocol = next((environ[variable].strip() for variable in _PROTOCOLS if environ.get(variable)), None)
     if protocol is None:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Reso
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from art_otel.tracing.setup.exporters import GROUP, entry_points_of, exporter_names
+from art_otel.tracing.setup.exporters import GROUP, OTLP, entry_points_of, exporter_names
 from art_otel.tracing.setup.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ def _make_exporter(name: str, environ: Mapping[str, str]) -> SpanExporter | None
     installed = {found.name: found for found in entry_points(group=GROUP)}
     found = next((installed[candidate] for candidate in candidates if candidate in installed), None)
     if found is None:
-        logger.warning("art-otel: spans are not exported to %s: no such exporter is installed (%s)", name, candidates)
+        cure = "pip install opentelemetry-exporter-otlp" if name == OTLP else "install the package that brings it"
+        logger.warning("art-otel: spans are not exported to %s: its exporter is not installed; %s", name, cure)
         return None
     try:
         return found.load()()
