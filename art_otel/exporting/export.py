@@ -52,9 +52,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     settings = make_settings(chosen, options or {})
     sink = chosen.sink(settings)
     target = Path(out)
-    single = bool(sink.suffix) and target.suffix == sink.suffix
-    if not single and (target.suffix in _FILES or target.is_file()):
-        raise UsageError(f"{out}: {chosen.name} writes {f'a file *{sink.suffix}, or ' if sink.suffix else ''}a folder")
+    single = _is_file(target, chosen.name, sink.suffix)
     path = target if single or not sink.suffix else target / f"{exporter.name}-{chosen.name}{sink.suffix}"
     listed = list(sources) if isinstance(sources, Iterator) else sources
     stats = ExportStats()
@@ -87,3 +85,11 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     )
     write_report(report, target, single=single)
     return report
+
+
+def _is_file(target: Path, format_name: str, suffix: str) -> bool:
+    """Whether the target is one file of the format, and not a folder. Raises UsageError for another kind of file."""
+    single = bool(suffix) and target.suffix == suffix
+    if not single and (target.suffix in _FILES or target.is_file()):
+        raise UsageError(f"{target}: {format_name} writes {f'a file *{suffix}, or ' if suffix else ''}a folder")
+    return single
