@@ -7,8 +7,8 @@ import "./styles/rollout.css";
 import "./styles/tokens.css";
 import "./styles/pages.css";
 import { App } from "./shell/app";
-import { applyTheme } from "./shell/theme";
+import { startTheme } from "./shell/theme";
 
-applyTheme();
+startTheme();
 const root = document.getElementById("app");
 if (root) render(<App />, root);

@@ -18,9 +18,9 @@ const WHOLE_STEPS = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000].flatMap((size
 
 /** Lines over steps: each has a color, a dash and a name. A click opens the list of the step. */
 export function Chart({ lines, metric }: { lines: Line[]; metric: string }) {
-  const place = useRef<HTMLDivElement>(null);
+  const container = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const element = place.current;
+    const element = container.current;
     if (!element) return;
     const draw = () => {
       plot?.destroy();
@@ -31,12 +31,9 @@ export function Chart({ lines, metric }: { lines: Line[]; metric: string }) {
     draw();
     const observer = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height: 320 }));
     observer.observe(element);
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    dark.addEventListener("change", draw);
     addEventListener("themechange", draw);
     return () => {
       observer.disconnect();
-      dark.removeEventListener("change", draw);
       removeEventListener("themechange", draw);
       plot?.destroy();
     };
@@ -44,7 +41,7 @@ export function Chart({ lines, metric }: { lines: Line[]; metric: string }) {
   return (
     <div
       class="chart"
-      ref={place}
+      ref={container}
       role="img"
       aria-label={`${visible(metric)} over steps; the table below has the same numbers`}
     />
