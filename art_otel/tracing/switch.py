@@ -16,11 +16,11 @@ _OFF: Final = frozenset({"0", "false", "no", "off"})
 _off_by_app = False
 
 
-def as_switch(given: object) -> bool | None:
-    """On or off; None for what says neither."""
-    if isinstance(given, bool):
-        return given
-    word = given.strip().lower() if isinstance(given, str) else given
+def as_switch(value: object) -> bool | None:
+    """Parse a value as on or off; None if it is neither."""
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else value
     return True if word in _ON else False if word in _OFF else None
 
 

@@ -10,15 +10,15 @@ from opentelemetry.trace import Tracer, TracerProvider
 
 SCOPE: Final = "art_otel"
 
-_known: tuple[TracerProvider | None, Tracer | None] = (None, None)
+_cached: tuple[TracerProvider | None, Tracer | None] = (None, None)
 
 
 def tracer() -> Tracer:
-    """Our tracer."""
-    global _known  # noqa: PLW0603 # one a provider; making a tracer costs more than a span
+    """Return the tracer of art-otel from the current provider."""
+    global _cached  # noqa: PLW0603 # one a provider; making a tracer costs more than a span
     provider = trace.get_tracer_provider()
-    known, found = _known
-    if found is None or known is not provider:
-        found = provider.get_tracer(SCOPE)
-        _known = (provider, found)
-    return found
+    cached_provider, cached_tracer = _cached
+    if cached_tracer is None or cached_provider is not provider:
+        cached_tracer = provider.get_tracer(SCOPE)
+        _cached = (provider, cached_tracer)
+    return cached_tracer

@@ -118,9 +118,9 @@ def test_a_distro_without_its_exporter_starts_nothing(here):
 @pytest.mark.parametrize(
     ("seen", "level", "text"),
     [
-        (Probe(lines=0, active=["openllmetry"], said=[]), "problem", "not in the spool"),
-        (Probe(lines=3, active=[], said=[]), "warning", "nothing instruments"),
-        (Probe(lines=3, active=["openllmetry"], said=["openai has no OpenAI"]), "warning", "no OpenAI"),
+        (Probe(lines=0, active=["openllmetry"], messages=[]), "problem", "not in the spool"),
+        (Probe(lines=3, active=[], messages=[]), "warning", "nothing instruments"),
+        (Probe(lines=3, active=["openllmetry"], messages=["openai has no OpenAI"]), "warning", "no OpenAI"),
     ],
 )
 def test_what_a_new_process_meets(here, seen, level, text):
@@ -129,21 +129,21 @@ def test_what_a_new_process_meets(here, seen, level, text):
 
 
 def test_the_probe_is_a_real_process(here):
-    assert here.probe == Probe(lines=here.probe.lines, active=["openllmetry"], said=[])
+    assert here.probe == Probe(lines=here.probe.lines, active=["openllmetry"], messages=[])
     assert here.probe.lines > 1
 
 
 @pytest.mark.program
 def test_the_probe_needs_no_spool():
     found = probe(clean_environment(ART_OTEL_SPOOL="0", ART_OTEL_INSTRUMENTOR="openllmetry"))
-    assert found == Probe(lines=found.lines, active=["openllmetry"], said=[])
+    assert found == Probe(lines=found.lines, active=["openllmetry"], messages=[])
     assert found.lines > 1
 
 
 def test_a_probe_that_cannot_run_says_so():
     found = probe(clean_environment(PYTHONHOME="/nowhere"))
     assert (found.lines, found.active) == (0, [])
-    assert found.said
+    assert found.messages
 
 
 @pytest.mark.program

@@ -39,27 +39,27 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutConfig:
-    """`said` are attributes of the rollout's span. `group_id` gives the id of each call's group."""
+    """The settings of a rollout. `span_attributes` go on its span; `group_id` computes the group id from a call."""
 
     name: str
-    said: Mapping[str, scalars.Scalar] = with_default(default_factory=dict[str, scalars.Scalar])
+    span_attributes: Mapping[str, scalars.Scalar] = with_default(default_factory=dict[str, scalars.Scalar])
     group_id: Callable[..., str] | None = None
     metadata: Mapping[str, object] = with_default(default_factory=dict[str, object])
     capture_args: bool = False
     capture_result: bool = False
 
     def attributes_of(self, call: Call | None) -> dict[str, scalars.Scalar]:
-        """The attributes of one rollout's span but for its id. What the app's function for the group id raises goes on.
+        """Return the attributes of one rollout's span, without its id.
 
-        Raises UsageError where that function gives no text.
+        Raises UsageError if the app's group id function returns no text; what that function raises is passed on.
         """
-        found = {**self.said, **scalars.metadata(self.metadata)}
+        span_attributes = {**self.span_attributes, **scalars.metadata(self.metadata)}
         if call is not None and self.group_id is not None:
-            found[attributes.GROUP_ID] = fields.GROUP_ID.check(self.group_id(*call.args, **call.kwargs))
+            span_attributes[attributes.GROUP_ID] = fields.GROUP_ID.check(self.group_id(*call.args, **call.kwargs))
         if call is not None and self.capture_args:
             with handle_internal_errors:
-                found[attributes.ROLLOUT_ARGUMENTS] = scalars.json_text(call.arguments())
-        return found
+                span_attributes[attributes.ROLLOUT_ARGUMENTS] = scalars.json_text(call.arguments())
+        return span_attributes
 
 
 def make_config(
@@ -72,20 +72,20 @@ def make_config(
     metadata: Mapping[str, object] | None,
     **capture: bool,
 ) -> RolloutConfig:
-    """The config of what `rollout()` was given. Raises UsageError that names the parameter of a wrong type."""
+    """Build the config from the arguments of `rollout()`. Raises UsageError that names a parameter of a wrong type."""
     static_group = None if callable(group_id) else group_id
     text_fields = ((fields.NAME, name), (fields.GROUP_ID, static_group), (fields.SPLIT, split))
-    said: dict[str, scalars.Scalar] = {
+    span_attributes: dict[str, scalars.Scalar] = {
         field.attribute: field.check(value) for field, value in text_fields if value is not None
     }
     for field, number in ((fields.ATTEMPT, attempt), (fields.TRAINING_STEP, training_step)):
         if number is not None:
-            said[field.attribute] = field.check(number)
+            span_attributes[field.attribute] = field.check(number)
     if metadata is None or not scalars.is_mapping(metadata, "metadata"):
         metadata = {}
     return RolloutConfig(
-        name=str(said[attributes.ROLLOUT_NAME]),
-        said=said,
+        name=str(span_attributes[attributes.ROLLOUT_NAME]),
+        span_attributes=span_attributes,
         group_id=group_id if callable(group_id) else None,
         metadata=dict(metadata),
         **capture,

@@ -37,12 +37,14 @@ class Rollout:
         self._open: list[tuple[Run, Token[Context]]] = []
 
     def __call__(self, function: Callable[_P, _R], /) -> Callable[_P, _R]:
-        """The function with a rollout around each call, named as it is."""
+        """Wrap the function so that each call is a rollout, by default of the function's name."""
         refuse_class(function)
         config = self._config
         if not self._is_named:
             name = getattr(function, "__qualname__", type(function).__qualname__)
-            config = replace(config, name=name, said={**config.said, attributes.ROLLOUT_NAME: name})
+            config = replace(
+                config, name=name, span_attributes={**config.span_attributes, attributes.ROLLOUT_NAME: name}
+            )
         return decorate(config, function)
 
     def __enter__(self) -> RunningTrajectory:
@@ -57,9 +59,9 @@ class Rollout:
     ) -> None:
         here = running_trajectory()
         # One object may be entered by several tasks at once, so the one that runs here ends.
-        found = next((entered for entered in self._open if entered[0].running is here), None) or self._open[-1]
-        self._open.remove(found)
-        run, token = found
+        opened = next((entered for entered in self._open if entered[0].running is here), None) or self._open[-1]
+        self._open.remove(opened)
+        run, token = opened
         detach(token)
         run.end(error)
 

@@ -117,11 +117,13 @@ def begin(config: RolloutConfig, call: Call | None = None) -> Run:
     around = otel_context.get_current()
     scope = scope_in(around)
     rollout_id = os.urandom(16).hex()
-    said = config.attributes_of(call)
+    span_attributes = config.attributes_of(call)
     if scope is not None and scope.group_id is not None:
-        said.setdefault(attributes.GROUP_ID, scope.group_id)
-    span = _start(config.name, {attributes.ROLLOUT_ID: rollout_id, **said})
-    running = RunningTrajectory(rollout_id=rollout_id, span=span, said=said, metadata=config.metadata)
+        span_attributes.setdefault(attributes.GROUP_ID, scope.group_id)
+    span = _start(config.name, {attributes.ROLLOUT_ID: rollout_id, **span_attributes})
+    running = RunningTrajectory(
+        rollout_id=rollout_id, span=span, span_attributes=span_attributes, metadata=config.metadata
+    )
     if scope is not None:
         try:
             around = with_scope(scope.take(running), around)
@@ -131,9 +133,9 @@ def begin(config: RolloutConfig, call: Call | None = None) -> Run:
     return Run(running, _inside(running, around))
 
 
-def _start(name: str, said: dict[str, scalars.Scalar]) -> Span:
+def _start(name: str, span_attributes: dict[str, scalars.Scalar]) -> Span:
     with handle_internal_errors:
-        return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{name}", attributes=said)
+        return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{name}", attributes=span_attributes)
     return INVALID_SPAN
 
 

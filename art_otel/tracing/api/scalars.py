@@ -57,18 +57,18 @@ def metric(value: object, name: str) -> Scalar:
     return number
 
 
-def is_mapping(given: object, what: str) -> bool:
-    """Whether something is a mapping; logged where not."""
-    if isinstance(given, Mapping):
+def is_mapping(value: object, what: str) -> bool:
+    """Whether the value is a mapping; logs a warning if it is not."""
+    if isinstance(value, Mapping):
         return True
-    warn_once("%s is no mapping of names to values and is ignored: it is %s", what, _kind(given))
+    warn_once("%s is no mapping of names to values and is ignored: it is %s", what, _kind(value))
     return False
 
 
-def metadata(given: Mapping[str, object]) -> dict[str, Scalar]:
-    """Attributes of metadata. Null, lists and objects are JSON text under a name that says so."""
+def metadata(values: Mapping[str, object]) -> dict[str, Scalar]:
+    """Return metadata as span attributes. Null, lists and objects become JSON text under a prefix of their own."""
     written: dict[str, Scalar] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         with handle_internal_errors:
             text = _json(value)
             if text is None:

@@ -83,11 +83,11 @@ class Step(Rewarded):
         self._span = NonRecordingSpan(self.span.get_span_context())
 
 
-def _json_object(field: str, given: object) -> JsonObject:
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{field} is of type {type(given).__qualname__}: give a mapping of names to JSON values")
+def _json_object(field: str, value: object) -> JsonObject:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{field} is of type {type(value).__qualname__}: give a mapping of names to JSON values")
     checked = JsonObject(field)
-    checked.update(cast(Mapping[str, Any], given))
+    checked.update(cast(Mapping[str, Any], value))
     return checked
 
 
@@ -137,9 +137,9 @@ def step(index: int | None = None, name: str | None = None) -> OpenStep:
 
 
 def current_step(running: RunningTrajectory) -> Step | None:
-    """The innermost open step of this rollout around the code."""
-    found = cast(Step | None, otel_context.get_value(_STEP))
-    return found if found is not None and found.running is running else None
+    """Return the innermost open step around the calling code, if it belongs to this rollout."""
+    innermost = cast(Step | None, otel_context.get_value(_STEP))
+    return innermost if innermost is not None and innermost.running is running else None
 
 
 def _begin(index: int | None, name: str | None) -> Step:
@@ -147,13 +147,13 @@ def _begin(index: int | None, name: str | None) -> Step:
     if running is None:
         warn_once("step() outside of every rollout records nothing: open a rollout around it")
         return Step(None, index, INVALID_SPAN)
-    given = None if index is None else scalars.whole(index)
-    if index is not None and given is None:
+    requested = None if index is None else scalars.whole(index)
+    if index is not None and requested is None:
         warn_once("a step's index is a whole number of at most 64 bits; one that is none has the next number instead")
     with handle_internal_errors:
-        number = running.number_step(given)
+        number = running.number_step(requested)
         called = f"{attributes.STEP_SPAN_PREFIX}{number}" + (f" {name}" if name else "")
         span = tracer().start_span(called, attributes={attributes.STEP_INDEX: number})
-        found = running.steps[number] = Step(running, number, span)
-        return found
-    return Step(running, given, INVALID_SPAN)
+        started = running.steps[number] = Step(running, number, span)
+        return started
+    return Step(running, requested, INVALID_SPAN)

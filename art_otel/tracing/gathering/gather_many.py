@@ -83,14 +83,14 @@ async def gather_trajectory_groups(
     all groups.
     """
     listed = _named(groups)
-    found = await _gather(
+    trajectories = await _gather(
         [(work, group_id) for group_id, works in listed for work in works],
         max_concurrent=max_concurrent,
         max_exceptions=max_exceptions,
         grace_seconds=grace_seconds,
         progress=progress,
     )
-    rest = iter(found)
+    rest = iter(trajectories)
     return [_group(group_id, [next(rest) for _ in works]) for group_id, works in listed]
 
 

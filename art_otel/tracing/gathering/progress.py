@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class RolloutProgress:
-    """Told of each trajectory; without a bar it stays silent."""
+    """Counts finished trajectories on a bar; without a bar it shows nothing."""
 
     def __init__(self, bar: "Progress | None" = None, task: "TaskID | None" = None) -> None:
         self._bar = bar
@@ -21,14 +21,14 @@ class RolloutProgress:
         self._rewards: list[float] = []
 
     def advance(self, trajectory: "Trajectory") -> None:
-        """One more is done."""
+        """Count one more finished trajectory."""
         self._failed += trajectory.status != "ok"
         if trajectory.reward is not None:
             self._rewards.append(trajectory.reward)
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=1, told=self._told())
+            self._bar.update(self._task, advance=1, summary=self._summary())
 
-    def _told(self) -> str:
+    def _summary(self) -> str:
         failed = [f"{self._failed} failed"] if self._failed else []
         mean = [f"reward {sum(self._rewards) / len(self._rewards):.3g}"] if self._rewards else []
         return " · ".join([*failed, *mean])
@@ -47,8 +47,8 @@ def show_progress(total: int, *, enabled: bool) -> Generator[RolloutProgress]:
         TextColumn("rollouts"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[summary]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield RolloutProgress(bar, bar.add_task("rollouts", total=total, told=""))
+        yield RolloutProgress(bar, bar.add_task("rollouts", total=total, summary=""))

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def recorded_trajectory(taken: TakenRollout, recorder: Recorder) -> Trajectory:
-    """The trajectory, its children below it."""
+    """Build the trajectory of a rollout, with its children."""
     ids = [running.rollout_id for running in all_running([taken])]
     return _with_children(taken, recorder.trajectories(ids))
 
 
 def _with_children(taken: TakenRollout, trajectories: Mapping[str, Trajectory]) -> Trajectory:
-    found = trajectories.get(taken.running.rollout_id) or _unrecorded(taken.running)
+    trajectory = trajectories.get(taken.running.rollout_id) or _unrecorded(taken.running)
     children = tuple(_with_children(nested, trajectories) for nested in list(taken.nested.rollouts))
-    return replace(found, children=children) if children else found
+    return replace(trajectory, children=children) if children else trajectory
 
 
 def _unrecorded(running: "RunningTrajectory") -> Trajectory:
-    """What is known of a rollout whose spans are not held any more."""
+    """Build an unfinished trajectory for a rollout whose spans the recorder no longer holds."""
     return Trajectory(
         rollout_id=running.rollout_id,
         trace_id=f"{running.span.get_span_context().trace_id:032x}",

@@ -130,17 +130,17 @@ class Capture:
         return building(method, may_record=lambda: self._makes_spans and not self._is_removed)
 
     def _process(self, method: Method) -> Method:
-        """`_process_response` of a client, sync or async: its coroutine is handed on as it is."""
+        """Wrap `_process_response` of a client, sync or async: an async client's coroutine is returned as it is."""
 
-        def process(client: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as openai
+        def process(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
             with CAPTURING:
-                self._begin(named["options"], named["response"])
-            return method(client, *given, **named)
+                self._begin(kwargs["options"], kwargs["response"])
+            return method(client, *args, **kwargs)
 
         return process
 
     def _begin(self, options: Options, response: Response) -> None:
-        """The answer to a request begins."""
+        """Begin to capture the response to a request."""
         if self._is_removed or not asks_for_completion(options):
             return
         request = current_request()
@@ -148,7 +148,7 @@ class Capture:
         if span is None:
             return
         version = self._policy_version_of(response)
-        is_own = request is not None and span is request.own
+        is_own = request is not None and span is request.created_span
         call = CapturedCall(options, response, version, self._scrubber, is_own=is_own)
         self.calls += 1
         call.write_at_end_of(span)
@@ -156,9 +156,9 @@ class Capture:
             request.is_answered = True
 
     def _policy_version_of(self, response: Response) -> str | None:
-        told = None if self._header is None else response.headers.get(self._header)
-        if told is not None or self._version is None:
-            return told
+        version = None if self._header is None else response.headers.get(self._header)
+        if version is not None or self._version is None:
+            return version
         with _ASKING_VERSION:
             return str(self._version())
         return None

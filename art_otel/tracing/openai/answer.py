@@ -41,45 +41,45 @@ def decode(body: bytes) -> dict[str, Value] | None:
 
 
 def failure(body: dict[str, Value]) -> str | None:
-    """The code of the error in a Responses body that failed, or in an event."""
-    told = values.mapping((values.mapping(body.get("response")) or body).get("error")) or body
-    return values.text(told.get("code")) or _FAILURE
+    """Return the error code of a failed Responses body, or of an error event."""
+    error = values.mapping((values.mapping(body.get("response")) or body).get("error")) or body
+    return values.text(error.get("code")) or _FAILURE
 
 
 def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
-    """What a Chat Completions, Completions or Responses body says: its id, choices, token ids and logprobs."""
+    """Return the id, choices, token ids and logprobs of a response body as span attributes."""
     named = values.text(body.get("id"))
-    found = {} if named is None else {RESPONSE_ID: named}
+    attributes = {} if named is None else {RESPONSE_ID: named}
     choices = values.items(choices_with_ids(body)) if "choices" in body else None
     if choices is None:
-        return found | _response(body)
+        return attributes | _response(body)
     entries = [values.mapping(entry) or {} for entry in choices]
     if entries:
-        found[names.RESPONSE_CHOICES] = _json([_without_numbers(entry) for entry in entries])
+        attributes[names.RESPONSE_CHOICES] = _json([_without_numbers(entry) for entry in entries])
     if (prompt := _parsed(parse_ids, prompt_ids(body, entries))) is not None:
-        found[names.PROMPT_TOKENS] = encode_ids(prompt)
+        attributes[names.PROMPT_TOKENS] = encode_ids(prompt)
     for position, entry in enumerate(entries):
-        found |= _tokens(place_of(entry, position), entry)
-    return found
+        attributes |= _tokens(place_of(entry, position), entry)
+    return attributes
 
 
 def _response(body: dict[str, Value]) -> dict[str, str]:
-    """What a Responses body says: its items, and how it ended."""
+    """Return the items of a Responses body, and how it ended, as span attributes."""
     items = values.items(body.get("output")) or []
     ended = {name: body[name] for name in _END if body.get(name) is not None}
-    found = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
-    return found | ({names.RESPONSE_END: _json(ended)} if ended else {})
+    attributes = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
+    return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {})
 
 
 def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:
-    ids, logprobs = choice_tokens(choice)
-    known_ids, known_logprobs = _parsed(parse_ids, ids), _parsed(parse_logprobs, logprobs)
-    found: dict[str, str] = {}
-    if known_ids is not None:
-        found[f"{names.COMPLETION_TOKENS_PREFIX}{index}"] = encode_ids(known_ids)
-    if known_logprobs is not None and (known_ids is None or len(known_ids) == len(known_logprobs)):
-        found[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = encode_logprobs(known_logprobs)
-    return found
+    raw_ids, raw_logprobs = choice_tokens(choice)
+    ids, logprobs = _parsed(parse_ids, raw_ids), _parsed(parse_logprobs, raw_logprobs)
+    attributes: dict[str, str] = {}
+    if ids is not None:
+        attributes[f"{names.COMPLETION_TOKENS_PREFIX}{index}"] = encode_ids(ids)
+    if logprobs is not None and (ids is None or len(ids) == len(logprobs)):
+        attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = encode_logprobs(logprobs)
+    return attributes
 
 
 def _parsed(parse: Callable[[Value], _Tokens], numbers: Value) -> _Tokens | None:

@@ -122,8 +122,8 @@ class CapturedCall:
             span.end()
 
     def write(self, span: Span) -> None:
-        """Set what is known on a span that still records."""
-        known = attributes_of(span)
+        """Set the captured attributes on a span that still records."""
+        existing = attributes_of(span)
         content, body = self.response.request.content, self._tee.body() or {}
         request = fields_of(content)
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(body)}
@@ -133,11 +133,11 @@ class CapturedCall:
             added[names.POLICY_VERSION] = self._policy_version
         if self._is_own:
             span.set_attributes(cast(Any, {**request_attributes_of(content), **response_attributes(body)}))
-        elif lost_input(known):
+        elif lost_input(existing):
             added |= messages(request)
-        span.set_attributes({name: value for name, value in added.items() if name not in known})
+        span.set_attributes({name: value for name, value in added.items() if name not in existing})
         error = self._tee.error or (failure(body) if body.get("status") == _FAILED else None)
-        if error is not None and ERROR_TYPE not in known:
+        if error is not None and ERROR_TYPE not in existing:
             tell_error(span, error)
 
 
@@ -186,8 +186,8 @@ class _Ending:
         self._span.end(end_time)
 
     def _hand_on(self) -> None:
-        """Let a span around this one, which may run until the app has the answer, have what is to come too."""
-        around = next((found for found in _call_spans(self._span) if found is not self._span), None)
+        """Let a call span around this one, which may run longer, be written with the rest of the answer."""
+        around = next((span for span in _call_spans(self._span) if span is not self._span), None)
         if around is not None:
             self.call.write_at_end_of(around)
 

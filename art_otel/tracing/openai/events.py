@@ -28,27 +28,27 @@ _MAX_PARTS: Final = 1024
 
 
 class JoinedEvents:
-    """What a stream has sent so far."""
+    """Joins the events that a stream has sent so far."""
 
     def __init__(self) -> None:
         self._response: dict[str, Value] = {}
         self._items: dict[int, dict[str, Value]] = {}
 
     def add(self, event: dict[str, Value]) -> None:
-        """Take the next event."""
+        """Add the next event."""
         kind = values.text(event.get("type")) or ""
         self._response = values.mapping(event.get("response")) or self._response
-        place = values.integer(event.get("output_index"))
-        if place is None:
+        output_index = values.integer(event.get("output_index"))
+        if output_index is None:
             return
         if kind in (_ITEM_BEGINS, _ITEM_ENDS):
-            self._items[place] = values.mapping(event.get("item")) or {}
-        elif place in self._items:
-            _add_piece(self._items[place], kind, event)
+            self._items[output_index] = values.mapping(event.get("item")) or {}
+        elif output_index in self._items:
+            _add_piece(self._items[output_index], kind, event)
 
     def body(self) -> dict[str, Value]:
-        """The body so far."""
-        items = [whole(self._items[place]) for place in sorted(self._items)]
+        """Return the response body as far as it has come."""
+        items = [whole(self._items[output_index]) for output_index in sorted(self._items)]
         return {**self._response, "output": values.items(self._response.get("output")) or items}
 
 

@@ -59,11 +59,11 @@ class Response(Protocol):
         """The body, once it was read."""
         ...
 
-    def iter_bytes(self, *given: Any, **named: Any) -> Iterator[bytes]:  # noqa: ANN401 # as httpx has them
+    def iter_bytes(self, *args: Any, **kwargs: Any) -> Iterator[bytes]:  # noqa: ANN401 # as httpx has them
         """The body as it comes."""
         ...
 
-    def aiter_bytes(self, *given: Any, **named: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 # as httpx has them
+    def aiter_bytes(self, *args: Any, **kwargs: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 # as httpx has them
         """The body as it comes."""
         ...
 

@@ -59,5 +59,5 @@ def _input(fields: Fields) -> bytes | None:
     else:
         return None
     instructions = bytes(fields.get("instructions", _NOTHING))
-    said = [] if instructions in (_NOTHING, b'""') else [b'{"role":"system","content":%b}' % instructions]
-    return b"[%b]" % b",".join(said + items)
+    system_messages = [] if instructions in (_NOTHING, b'""') else [b'{"role":"system","content":%b}' % instructions]
+    return b"[%b]" % b",".join(system_messages + items)

@@ -1,6 +1,6 @@
 """RequestSpan: one request of the client with all its tries, and the span of the call that it is.
 
-Invariant: a request that no span of a call surrounds gets a standard inference span of ours. It begins where the
+Invariant: a request that no span of a call surrounds gets a standard inference span of art-otel. It begins where the
 request leaves, is current until the client is done, and ends with the answer. Where a span surrounds the request, only
 what its instrumentor does not catch is told to it. What an instrumentor writes afterwards is the same call by the rules
 for duplicates.
@@ -30,13 +30,13 @@ _SUPPRESSED: Final = ("suppress_instrumentation", getattr(otel_context, "_SUPPRE
 
 
 class RequestSpan:
-    """The span of one request. `own` is ours, None where another surrounds it or nobody wants one.
+    """Holds the span of one request. `created_span` is made by art-otel, None if another span surrounds the request.
 
-    `is_answered` says that the answer, which ends ours, has begun.
+    It is None too where no span is wanted. `is_answered` says that the answer, which ends it, has begun.
     """
 
     def __init__(self) -> None:
-        self.own: Span | None = None
+        self.created_span: Span | None = None
         self.is_answered = False
         self._surrounding: Span | None = None
         self._request: Request | None = None
@@ -50,7 +50,7 @@ class RequestSpan:
         return span if span is not None and span.is_recording() else None
 
     def begin(self, client: Any, options: Options, *, may_record: bool) -> None:  # noqa: ANN401 # as openai
-        """A try leaves: look for the span around it, and make one where there is none."""
+        """Before a try is sent, look for the span around it, and create one where there is none."""
         if self._is_begun:
             return
         self._is_begun = True
@@ -59,22 +59,24 @@ class RequestSpan:
             return
         if is_call_by_now(trace.get_current_span()):  # of a provider that is not recorded
             return
-        self.own = _start(client, options)
-        self._context.enter_context(trace.use_span(self.own, record_exception=False, set_status_on_exception=False))
+        self.created_span = _start(client, options)
+        self._context.enter_context(
+            trace.use_span(self.created_span, record_exception=False, set_status_on_exception=False)
+        )
 
     def sent(self, request: Request) -> None:
-        """The request of a try, whose body a failed call tells."""
+        """Keep the request of a try, whose body is recorded if the call fails."""
         self._request = request
 
     def left(self, error: BaseException | None) -> None:
-        """The client is done with the request, by an answer or by an error."""
+        """Finish when the client is done with the request, by an answer or by an error."""
         self._context.close()
-        if self.own is not None and error is not None and self.own.is_recording():
+        if self.created_span is not None and error is not None and self.created_span.is_recording():
             if self._request is not None:
-                self.own.set_attributes(request_attributes_of(self._request.content))
-            _fail(self.own, error)
-        elif self.own is not None and not self.is_answered:
-            self.own.end()
+                self.created_span.set_attributes(request_attributes_of(self._request.content))
+            _fail(self.created_span, error)
+        elif self.created_span is not None and not self.is_answered:
+            self.created_span.end()
         elif isinstance(error, Exception) or error is None or self._surrounding is None:
             return
         elif is_openllmetry(self._surrounding):  # it catches Exception only, and would never end its span
@@ -90,29 +92,29 @@ def current_request() -> RequestSpan | None:
 
 
 def around_request(method: Method) -> Method:
-    """`request` of a client, sync or async, which makes one call with all its tries."""
+    """Wrap `request` of a client, sync or async, which makes one call with all its tries."""
 
-    def request(client: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as openai
+    def request(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
         with _Around():
-            return method(client, *given, **named)
+            return method(client, *args, **kwargs)
 
-    async def async_request(client: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as openai
+    async def async_request(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
         with _Around():
-            return await method(client, *given, **named)
+            return await method(client, *args, **kwargs)
 
     return async_request if inspect.iscoroutinefunction(method) else request
 
 
 def building(method: Method, *, may_record: Callable[[], bool]) -> Method:
-    """`_build_request` of a client, which makes the request of one try."""
+    """Wrap `_build_request` of a client, which makes the request of one try."""
 
-    def build(client: Any, options: Options, *given: Any, **named: Any) -> Request:  # noqa: ANN401 # as openai
+    def build(client: Any, options: Options, *args: Any, **kwargs: Any) -> Request:  # noqa: ANN401 # as openai
         span = _current.get() if asks_for_completion(options) else None
         if span is None:
-            return method(client, options, *given, **named)
+            return method(client, options, *args, **kwargs)
         with CAPTURING:
             span.begin(client, options, may_record=may_record())
-        request: Request = method(client, options, *given, **named)
+        request: Request = method(client, options, *args, **kwargs)
         span.sent(request)
         return request
 
@@ -120,7 +122,7 @@ def building(method: Method, *, may_record: Callable[[], bool]) -> Method:
 
 
 class _Around:
-    """The time of one request."""
+    """Makes a RequestSpan current while one request runs."""
 
     def __enter__(self) -> None:
         self._span = RequestSpan()
@@ -135,15 +137,15 @@ class _Around:
 def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
     asked = model_of(options)
     operation = "chat" if asks_responses(options) or options.url.endswith("/chat/completions") else "text_completion"
-    known: dict[str, str] = {OPERATION_NAME: operation, PROVIDERS[0]: "openai"}
+    attributes: dict[str, str] = {OPERATION_NAME: operation, PROVIDERS[0]: "openai"}
     if asked is not None:
-        known[REQUEST_MODEL] = asked
+        attributes[REQUEST_MODEL] = asked
     if asks_responses(options):
-        known[API_TYPE] = RESPONSES
+        attributes[API_TYPE] = RESPONSES
     if host := getattr(client.base_url, "host", None):
-        known["server.address"] = str(host)
+        attributes["server.address"] = str(host)
     return tracer().start_span(
-        operation if asked is None else f"{operation} {asked}", kind=SpanKind.CLIENT, attributes=known
+        operation if asked is None else f"{operation} {asked}", kind=SpanKind.CLIENT, attributes=attributes
     )
 
 

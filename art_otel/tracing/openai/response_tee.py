@@ -105,15 +105,15 @@ class ResponseTee:
             self._broke = type(error).__name__
 
     def _watch(self) -> None:
-        """Stand in the way of the two methods through which every reader of a response gets its body."""
+        """Wrap the two methods through which every reader of a response gets its body."""
         iter_bytes, aiter_bytes = self._response.iter_bytes, self._response.aiter_bytes
 
-        def iterate(*given: Any, **named: Any) -> Iterator[bytes]:  # noqa: ANN401 # as httpx has them
-            chunks = iter_bytes(*given, **named)
+        def iterate(*args: Any, **kwargs: Any) -> Iterator[bytes]:  # noqa: ANN401 # as httpx has them
+            chunks = iter_bytes(*args, **kwargs)
             return chunks if self._begins() else _Passed(self, chunks)
 
-        def async_iterate(*given: Any, **named: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 # as httpx has them
-            chunks = aiter_bytes(*given, **named)
+        def async_iterate(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 # as httpx has them
+            chunks = aiter_bytes(*args, **kwargs)
             return chunks if self._begins() else _AsyncPassed(self, chunks)
 
         vars(self._response).update(iter_bytes=iterate, aiter_bytes=async_iterate)

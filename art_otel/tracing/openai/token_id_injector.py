@@ -58,14 +58,14 @@ class TokenIdInjector:
         self._accepted: dict[_Target, _Accepted] = {}
 
     def build(self, method: Method) -> Method:
-        """`_build_request` of a client, which makes a request of options."""
+        """Wrap `_build_request` of a client, which makes a request of options."""
 
-        def build(client: Any, options: Options, *given: Any, **named: Any) -> Request:  # noqa: ANN401 # as openai
+        def build(client: Any, options: Options, *args: Any, **kwargs: Any) -> Request:  # noqa: ANN401 # as openai
             def make(ask: _Ask) -> Request:
-                return method(client, _with(options, ask), *given, **named)
+                return method(client, _with(options, ask), *args, **kwargs)
 
             ask, extended = self._extended(client, options)
-            request: Request = method(client, extended, *given, **named)
+            request: Request = method(client, extended, *args, **kwargs)
             if extended is not options:
                 with _REMEMBERING:
                     self._asked[request] = _Asked(client, _target(client, options), ask, make)
@@ -74,32 +74,32 @@ class TokenIdInjector:
         return build
 
     def send(self, method: Method) -> Method:
-        """The method that sends a request, of a client."""
+        """Wrap the method of a client that sends a request."""
 
-        def send(sender: Any, request: Request, **named: Any) -> Response:  # noqa: ANN401 # as openai and httpx
-            response: Response = method(sender, request, **named)
+        def send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as openai and httpx
+            response: Response = method(sender, request, **kwargs)
             while (asked := self._refused(request, response)) is not None:
                 response.read()
                 asked, request = self._again(asked, response)
                 asked.client._prepare_request(request)  # noqa: SLF001 # where providers sign
                 response.close()
-                refused, response = response, method(sender, request, **named)
+                refused, response = response, method(sender, request, **kwargs)
                 self._remember(asked, refused, response)
             return response
 
         return send
 
     def async_send(self, method: Method) -> Method:
-        """The method that sends a request, of an async client."""
+        """Wrap the method of an async client that sends a request."""
 
-        async def send(sender: Any, request: Request, **named: Any) -> Response:  # noqa: ANN401 # as above
-            response: Response = await method(sender, request, **named)
+        async def send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as above
+            response: Response = await method(sender, request, **kwargs)
             while (asked := self._refused(request, response)) is not None:
                 await response.aread()
                 asked, request = self._again(asked, response)
                 await asked.client._prepare_request(request)  # noqa: SLF001 # as above
                 await response.aclose()
-                refused, response = response, await method(sender, request, **named)
+                refused, response = response, await method(sender, request, **kwargs)
                 self._remember(asked, refused, response)
             return response
 
@@ -118,8 +118,8 @@ class TokenIdInjector:
         if path is None or not isinstance(options.json_data, Mapping) or not self.is_on or current_call_span() is None:
             return _NOTHING
         accepted = self._accepted.get(_target(client, options))
-        is_known = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
-        return accepted.ask if accepted is not None and is_known else _ASKS[path]
+        is_remembered = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
+        return accepted.ask if accepted is not None and is_remembered else _ASKS[path]
 
     def _refused(self, request: Request, response: Response) -> "_Asked | None":
         """What was asked with a request, if it may be why that was refused."""
@@ -139,8 +139,8 @@ class TokenIdInjector:
         """Remember what was accepted. Where it was, what it lacks was the reason for the refusal."""
         if response.status_code in _REFUSALS:
             return
-        target, known = asked.target, self._accepted.get(asked.target)
-        if asked.ask is _NOTHING and (known is None or known.ask is not _NOTHING):
+        target, earlier = asked.target, self._accepted.get(asked.target)
+        if asked.ask is _NOTHING and (earlier is None or earlier.ask is not _NOTHING):
             logger.warning(
                 "art-otel: %s refuses to be asked for token ids and logprobs of %s (status %d); it is asked again in"
                 " some minutes",
@@ -152,7 +152,7 @@ class TokenIdInjector:
 
 
 def _with(options: Options, ask: _Ask) -> Options:
-    """The options with what they lack of the fields and headers; themselves where they lack nothing."""
+    """Return the options with the missing fields and headers added; the same object if none is missing."""
     body = {**cast(Mapping[str, object], options.json_data), **(options.extra_json or {})} if ask.fields else {}
     missing = {name: value for name, value in ask.fields.items() if name not in body}
     if not missing and not ask.headers:
@@ -160,13 +160,16 @@ def _with(options: Options, ask: _Ask) -> Options:
     extended = copy.copy(options)
     extended.extra_json = {**(options.extra_json or {}), **missing}
     if ask.headers:
-        given = options.headers  # openai has something that is no mapping where the app gave none
-        extended.headers = {**ask.headers, **(cast(Mapping[str, object], given) if isinstance(given, Mapping) else {})}
+        headers = options.headers  # openai has something that is no mapping where the app gave none
+        extended.headers = {
+            **ask.headers,
+            **(cast(Mapping[str, object], headers) if isinstance(headers, Mapping) else {}),
+        }
     return extended
 
 
 class _Target(NamedTuple):
-    """Who is asked, and whether by a stream: what a refusal is remembered by."""
+    """The key under which a refusal is remembered: the server, the model, and whether the request streams."""
 
     server: str
     model: str
@@ -174,8 +177,8 @@ class _Target(NamedTuple):
 
 
 def _target(client: Any, options: Options) -> _Target:  # noqa: ANN401 # as openai
-    given = options.json_data
-    body: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
+    data = options.json_data
+    body: Mapping[str, object] = cast(Mapping[str, object], data) if isinstance(data, Mapping) else {}
     return _Target(str(client.base_url), str(body.get("model")), bool(body.get("stream")))
 
 

@@ -13,18 +13,18 @@ from opentelemetry.trace import SpanContext
 
 from art_otel.tracing.sdk.rollout_registry import Key, key_of
 
-_known: Final[WeakValueDictionary[Key, Span]] = WeakValueDictionary()
+_spans: Final[WeakValueDictionary[Key, Span]] = WeakValueDictionary()
 
 
 def remember(span: Span) -> None:
-    """Note a span that starts."""
-    _known[key_of(span)] = span
+    """Remember a span that starts."""
+    _spans[key_of(span)] = span
 
 
 def path_up(context: SpanContext | None) -> Iterator[Span]:
     """The span with these ids and those around it, the innermost first."""
     while context is not None and not context.is_remote:
-        span = _known.get((context.trace_id, context.span_id))
+        span = _spans.get((context.trace_id, context.span_id))
         if span is None:
             return
         yield span

@@ -30,22 +30,22 @@ def runs_code(span: Span) -> bool:
 
 
 def _role(span: ReadableSpan) -> Role:
-    """What a span stands for. Most have nothing on them that could tell."""
-    given = span.attributes or {}
-    if not span.dropped_attributes and not may_have_role(given):
+    """Return the role of a span. Most spans have no attribute that could decide it, so these are not converted."""
+    attributes = span.attributes or {}
+    if not span.dropped_attributes and not may_have_role(attributes):
         return "other"
-    said = spans.Span(
+    snapshot = spans.Span(
         trace_id="",
         span_id="",
         name=span.name,
         kind=cast(spans.SpanKind, span.kind.name.lower()),
         start_ns=0,
         end_ns=None,
-        attributes=as_dict(given),
+        attributes=as_dict(attributes),
         scope=spans.Scope(name=_scope(span)),
         dropped_attributes_count=span.dropped_attributes,
     )
-    return role_of(said)
+    return role_of(snapshot)
 
 
 def is_call_by_now(span: Span) -> bool:

@@ -100,9 +100,9 @@ def _event(event: Any) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated a
     return event_with(event, name=event.name, attributes=_kept(as_dict(event.attributes)))
 
 
-def _kept(given: Attributes) -> dict[str, Value]:
+def _kept(unfiltered: Attributes) -> dict[str, Value]:
     kept: dict[str, Value] = {}
-    for name, value in given.items():
+    for name, value in unfiltered.items():
         if name in _PARAMETERS:
             kept[name] = _numbers_of(value)
         elif not (names_content(name) and is_text(value)):

@@ -100,7 +100,7 @@ def names_content(name: str) -> bool:
     """Whether an attribute of this name holds content."""
     if name in _STRUCTURE:
         return False
-    if any(name == known or name.startswith(f"{known}.") for known in _CONTENT):
+    if any(name == prefix or name.startswith(f"{prefix}.") for prefix in _CONTENT):
         return True
     return not name.startswith(_OURS) and not _WORDS.isdisjoint(name.split("."))
 

@@ -58,7 +58,7 @@ class RecordingSpanProcessor(SpanProcessor):
         self.spool = SpoolWriter(None) if spool is None else spool
         self.registry = RolloutRegistry(rollout_spans)
         self._rewrites = tuple(rewrites)
-        self._own = process_rollout
+        self._process_rollout = process_rollout
         self._about = dict(about or {})
         self._lines = OtlpJsonEncoder()
         self._starts = StartLines(self._lines, self._rewritten)
@@ -151,13 +151,15 @@ class RecordingSpanProcessor(SpanProcessor):
         """
         around = self.registry.outermost(active)[:-1]
         rollout = self.registry.rollout_around(active)
-        own = self._own
+        process_rollout = self._process_rollout
         if rollout is None:
             self.rollouts.calls_outside += 1
         if rollout is not None:
             around = list(takewhile(lambda above: above.rollout is None, reversed(around)))
-        elif own is not None and (active.above is None or (since_ns is not None and own.was_joined_since(since_ns))):
-            rollout = own.join()
+        elif process_rollout is not None and (
+            active.above is None or (since_ns is not None and process_rollout.was_joined_since(since_ns))
+        ):
+            rollout = process_rollout.join()
         elif around:
             rollout = _make_root(around[0], _outermost(around[0]))
         else:
@@ -179,8 +181,8 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.rollout is None:
             return
         if active.is_root:
-            said = active.span.attributes or {}
-            active.span.set_attributes({name: value for name, value in self._about.items() if name not in said})
+            existing = active.span.attributes or {}
+            active.span.set_attributes({name: value for name, value in self._about.items() if name not in existing})
         else:
             active.span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
         certified = self.rollouts.started(active.rollout, is_root=active.is_root, parent=active.outer)
@@ -237,17 +239,17 @@ class RecordingSpanProcessor(SpanProcessor):
         return self.spool.flush(timeout) and not self.faults
 
     def _shut_down(self) -> None:
-        if self._own is not None:
-            self._own.end()
+        if self._process_rollout is not None:
+            self._process_rollout.end()
         self._tell_running()
         self.spool.close()
 
     def _tell_running(self) -> None:
-        """Say which spans never ended: their rollouts count them as missing, and only we know their names."""
+        """Warn of spans that never ended: their rollouts only count them as missing, and do not have their names."""
         names = sorted({self._rewritten(start_of(span)).name for span in self.registry.still_running()})
         if names:
-            said = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-            warn_once("spans of rollouts have not ended, so that their trajectories are incomplete: %s", said)
+            listed = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+            warn_once("spans of rollouts have not ended, so that their trajectories are incomplete: %s", listed)
 
     def _after_fork(self) -> None:
         self.registry.start_anew()
@@ -257,7 +259,7 @@ class RecordingSpanProcessor(SpanProcessor):
 
 
 def _make_root(active: ActiveSpan, mark: Mapping[str, str | bool]) -> str:
-    """Make a span of the app a rollout's own."""
+    """Make a span of the app the root span of a new rollout."""
     active.rollout, active.is_root = os.urandom(16).hex(), True
     active.span.set_attributes({attributes.ROLLOUT_ID: active.rollout, **mark})
     return active.rollout

@@ -89,15 +89,15 @@ class RolloutRegistry:
         return path[::-1]
 
     def rollout_around(self, active: ActiveSpan) -> str | None:
-        """The rollout of the nearest span above that is in one; begun after this span did, or ended."""
+        """Return the rollout of the nearest ancestor that is in one, also if that ancestor has ended."""
         above = active.above
         while above is not None:
-            found = self._running.get(above)
-            if found is None:
+            ancestor = self._running.get(above)
+            if ancestor is None:
                 return self._elsewhere.get(above)
-            if found.rollout is not None:
-                return found.rollout
-            above = found.above
+            if ancestor.rollout is not None:
+                return ancestor.rollout
+            above = ancestor.above
         return None
 
     def still_running(self) -> list[Span]:
@@ -149,12 +149,14 @@ def key_of(span: ReadableSpan) -> Key:
 
 
 def _is_reward(span: Span) -> bool:
-    """Whether the span gives a reward: it says to which rollout, or we made it."""
+    """Whether the span gives a reward: it names a rollout, or art-otel made it."""
     scope = span.instrumentation_scope
-    ours = scope is not None and scope.name == SCOPE
-    return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (ours or _declared(span.attributes) is not None)
+    is_art_otel = scope is not None and scope.name == SCOPE
+    return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (
+        is_art_otel or _declared(span.attributes) is not None
+    )
 
 
-def _declared(given: Attributes) -> str | None:
-    value = (given or {}).get(attributes.ROLLOUT_ID)
+def _declared(span_attributes: Attributes) -> str | None:
+    value = (span_attributes or {}).get(attributes.ROLLOUT_ID)
     return value if isinstance(value, str) and value else None

@@ -41,14 +41,14 @@ _TOOLS: Final = ("tools", "functions")
 
 _SHORT: Final = 64
 """Characters of a text that is remembered as clean, with the name of its attribute."""
-_MAX_KNOWN: Final = 4096
+_MAX_CLEAN: Final = 4096
 _MAX_SHARED: Final = 256
 """Resources and scopes that are remembered; a process has a few."""
 
 
 @dataclass(slots=True)
 class _Findings(Hits):
-    """What was found in one span. `content` says whether any was in what a model read or wrote."""
+    """Counts the secrets in one span. `content` says whether any was in what a model read or wrote."""
 
     content: bool = False
 
@@ -61,7 +61,7 @@ class SpanScrubber:
         self._scrubber = scrubber
         self._is_clean_name = lru_cache(maxsize=4096)(self._judge_name)
         self._shared: dict[int, tuple[object, Any]] = {}
-        self._known: set[tuple[str, str]] = set()
+        self._clean_texts: set[tuple[str, str]] = set()
         self._in_place = can_put()
         if not self._in_place:
             logger.warning(
@@ -104,11 +104,11 @@ class SpanScrubber:
         """The texts that nobody knows to be clean, with their attributes' names; None if any needs a closer look."""
         events: Sequence[Any] = span.events
         texts = {span.name, span.status.description or "", *(event.name for event in events)}
-        unread = [("", text) for text in texts if ("", text) not in self._known]
+        unread = [("", text) for text in texts if ("", text) not in self._clean_texts]
         events = [event for event in events if event.attributes]  # a stream has one without for each chunk
         unread += (("", "".join(pieces)) for pieces in _pieces(events).values())
         for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *events, *span.links))):
-            if isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._known:
+            if isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._clean_texts:
                 continue
             if not self._is_clean_name(name):
                 return None
@@ -121,9 +121,9 @@ class SpanScrubber:
 
     def _remember(self, clean: list[tuple[str, str]]) -> None:
         """Remember short texts with their names: most stand on every call, as its model and its parameters do."""
-        if len(self._known) + len(clean) > _MAX_KNOWN:
-            self._known = set()
-        self._known.update(clean)
+        if len(self._clean_texts) + len(clean) > _MAX_CLEAN:
+            self._clean_texts = set()
+        self._clean_texts.update(clean)
 
     def _judge_name(self, name: str) -> bool:
         """Whether an attribute of this name need not be looked at closely."""
@@ -131,39 +131,42 @@ class SpanScrubber:
         return is_plain and not self._scrubber.holds_secret(name)
 
     def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:
-        """What the span may say; None where that is all it says."""
-        parts, found = SpanParts.of(span), _Findings()
+        """Return the scrubbed parts of the span; None if nothing in it had to change."""
+        parts, findings = SpanParts.of(span), _Findings()
         parts.resource, parts.scope = self._resource_and_scope(span)
-        self._scrub(parts, found)
-        given = parts.attributes
-        if found.content or given.get(SCRUBBED_CONTENT) is True:
-            parts.attributes = {**(without_tokens(given) if self._scrubber.alters else given), SCRUBBED_CONTENT: True}
-        elif self._scrubber.alters and spells_unread_prompt(given):
-            parts.attributes = without_prompt_ids(given)
-        if found.count:
-            parts.attributes[SCRUBBED] = found.count + _earlier(given)
+        self._scrub(parts, findings)
+        attributes = parts.attributes
+        if findings.content or attributes.get(SCRUBBED_CONTENT) is True:
+            parts.attributes = {
+                **(without_tokens(attributes) if self._scrubber.alters else attributes),
+                SCRUBBED_CONTENT: True,
+            }
+        elif self._scrubber.alters and spells_unread_prompt(attributes):
+            parts.attributes = without_prompt_ids(attributes)
+        if findings.count:
+            parts.attributes[SCRUBBED] = findings.count + _earlier(attributes)
         shared = (span.resource, span.instrumentation_scope)
-        is_same = not found.count and parts.attributes is given and (parts.resource, parts.scope) == shared
+        is_same = not findings.count and parts.attributes is attributes and (parts.resource, parts.scope) == shared
         return None if is_same else parts
 
-    def _scrub(self, parts: SpanParts, found: _Findings) -> None:
-        text = partial(self._scrubber.text, hits=found)
+    def _scrub(self, parts: SpanParts, findings: _Findings) -> None:
+        text = partial(self._scrubber.text, hits=findings)
         parts.name = text(parts.name)
         parts.description = None if parts.description is None else text(parts.description)
-        parts.links = [self._link(link, found) if link.attributes else link for link in parts.links]
-        parts.events = self._events(parts.events, found)
-        parts.attributes = self._attributes(parts.attributes, found)
+        parts.links = [self._link(link, findings) if link.attributes else link for link in parts.links]
+        parts.events = self._events(parts.events, findings)
+        parts.attributes = self._attributes(parts.attributes, findings)
 
-    def _attributes(self, given: Attributes, found: _Findings, *, by_name: bool = True) -> dict[str, Value]:
-        """Attributes of a span, event, link, resource or scope."""
+    def _attributes(self, attributes: Attributes, findings: _Findings, *, by_name: bool = True) -> dict[str, Value]:
+        """Return the scrubbed attributes of a span, event, link, resource or scope."""
         kept: dict[str, Value] = {}
-        for name, value in given.items():
-            before, judged = found.count, by_name and not name.startswith(SPOKEN)
+        for name, value in attributes.items():
+            before, judged = findings.count, by_name and not name.startswith(SPOKEN)
             if not name.startswith(_LEFT_ALONE):
-                value = self._scrubber.value(name, value, found, by_name=judged)  # noqa: PLW2901 # a number is itself
-            if found.count > before:
-                found.content = found.content or self._is_content(name, given[name])
-            kept[name if self._is_clean_name(name) else self._scrubber.text(name, found)] = value
+                value = self._scrubber.value(name, value, findings, by_name=judged)  # noqa: PLW2901 # a number is itself
+            if findings.count > before:
+                findings.content = findings.content or self._is_content(name, attributes[name])
+            kept[name if self._is_clean_name(name) else self._scrubber.text(name, findings)] = value
         return kept
 
     def _is_content(self, name: str, value: Value) -> bool:
@@ -172,47 +175,47 @@ class SpanScrubber:
             return self._scrubber.holds_secret(_tools(value))
         return names_content(name) and not name.startswith(_ERROR)
 
-    def _events(self, events: Sequence[Any], found: _Findings) -> list[Any]:
-        """Events; what several of one name say may be the chunks of a stream, which hold a secret together."""
-        split = {place for place, texts in _pieces(events).items() if self._scrubber.split_secret(texts)}
-        found.count += len(split)
-        found.content = found.content or bool(split)
-        return [self._event(event, split if self._scrubber.alters else set(), found) for event in events]
+    def _events(self, events: Sequence[Any], findings: _Findings) -> list[Any]:
+        """Return the scrubbed events. Events of one name may be chunks of a stream that hold a secret only together."""
+        split = {key for key, texts in _pieces(events).items() if self._scrubber.split_secret(texts)}
+        findings.count += len(split)
+        findings.content = findings.content or bool(split)
+        return [self._event(event, split if self._scrubber.alters else set(), findings) for event in events]
 
-    def _event(self, event: Any, split: AbstractSet[tuple[str, str]], found: _Findings) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
-        before, given = found.count, as_dict(event.attributes)
-        gone = {name: replacement(PIECES) for name in given if (event.name, name) in split}
-        name = self._scrubber.text(event.name, found)
-        kept = self._attributes({**given, **gone}, found, by_name=not name.startswith(SPOKEN))
-        found.content = found.content or (found.count > before and name.startswith(MESSAGE_EVENT))
-        return event if found.count == before and not gone else event_with(event, name=name, attributes=kept)
+    def _event(self, event: Any, split: AbstractSet[tuple[str, str]], findings: _Findings) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
+        before, attributes = findings.count, as_dict(event.attributes)
+        gone = {name: replacement(PIECES) for name in attributes if (event.name, name) in split}
+        name = self._scrubber.text(event.name, findings)
+        kept = self._attributes({**attributes, **gone}, findings, by_name=not name.startswith(SPOKEN))
+        findings.content = findings.content or (findings.count > before and name.startswith(MESSAGE_EVENT))
+        return event if findings.count == before and not gone else event_with(event, name=name, attributes=kept)
 
-    def _link(self, link: Any, found: _Findings) -> Any:  # noqa: ANN401 # the API's Link
-        return link_with(link, self._attributes(as_dict(link.attributes), found))
+    def _link(self, link: Any, findings: _Findings) -> Any:  # noqa: ANN401 # the API's Link
+        return link_with(link, self._attributes(as_dict(link.attributes), findings))
 
     def _resource_and_scope(self, span: ReadableSpan) -> tuple[Resource, InstrumentationScope | None]:
-        """Those of a span without secrets; the very same ones where they have none."""
+        """Return the scrubbed resource and scope of a span; the same objects if they hold no secret."""
         scope = span.instrumentation_scope
         return self._once(span.resource, self._resource), None if scope is None else self._once(scope, self._scope)
 
     def _once(self, shared: Any, scrub: Callable[[Any], Any]) -> Any:  # noqa: ANN401 # a resource or a scope
-        known = self._shared.get(id(shared))
-        if known is None or known[0] is not shared:
+        cached = self._shared.get(id(shared))
+        if cached is None or cached[0] is not shared:
             if len(self._shared) >= _MAX_SHARED:
                 self._shared.clear()
-            known = self._shared[id(shared)] = (shared, scrub(shared))
-        return known[1]
+            cached = self._shared[id(shared)] = (shared, scrub(shared))
+        return cached[1]
 
     def _resource(self, resource: Resource) -> Resource:
-        found = _Findings()
-        kept = self._attributes(resource.attributes, found)
-        return Resource({**kept, SCRUBBED: found.count}, resource.schema_url) if found.count else resource
+        findings = _Findings()
+        kept = self._attributes(resource.attributes, findings)
+        return Resource({**kept, SCRUBBED: findings.count}, resource.schema_url) if findings.count else resource
 
     def _scope(self, scope: InstrumentationScope) -> InstrumentationScope:
-        found = _Findings()
-        name, version = (self._scrubber.text(text or "", found) for text in (scope.name, scope.version))
-        kept = self._attributes(scope.attributes or {}, found)
-        return InstrumentationScope(name, version or None, scope.schema_url, kept) if found.count else scope
+        findings = _Findings()
+        name, version = (self._scrubber.text(text or "", findings) for text in (scope.name, scope.version))
+        kept = self._attributes(scope.attributes or {}, findings)
+        return InstrumentationScope(name, version or None, scope.schema_url, kept) if findings.count else scope
 
     def _emptied(self, span: ReadableSpan) -> SpanParts:
         self.failures += 1
@@ -248,6 +251,6 @@ def _tools(parameters: Value) -> str:
     return json.dumps([named.get(name) for name in _TOOLS], default=str)
 
 
-def _earlier(given: Attributes) -> int:
-    counted = given.get(SCRUBBED)
+def _earlier(attributes: Attributes) -> int:
+    counted = attributes.get(SCRUBBED)
     return counted if isinstance(counted, int) else 0

@@ -37,7 +37,7 @@ class SpanParts:
 
     @classmethod
     def of(cls, span: ReadableSpan) -> "SpanParts":
-        """Those of a span, which may still run."""
+        """Read the parts of a span, which may still run."""
         return cls(
             name=span.name,
             attributes=as_dict(span.attributes),
@@ -50,7 +50,7 @@ class SpanParts:
 
     @classmethod
     def emptied(cls, span: ReadableSpan, name: str, attributes: Attributes) -> "SpanParts":
-        """A span of which nothing but its rollout may be told, because it could not be read."""
+        """Return the parts of a span that could not be read: only its rollout's id is kept."""
         rollout_id = (span.attributes or {}).get(ROLLOUT_ID)
         kept = {} if rollout_id is None else {ROLLOUT_ID: rollout_id}
         return cls(
@@ -64,12 +64,12 @@ class SpanParts:
         )
 
     def put(self, span: ReadableSpan) -> None:
-        """Make the finished span say this."""
+        """Write these parts to the finished span."""
         for name, part in self._rebuilt(span).items():
             setattr(span, f"_{name}", part)
 
     def copy(self, span: ReadableSpan) -> ReadableSpan:
-        """Another span like this one that says this."""
+        """Return a copy of the span with these parts."""
         return ReadableSpan(
             context=span.get_span_context(),
             parent=span.parent,
@@ -106,14 +106,14 @@ def can_put() -> bool:
     parts.put(span)
     if any(not hasattr(span, f"_{name}") for name in _NAMES) or len(span.links) != 1 or len(span.events) != 1:
         return False
-    said = (span.name, dict(span.attributes or {}), span.resource, span.instrumentation_scope)
-    return said == (parts.name, parts.attributes, parts.resource, parts.scope)
+    actual = (span.name, dict(span.attributes or {}), span.resource, span.instrumentation_scope)
+    return actual == (parts.name, parts.attributes, parts.resource, parts.scope)
 
 
-def with_attributes(span: ReadableSpan, given: Attributes) -> ReadableSpan:
-    """A finished span with more attributes: changed itself where the SDK lets one, else a copy of it."""
+def with_attributes(span: ReadableSpan, added: Attributes) -> ReadableSpan:
+    """Add attributes to a finished span: in place where the SDK allows it, else to a copy."""
     parts = SpanParts.of(span)
-    parts.attributes.update(given)
+    parts.attributes.update(added)
     if not can_put():
         return parts.copy(span)
     parts.put(span)
@@ -130,10 +130,10 @@ def as_dict(attributes: Attributes | None) -> dict[str, Value]:
 
 
 def bounded(attributes: Attributes, dropped: int) -> BoundedAttributes:
-    """Attributes as a finished span holds them."""
-    made = BoundedAttributes(attributes=attributes, immutable=True)
-    made.dropped = dropped
-    return made
+    """Return attributes in the type in which a finished span holds them."""
+    limited = BoundedAttributes(attributes=attributes, immutable=True)
+    limited.dropped = dropped
+    return limited
 
 
 def event_with(event: Any, *, name: str, attributes: Attributes) -> Any:  # noqa: ANN401 # the class's name is deprecated

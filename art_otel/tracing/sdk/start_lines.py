@@ -13,7 +13,7 @@ from art_otel.spans import Value
 from art_otel.tracing.sdk.otlp_json_encoder import LineTemplate, OtlpJsonEncoder
 from art_otel.tracing.sdk.span_parts import as_dict
 
-_TOLD_AT_START: Final = (
+_START_ATTRIBUTES: Final = (
     *("art.rollout.", "art.group.", "art.split", "art.training.", "art.policy.", "art.step.", "art.metadata."),
     *("gen_ai.operation.name", "gen_ai.request.model", "openinference.span.kind", "llm.request.type"),
 )
@@ -21,7 +21,7 @@ _MAX_TEMPLATES: Final = 256
 
 
 class StartLines:
-    """Writes starts with `encoder`, after `rewrite`."""
+    """Encodes the starts of spans with `encoder`, after `rewrite`."""
 
     def __init__(self, encoder: OtlpJsonEncoder, rewrite: Callable[[ReadableSpan], ReadableSpan]) -> None:
         self._encoder = encoder
@@ -29,36 +29,36 @@ class StartLines:
         self._templates: dict[object, tuple[LineTemplate, object]] = {}
 
     def line(self, span: Span) -> bytes:
-        """The line of a span that began."""
-        told, shared = _told(span), (span.resource, span.instrumentation_scope)
-        if any(type(value) is not str for value in told.values()):  # 1, 1.0 and True would be one key
+        """Return the line of a span that has begun."""
+        attributes, shared = _start_attributes(span), (span.resource, span.instrumentation_scope)
+        if any(type(value) is not str for value in attributes.values()):  # 1, 1.0 and True would be one key
             return self._encoder.line(self._rewrite(start_of(span)))
-        key = (span.name, span.kind, *map(id, shared), *told.items())
-        known = self._templates.get(key)
-        if known is None:
+        key = (span.name, span.kind, *map(id, shared), *attributes.items())
+        cached = self._templates.get(key)
+        if cached is None:
             if len(self._templates) >= _MAX_TEMPLATES:
                 self._templates.clear()
-            known = (self._encoder.template(self._rewrite(start_of(span))), shared)  # held: no other gets their ids
-            self._templates[key] = known
-        return known[0].line(span)
+            cached = (self._encoder.template(self._rewrite(start_of(span))), shared)  # held: no other gets their ids
+            self._templates[key] = cached
+        return cached[0].line(span)
 
 
 def start_of(span: Span) -> ReadableSpan:
-    """A running span as far as its start is told: its name, ids, time, and the attributes that say what it is.
+    """Return what is recorded of a running span: its name, ids, time, and the attributes that say what it is.
 
-    Instrumentors put content on a span when it starts; that is told once, when it ended.
+    Instrumentors put content on a span when it starts; that is recorded once, when the span has ended.
     """
     return ReadableSpan(
         name=span.name,
         context=span.get_span_context(),
         parent=span.parent,
         resource=span.resource,
-        attributes=_told(span),
+        attributes=_start_attributes(span),
         kind=span.kind,
         start_time=span.start_time,
         instrumentation_scope=span.instrumentation_scope,
     )
 
 
-def _told(span: Span) -> dict[str, Value]:
-    return {name: value for name, value in as_dict(span.attributes).items() if name.startswith(_TOLD_AT_START)}
+def _start_attributes(span: Span) -> dict[str, Value]:
+    return {name: value for name, value in as_dict(span.attributes).items() if name.startswith(_START_ATTRIBUTES)}

@@ -54,8 +54,8 @@ def spells_unread_prompt(attributes: Attributes) -> bool:
 
 def without_prompt_ids(attributes: Attributes) -> dict[str, Value]:
     """Attributes without token ids of a prompt, but for our own packed ones."""
-    ours = {name: value for name, value in attributes.items() if name.startswith(TOKENS)}
-    return {**without_tokens(attributes, _PROMPT_KEYS), **ours}
+    packed = {name: value for name, value in attributes.items() if name.startswith(TOKENS)}
+    return {**without_tokens(attributes, _PROMPT_KEYS), **packed}
 
 
 def _shows_prompt(name: str, value: Value) -> bool:

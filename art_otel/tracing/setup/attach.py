@@ -30,7 +30,7 @@ _BEFORE: Final = "spans that other processors export may be seen before they are
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attachment:
-    """Our processor on one provider."""
+    """The art-otel processor as it is attached to one provider."""
 
     provider: AnyTracerProvider
     undo: tuple[Callable[[], None], ...]
@@ -60,14 +60,14 @@ def behind(provider: AnyTracerProvider) -> AnyTracerProvider | None:
 
 
 def follow(provider: AnyTracerProvider, on_next: Callable[[AnyTracerProvider], None]) -> Attachment:
-    """Learn which one it will hand to next, before it makes a tracer: Logfire's gets another whenever it is set up."""
+    """Call `on_next` when the provider gets another to delegate to, as Logfire's does whenever it is configured."""
     set_next = cast(Callable[..., None] | None, getattr(provider, "set_provider", None))
     if set_next is None:
         return Attachment(provider=provider, undo=())
 
-    def setting(*given: Any, **named: Any) -> None:  # noqa: ANN401 # as it has them
-        guarded(lambda: on_next((*given, *named.values())[0]))()
-        set_next(*given, **named)
+    def setting(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as it has them
+        guarded(lambda: on_next((*args, *kwargs.values())[0]))()
+        set_next(*args, **kwargs)
 
     vars(provider)["set_provider"] = setting
     return Attachment(provider=provider, undo=(lambda: vars(provider).pop("set_provider", None),))
@@ -97,7 +97,7 @@ def _put_first(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -
 
 def _take_out(several: object, processor: RecordingSpanProcessor) -> None:
     with _lock_of(several):
-        setattr(several, _ALL, tuple(known for known in getattr(several, _ALL) if known is not processor))
+        setattr(several, _ALL, tuple(attached for attached in getattr(several, _ALL) if attached is not processor))
 
 
 def _lock_of(several: object) -> Any:  # noqa: ANN401 # a lock

@@ -27,7 +27,7 @@ _DISTRO: Final = "opentelemetry_distro"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """What was found. A `problem` makes tracing useless, a `warning` costs something."""
+    """The result of one check. A `problem` makes tracing useless, a `warning` costs something."""
 
     name: str
     level: Level
@@ -63,7 +63,7 @@ class Environment:
 
 
 def inspect_environment(environ: Mapping[str, str]) -> Environment:
-    """What there is here; the probe runs a process of its own."""
+    """Inspect this environment; the probe runs a process of its own."""
     settings, problems = read_settings(environ, {})
     return Environment(
         environ=environ,
@@ -75,15 +75,15 @@ def inspect_environment(environ: Mapping[str, str]) -> Environment:
             if (installed := _version(library.distribution)) is not None
         },
         instrumentors=installed_instrumentors(),
-        exporters=frozenset(found.name for found in entry_points(group=GROUP)),
+        exporters=frozenset(entry_point.name for entry_point in entry_points(group=GROUP)),
         has_distro=bool(entry_points(group=_DISTRO)),
         probe=probe(environ),
     )
 
 
 def run_checks(about: Environment) -> list[Check]:
-    """Every check, in the order in which tracing needs things."""
-    return [found for check in _CHECKS for found in check(about)]
+    """Run every check, in the order in which tracing needs things."""
+    return [check for run_check in _CHECKS for check in run_check(about)]
 
 
 def _settings(about: Environment) -> Iterator[Check]:
@@ -139,8 +139,8 @@ def _instrumentor_of(library: ClientLibrary, about: Environment) -> Iterator[Che
 
 
 def _openai_instrumentor(about: Environment) -> Iterator[Check]:
-    wanted, found = about.settings.instrumentor, about.of_library(OPENAI)
-    names = ", ".join(one.label for one in found)
+    wanted, installed = about.settings.instrumentor, about.of_library(OPENAI)
+    names = ", ".join(one.label for one in installed)
     if is_disabled(about.environ):
         yield _instrumented("problem", f"{DISABLED}={about.environ[DISABLED]}: no LLM call is recorded")
     elif wanted == "none":
@@ -148,7 +148,7 @@ def _openai_instrumentor(about: Environment) -> Iterator[Check]:
             "note", "ART_OTEL_INSTRUMENTOR=none: calls that the app does not record get spans of art-otel"
         )
     elif not about.candidates:
-        missing = "none is installed" if not found else f"{wanted} is not installed, only {names}"
+        missing = "none is installed" if not installed else f"{wanted} is not installed, only {names}"
         yield _instrumented(
             "warning", f"{missing}: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
         )
@@ -238,17 +238,17 @@ def _spool(about: Environment) -> Iterator[Check]:
 
 
 def _probe(about: Environment) -> Iterator[Check]:
-    """Trace a call that nobody made."""
-    found = about.probe
-    for line in found.said:
+    """Judge how the probe's call was traced."""
+    result = about.probe
+    for line in result.messages:
         if not any(problem.text in line for problem in about.problems):
             yield Check(name="probe", level="warning", text=line)
-    if about.settings.spool_folder is not None and not found.lines:
+    if about.settings.spool_folder is not None and not result.lines:
         yield Check(name="probe", level="problem", text="a span that was made to try it is not in the spool")
     elif OPENAI.module not in about.clients:
         yield Check(name="probe", level="ok", text="a new process records")
-    elif len(found.active) == 1:
-        yield Check(name="probe", level="ok", text=f"a new process records; {found.active[0]} instruments its client")
+    elif len(result.active) == 1:
+        yield Check(name="probe", level="ok", text=f"a new process records; {result.active[0]} instruments its client")
     else:
         yield Check(name="probe", level="warning", text="a new process records, but nothing instruments its client")
 

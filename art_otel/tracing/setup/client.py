@@ -29,20 +29,20 @@ class Switches:
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._environ = environ
-        self._ours: dict[str, str] = {}
+        self._written: dict[str, str] = {}
 
     def apply(self, wanted: Mapping[str, str]) -> None:
         """Set those that nobody else has."""
         for name, value in wanted.items():
-            if self._environ.get(name) == self._ours.get(name):
-                self._environ[name] = self._ours[name] = value
+            if self._environ.get(name) == self._written.get(name):
+                self._environ[name] = self._written[name] = value
 
     def withdraw(self) -> None:
         """Take away those that we have set and nobody has changed."""
-        for name, value in self._ours.items():
+        for name, value in self._written.items():
             if self._environ.get(name) == value:
                 del self._environ[name]
-        self._ours.clear()
+        self._written.clear()
 
 
 class Client:

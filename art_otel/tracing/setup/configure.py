@@ -128,7 +128,7 @@ class Tracing:
                 raise UsageError("; ".join(problem.text for problem in problems))
             self.begin(settings)
             self._keywords = {name: getattr(settings, name) for name in asked}  # paths stay where they were
-            use_run_defaults(_said(settings, asked))
+            use_run_defaults(_run_defaults(settings, asked))
 
     def begin(self, settings: Settings) -> None:
         """Set up. Raises UsageError where something was recorded by other settings."""
@@ -209,10 +209,10 @@ class Tracing:
     def _let_go(self) -> "list[TracerProvider]":
         """Undo what was set up; gives the providers of the app that were recorded."""
         recording, self._recording = self._recording, None
-        own, self._own_provider = self._own_provider, None
+        own_provider, self._own_provider = self._own_provider, None
         self.client.stop()
         providers = [] if recording is None else recording.end()
-        return [provider for provider in providers if provider is not own]
+        return [provider for provider in providers if provider is not own_provider]
 
     def _require_nothing_recorded(self, settings: Settings) -> None:
         if self._recording is None or not self._recording.begun or self.settings is self._memory:
@@ -233,8 +233,8 @@ def _of_run_log(settings: Settings) -> dict[str, Any]:
     return {"project": settings.project, "model": settings.model}
 
 
-def _said(settings: Settings, keywords: Mapping[str, object]) -> RunDefaults:
-    """What keywords say of run logs; these read variables themselves, when they are made."""
+def _run_defaults(settings: Settings, keywords: Mapping[str, object]) -> RunDefaults:
+    """Return the run log defaults that keywords set; run logs read the variables themselves."""
     return RunDefaults(
         project=settings.project if "project" in keywords else None,
         model=settings.model if "model" in keywords else None,

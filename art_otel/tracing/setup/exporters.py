@@ -17,10 +17,10 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 _BY_PROTOCOL: Final = {"grpc": (_GRPC,), "http/protobuf": (_HTTP,)}
 
 
-def exporter_names(given: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The exporters by name; where none are `given`, OTLP when there is an endpoint for it."""
-    if given is not None:
-        return tuple(given)
+def exporter_names(names: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the exporters; if `names` is None, OTLP when there is an endpoint for it."""
+    if names is not None:
+        return tuple(names)
     return (OTLP,) if any(environ.get(name) for name in _ENDPOINTS) else ()
 
 

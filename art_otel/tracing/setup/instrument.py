@@ -91,9 +91,9 @@ class _Pausable(TracerProvider):
         self.kind = kind
         self.active = True
 
-    def get_tracer(self, *scope: Any, **named: Any) -> Tracer:  # noqa: ANN401 # as OTel
+    def get_tracer(self, *scope: Any, **kwargs: Any) -> Tracer:  # noqa: ANN401 # as OTel
         """A tracer that asks for each span."""
-        return _PausableTracer(self, trace.get_tracer_provider().get_tracer(*scope, **named))
+        return _PausableTracer(self, trace.get_tracer_provider().get_tracer(*scope, **kwargs))
 
 
 class _PausableTracer(Tracer):
@@ -105,11 +105,11 @@ class _PausableTracer(Tracer):
     def _tracer(self) -> Tracer:
         return self._inner if self._provider.active else _NOTHING
 
-    def start_span(self, *given: Any, **named: Any) -> Span:  # noqa: ANN401 # as OTel
-        return self._tracer.start_span(*given, **named)
+    def start_span(self, *args: Any, **kwargs: Any) -> Span:  # noqa: ANN401 # as OTel
+        return self._tracer.start_span(*args, **kwargs)
 
-    def start_as_current_span(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as OTel
-        return self._tracer.start_as_current_span(*given, **named)
+    def start_as_current_span(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as OTel
+        return self._tracer.start_as_current_span(*args, **kwargs)
 
 
 class Instrumentation:
@@ -118,7 +118,7 @@ class Instrumentation:
     def __init__(self, on_provider: Callable[[TracerProvider], None]) -> None:
         self._on_provider = on_provider
         self._lock = threading.RLock()
-        self._ours: dict[str, tuple[Any, _Pausable]] = {}
+        self._started: dict[str, tuple[Any, _Pausable]] = {}
         self._starting: int | None = None
         self._by_app: set[str] = set()
         if hasattr(os, "register_at_fork"):
@@ -136,9 +136,9 @@ class Instrumentation:
         if library is not OPENAI and wanted != "none":
             wanted = "auto"
         with self._lock:
-            ours = self._ours.get(library.module)
-            if ours is not None and wanted in ("auto", ours[1].kind):
-                ours[1].active = True
+            started = self._started.get(library.module)
+            if started is not None and wanted in ("auto", started[1].kind):
+                started[1].active = True
                 return
             self._take_away(library)
             if library.module in self._by_app or wanted == "none" or is_disabled(os.environ, library):
@@ -154,26 +154,26 @@ class Instrumentation:
                     return
 
     def pause(self) -> None:
-        """Let calls pass through ours until `start`: to take it away and put it back takes a tenth of a second."""
+        """Let calls pass through our instrumentors until `start`: restarting one takes a tenth of a second."""
         with self._lock:
-            for _, spans in self._ours.values():
+            for _, spans in self._started.values():
                 spans.active = False
 
     def _take_away(self, library: ClientLibrary) -> None:
         with self._lock:
-            ours = self._ours.pop(library.module, None)
-            if ours is not None:
-                instrumentor, spans = ours
+            started = self._started.pop(library.module, None)
+            if started is not None:
+                instrumentor, spans = started
                 spans.active = False
                 instrumentor.uninstrument()
 
     def _start(self, one: Installed) -> bool:
         self._starting = threading.get_ident()
-        ours = _Pausable(one.kind)
+        provider = _Pausable(one.kind)
         try:
             instrumentor = one.entry_point.load()()
             # Metrics are none of our business, and would count twice beside those of an instrumentor of the app.
-            instrumentor.instrument(tracer_provider=ours, meter_provider=NoOpMeterProvider())
+            instrumentor.instrument(tracer_provider=provider, meter_provider=NoOpMeterProvider())
         except Exception as error:  # noqa: BLE001 # an instrumentor may fail in any way; the next one may do
             logger.warning("art-otel: %s does not start: %s: %s", one.entry_point.value, type(error).__name__, error)
             return False
@@ -181,7 +181,7 @@ class Instrumentation:
             self._starting = None
         if not instrumentor.is_instrumented_by_opentelemetry:  # it has said why: a version that it does not support
             return False
-        self._ours[one.library.module] = (instrumentor, ours)
+        self._started[one.library.module] = (instrumentor, provider)
         return True
 
     def _before_instrument(
@@ -197,11 +197,11 @@ class Instrumentation:
 
     def _give_way(self, kind: type, kwargs: Mapping[str, object]) -> None:
         try:
-            started = (kind.__module__, kind.__qualname__)
+            class_path = (kind.__module__, kind.__qualname__)
             libraries = {
                 one.library.module: one.library
                 for one in installed_instrumentors()
-                if (one.entry_point.module, one.entry_point.attr) == started
+                if (one.entry_point.module, one.entry_point.attr) == class_path
             }
             if not libraries:
                 return

@@ -48,14 +48,14 @@ def _resource(environ: Mapping[str, str]) -> Resource:
 
 def _make_exporter(name: str, environ: Mapping[str, str]) -> SpanExporter | None:
     candidates = entry_points_of(name, environ)
-    installed = {found.name: found for found in entry_points(group=GROUP)}
-    found = next((installed[candidate] for candidate in candidates if candidate in installed), None)
-    if found is None:
+    installed = {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
+    entry_point = next((installed[candidate] for candidate in candidates if candidate in installed), None)
+    if entry_point is None:
         cure = "pip install opentelemetry-exporter-otlp" if name == OTLP else "install the package that brings it"
         logger.warning("art-otel: spans are not exported to %s: its exporter is not installed; %s", name, cure)
         return None
     try:
-        return found.load()()
+        return entry_point.load()()
     except Exception as error:  # noqa: BLE001 # an exporter may fail in any way; the app and our spool go on
         logger.warning("art-otel: spans are not exported to %s: %s: %s", name, type(error).__name__, error)
         return None

@@ -25,11 +25,11 @@ _CALL: Final = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "probe"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """`lines` are in the spool, `active` instruments the client, `said` is what was logged or went wrong."""
+    """`lines` are in the spool, `active` instruments the client, `messages` are what was logged or went wrong."""
 
     lines: int
     active: list[str]
-    said: list[str]
+    messages: list[str]
 
 
 def probe(environ: Mapping[str, str]) -> Probe:
@@ -43,11 +43,11 @@ def probe(environ: Mapping[str, str]) -> Probe:
                 command, env=kept | changed, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            return Probe(lines=0, active=[], said=[f"nothing came within {_SECONDS} seconds"])
+            return Probe(lines=0, active=[], messages=[f"nothing came within {_SECONDS} seconds"])
         files = list(Path(folder, "spool").rglob("*.jsonl"))
         lines = sum(file.read_bytes().count(b"\n") for file in files)
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return Probe(lines=lines, active=_active(done.stdout), said=said)
+    messages = [line for line in done.stderr.splitlines() if line.strip()]
+    return Probe(lines=lines, active=_active(done.stdout), messages=messages)
 
 
 def _active(stdout: str) -> list[str]:

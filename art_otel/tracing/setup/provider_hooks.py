@@ -30,10 +30,10 @@ def hook_providers(on_set: Callable[[TracerProvider], None], default: Callable[[
     False where OTel's internals are not as they were: then nothing was changed.
     """
     native = vars(ProxyTracer).get(_PROXIED)
-    known = vars(ProxyTracer("", None, None))
+    proxy_fields = vars(ProxyTracer("", None, None))
     if not isinstance(native, property) or not all(hasattr(trace, name) for name in (_GLOBAL, _SET)):
         return False
-    if not known.keys() >= set(_SCOPE):
+    if not proxy_fields.keys() >= set(_SCOPE):
         return False
 
     def tracer(proxy: ProxyTracer) -> Tracer:
@@ -53,8 +53,8 @@ def hook_providers(on_set: Callable[[TracerProvider], None], default: Callable[[
 
 def _tracer_of(proxy: ProxyTracer, provider: TracerProvider) -> Tracer:
     """The provider's tracer of the scope of a proxy, which remembers it."""
-    known: tuple[TracerProvider, Tracer] | None = vars(proxy).get(_DEFAULT)
-    if known is None or known[0] is not provider:
+    cached: tuple[TracerProvider, Tracer] | None = vars(proxy).get(_DEFAULT)
+    if cached is None or cached[0] is not provider:
         scope = [vars(proxy)[name] for name in _SCOPE]
-        known = vars(proxy)[_DEFAULT] = (provider, provider.get_tracer(*scope))
-    return known[1]
+        cached = vars(proxy)[_DEFAULT] = (provider, provider.get_tracer(*scope))
+    return cached[1]

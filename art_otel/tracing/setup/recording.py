@@ -33,10 +33,10 @@ _DAY: Final = 24 * _HOUR
 
 @dataclass(kw_only=True, slots=True)
 class Recording:
-    """`attachments` are the providers whose spans are recorded."""
+    """What records the spans of this process. `attachments` are the providers whose spans are recorded."""
 
     processor: RecordingSpanProcessor
-    own: ProcessRollout
+    process_rollout: ProcessRollout
     attachments: list[Attachment] = field(default_factory=list[Attachment])
 
     @property
@@ -46,7 +46,7 @@ class Recording:
 
     def attach(self, provider: TracerProvider) -> None:
         """Record the provider's spans too; one that is recorded already stays as it is."""
-        if any(known.provider is provider for known in self.attachments):
+        if any(attached.provider is provider for attached in self.attachments):
             return
         inner = behind(provider)
         if inner is not None:
@@ -56,14 +56,14 @@ class Recording:
         attachment = attach(provider, self.processor)
         if attachment is not None:
             self.attachments.append(attachment)
-        # Exit handlers run the last first: the own rollout ends before this provider, made earlier, shuts down.
-        atexit.unregister(self.own.end)
-        atexit.register(self.own.end)
+        # Exit handlers run the last first: the process's rollout ends before this provider, made earlier, shuts down.
+        atexit.unregister(self.process_rollout.end)
+        atexit.register(self.process_rollout.end)
 
     def end(self) -> list[TracerProvider]:
-        """End the own rollout, close the spool, and leave the providers, which it gives, as they were."""
+        """End the process's rollout, close the spool, and leave the providers, which it gives, as they were."""
         use_recorder(None)
-        atexit.unregister(self.own.end)
+        atexit.unregister(self.process_rollout.end)
         self.processor.shutdown()
         for attachment in self.attachments:
             attachment.detach()
@@ -99,13 +99,13 @@ def recording_parts(settings: Settings) -> RecordingParts:
 
 
 def make_recording(settings: Settings) -> Recording:
-    """What the settings ask for."""
+    """Make the recording that the settings ask for."""
     if is_sdk_off(os.environ):
         warn_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
     parts = recording_parts(settings)
     processor = RecordingSpanProcessor(**parts)
     use_recorder(parts["rollouts"])
-    return Recording(processor=processor, own=parts["process_rollout"])
+    return Recording(processor=processor, process_rollout=parts["process_rollout"])
 
 
 def _spool(settings: Settings) -> SpoolWriter | None:

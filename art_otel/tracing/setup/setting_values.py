@@ -11,103 +11,103 @@ from typing import Any, cast, get_args
 from art_otel.tracing.switch import as_switch
 
 
-def switch(given: object) -> bool:
+def switch(value: object) -> bool:
     """On or off."""
-    known = as_switch(given)
-    if known is None:
+    is_on = as_switch(value)
+    if is_on is None:
         raise ValueError("write 1 or 0")
-    return known
+    return is_on
 
 
-def text(given: object) -> str | None:
+def text(value: object) -> str | None:
     """Any text that is not empty; None says nothing."""
-    if given is None:
+    if value is None:
         return None
-    if not isinstance(given, str) or not given.strip():
+    if not isinstance(value, str) or not value.strip():
         raise ValueError("write a text that is not empty")
-    return given
+    return value
 
 
-def path(given: object) -> Path:
+def path(value: object) -> Path:
     """A path, made absolute so that it stays the same when the app changes its folder."""
-    if not isinstance(given, str | Path) or not str(given).strip():
+    if not isinstance(value, str | Path) or not str(value).strip():
         raise ValueError("write a path")
     try:
-        return Path(given).expanduser().absolute()
+        return Path(value).expanduser().absolute()
     except RuntimeError as error:
         raise ValueError("write a path; its ~ leads to no home folder") from error
 
 
-def switch_or_path(given: object) -> bool | Path:
+def switch_or_path(value: object) -> bool | Path:
     """On, off, or a path."""
-    known = as_switch(given)
-    return path(given) if known is None else known
+    is_on = as_switch(value)
+    return path(value) if is_on is None else is_on
 
 
-def seconds(given: object) -> float:
+def seconds(value: object) -> float:
     """A number of seconds, 0 or more."""
-    return _number(given, "seconds")
+    return _number(value, "seconds")
 
 
-def hours(given: object) -> float:
+def hours(value: object) -> float:
     """A number of hours, 0 or more."""
-    return _number(given, "hours")
+    return _number(value, "hours")
 
 
-def count(given: object) -> int:
+def count(value: object) -> int:
     """A whole number, 1 or more."""
     try:
-        number = int(cast(Any, given))
+        number = int(cast(Any, value))
     except (TypeError, ValueError):
         number = 0
-    if number < 1 or isinstance(given, bool | float):
+    if number < 1 or isinstance(value, bool | float):
         raise ValueError("write a whole number, 1 or more")
     return number
 
 
-def days(given: object) -> float | None:
+def days(value: object) -> float | None:
     """A number of days, 0 or more; None sets no limit."""
-    return None if given is None else _number(given, "days")
+    return None if value is None else _number(value, "days")
 
 
-def _number(given: object, unit: str) -> float:
+def _number(value: object, unit: str) -> float:
     try:
-        number = float(cast(Any, given))
+        number = float(cast(Any, value))
     except (TypeError, ValueError):
         number = math.nan
-    if not math.isfinite(number) or number < 0 or isinstance(given, bool):
+    if not math.isfinite(number) or number < 0 or isinstance(value, bool):
         raise ValueError(f"write a number of {unit}, 0 or more")
     return number
 
 
-def names(given: object) -> tuple[str, ...]:
+def names(value: object) -> tuple[str, ...]:
     """Names with commas between them, or several of them."""
-    parts = given.split(",") if isinstance(given, str) else given
+    parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, Iterable):
         raise ValueError("write names with commas between them")  # noqa: TRY004 # one error for all that is wrong
-    found = list(cast(Iterable[object], parts))
-    if not all(isinstance(name, str) for name in found):
+    entries = list(cast(Iterable[object], parts))
+    if not all(isinstance(name, str) for name in entries):
         raise ValueError("write names with commas between them")
-    return tuple(name.strip() for name in cast(list[str], found) if name.strip())
+    return tuple(name.strip() for name in cast(list[str], entries) if name.strip())
 
 
-def exporters(given: object) -> tuple[str, ...] | None:
+def exporters(value: object) -> tuple[str, ...] | None:
     """Names of span exporters, as OTel has them; `none` is none, None leaves it to OTEL_EXPORTER_OTLP_*."""
-    return None if given is None else tuple(name for name in names(given) if name.lower() != "none")
+    return None if value is None else tuple(name for name in names(value) if name.lower() != "none")
 
 
-def text_or_function(given: object) -> str | Callable[[], str] | None:
+def text_or_function(value: object) -> str | Callable[[], str] | None:
     """A text, or a function that gives one."""
-    return cast("Callable[[], str]", given) if callable(given) else text(given)
+    return cast("Callable[[], str]", value) if callable(value) else text(value)
 
 
 def one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Literal has no type of its own
     """One of the words of a Literal."""
     words = get_args(literal)
 
-    def choose(given: object) -> Any:  # noqa: ANN401 # one of the words
-        if given not in words:
+    def choose(value: object) -> Any:  # noqa: ANN401 # one of the words
+        if value not in words:
             raise ValueError(f"write one of {', '.join(words)}")
-        return given
+        return value
 
     return choose

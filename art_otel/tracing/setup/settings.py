@@ -113,26 +113,26 @@ class Keywords(TypedDict, total=False):
 
 
 def read_settings(environ: Mapping[str, str], keywords: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
-    """What keywords and variables say, and what is wrong with them."""
-    known = sources()
+    """Read the settings from keywords and variables, and list what is wrong with them."""
+    sources_by_name = sources()
     problems = [
-        Problem(name, f"{name}: configure() has no such keyword; it has {', '.join(known)}")
+        Problem(name, f"{name}: configure() has no such keyword; it has {', '.join(sources_by_name)}")
         for name in keywords
-        if name not in known
+        if name not in sources_by_name
     ]
-    found: dict[str, Any] = {"dir": values.path(".art")}
-    for name, source in known.items():
+    chosen: dict[str, Any] = {"dir": values.path(".art")}
+    for name, source in sources_by_name.items():
         # An empty variable says nothing, as OTel has it.
         if name not in keywords and not environ.get(source.variable):
             continue
-        given: object = keywords[name] if name in keywords else environ[source.variable]
+        value: object = keywords[name] if name in keywords else environ[source.variable]
         try:
-            found[name] = source.parse(given)
+            chosen[name] = source.parse(value)
         except ValueError as error:
-            problems.append(Problem(name, f"{name if name in keywords else source.variable}={given!r}: {error}"))
+            problems.append(Problem(name, f"{name if name in keywords else source.variable}={value!r}: {error}"))
             if source.instead is not None:
-                found[name] = source.instead()
-    return Settings(**found), problems
+                chosen[name] = source.instead()
+    return Settings(**chosen), problems
 
 
 @cache

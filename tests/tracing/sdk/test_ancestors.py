@@ -63,8 +63,8 @@ def test_nobody_is_kept():
     span = TRACER.start_span("s")
     context = span.get_span_context()
     span.end()
-    known = len(ancestors._known)
+    known = len(ancestors._spans)
     del span
     gc.collect()
-    assert len(ancestors._known) < known
+    assert len(ancestors._spans) < known
     assert list(path_up(context)) == list(path_up(None)) == []

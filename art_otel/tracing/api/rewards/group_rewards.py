@@ -17,7 +17,7 @@ from art_otel.conventions import evaluation_attributes
 from art_otel.conventions.rewards import REWARD
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.rewards.place import place_of
+from art_otel.tracing.api.rewards.reward_target import resolve_target
 from art_otel.tracing.api.rewards.rewards import give
 from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
@@ -100,14 +100,14 @@ def _give(trajectory: Trajectory, value: float | None, name: str) -> Trajectory:
     if number is not None:
         with handle_internal_errors:
             now = time.time_ns()
-            give(name, number, place_of(trajectory), evaluation_attributes(name, number), now)
+            give(name, number, resolve_target(trajectory), evaluation_attributes(name, number), now)
             return with_rewards(trajectory, Reward(name=name, value=number, source="reward_span", time_ns=now))
     return trajectory
 
 
 def _check_distinct(trajectories: Iterable[Trajectory]) -> None:
-    known = Counter((trajectory.rollout_id, trajectory.attempt, trajectory.trace_id) for trajectory in trajectories)
-    for (rollout_id, attempt, _), count in known.items():
+    counts = Counter((trajectory.rollout_id, trajectory.attempt, trajectory.trace_id) for trajectory in trajectories)
+    for (rollout_id, attempt, _), count in counts.items():
         if count > 1:
             which = "" if attempt is None else f", attempt {attempt}"
             raise UsageError(

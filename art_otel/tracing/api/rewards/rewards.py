@@ -19,7 +19,7 @@ from art_otel.conventions import EVALUATION, evaluation_attributes
 from art_otel.conventions.rewards import REWARD, is_part, part_attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.rewards.place import Place, Target, place_of
+from art_otel.tracing.api.rewards.reward_target import RewardTarget, Target, resolve_target
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 from art_otel.tracing.switch import ENABLED, is_off
 from art_otel.tracing.tracer import tracer
@@ -61,36 +61,40 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     if step is not None and index_of_step is None:
         warn_once("reward %r is of no step and is not recorded: a step's index is a whole number", name)
         return
-    place = place_of(target, rollout_id, index_of_step)
+    reward_target = resolve_target(target, rollout_id, index_of_step)
     with handle_internal_errors:
-        said = evaluation_attributes(name, number, label=label, explanation=explanation, response_id=place.response_id)
-        give(name, number, place, {**said, **part}, time.time_ns())
+        event_attributes = evaluation_attributes(
+            name, number, label=label, explanation=explanation, response_id=reward_target.response_id
+        )
+        give(name, number, reward_target, {**event_attributes, **part}, time.time_ns())
 
 
-def give(name: str, value: float | None, place: Place, said: Mapping[str, str | float], now: int) -> None:
-    """Record a reward where it goes, at a time in nanoseconds since the epoch. `said` are the event's attributes."""
-    if place.span is not None and place.is_running:
-        place.span.add_event(EVALUATION, said, now)
-        if place.whole is not None and value is not None:
-            place.whole.note_name(name)
-        if place.whole is not None and name == REWARD and value is not None:
-            place.whole.note_given(value)
+def give(
+    name: str, value: float | None, reward_target: RewardTarget, event_attributes: Mapping[str, str | float], now: int
+) -> None:
+    """Record a reward where it goes, at a time in nanoseconds since the epoch. `event_attributes` go on the event."""
+    if reward_target.span is not None and reward_target.is_running:
+        reward_target.span.add_event(EVALUATION, event_attributes, now)
+        if reward_target.whole is not None and value is not None:
+            reward_target.whole.note_name(name)
+        if reward_target.whole is not None and name == REWARD and value is not None:
+            reward_target.whole.note_given(value)
         return
     about: dict[str, str | int] = {}
-    if place.rollout_id is not None:
-        about[attributes.ROLLOUT_ID] = place.rollout_id
-    if place.attempt is not None:
-        about[attributes.ROLLOUT_ATTEMPT] = place.attempt
-    if place.trace_id is not None:
-        about[attributes.ROLLOUT_TRACE_ID] = place.trace_id
-    if place.step is not None and place.context is None:
-        about[attributes.STEP_INDEX] = place.step
-    links = [] if place.context is None or not place.context.is_valid else [Link(place.context)]
+    if reward_target.rollout_id is not None:
+        about[attributes.ROLLOUT_ID] = reward_target.rollout_id
+    if reward_target.attempt is not None:
+        about[attributes.ROLLOUT_ATTEMPT] = reward_target.attempt
+    if reward_target.trace_id is not None:
+        about[attributes.ROLLOUT_TRACE_ID] = reward_target.trace_id
+    if reward_target.step is not None and reward_target.context is None:
+        about[attributes.STEP_INDEX] = reward_target.step
+    links = [] if reward_target.context is None or not reward_target.context.is_valid else [Link(reward_target.context)]
     called = f"{attributes.REWARD_SPAN_PREFIX}{name}"
     span = tracer().start_span(called, context=Context(), attributes=about, links=links)
-    if not (place.is_ours or span.get_span_context().is_valid or is_off()):
+    if not (reward_target.is_ours or span.get_span_context().is_valid or is_off()):
         warn_once(_LOST)
-    span.add_event(EVALUATION, said, now)
+    span.add_event(EVALUATION, event_attributes, now)
     span.end()
 
 

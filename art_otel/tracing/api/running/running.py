@@ -47,11 +47,16 @@ class RunningTrajectory(Rewarded):
     attempt = fields.ATTEMPT
 
     def __init__(
-        self, *, rollout_id: str, span: Span, said: Mapping[str, scalars.Scalar], metadata: Mapping[str, object]
+        self,
+        *,
+        rollout_id: str,
+        span: Span,
+        span_attributes: Mapping[str, scalars.Scalar],
+        metadata: Mapping[str, object],
     ) -> None:
         super().__init__(span)
         self._rollout_id = rollout_id
-        self._said = dict(said)
+        self._span_attributes = dict(span_attributes)
         self._failed = False
         self._metrics: dict[str, float] = {}
         self._metadata: dict[str, object] = dict(metadata)
@@ -79,9 +84,9 @@ class RunningTrajectory(Rewarded):
         return self._steps
 
     @property
-    def said(self) -> Mapping[str, scalars.Scalar]:
-        """The attributes that its fields stand for."""
-        return self._said
+    def span_attributes(self) -> Mapping[str, scalars.Scalar]:
+        """The span attributes that were set by its fields."""
+        return self._span_attributes
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -157,17 +162,17 @@ class RunningTrajectory(Rewarded):
                 self.span.add_event(attributes.LOG_EVENT, {attributes.LOG_MESSAGE: scalars.as_text(message)})
 
     def number_step(self, index: int | None) -> int:
-        """The index of a step that starts; without one the next that nobody had."""
+        """Return the index of a step that starts: `index`, or the next unused number if it is None."""
         with self._lock:
-            found = self._next_step if index is None else index
-            self._next_step = max(self._next_step, found + 1)
-            return found
+            number = self._next_step if index is None else index
+            self._next_step = max(self._next_step, number + 1)
+            return number
 
     def write_field(self, name: str, attribute: str, value: scalars.Scalar) -> None:
         """Record a field that was set."""
         if not self._can_be_changed(name):
             return
-        self._said[attribute] = value
+        self._span_attributes[attribute] = value
         with handle_internal_errors:
             self.span.set_attribute(attribute, value)
 

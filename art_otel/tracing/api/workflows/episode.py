@@ -42,12 +42,12 @@ class Episode:
         metrics[ACTUAL_ENV_STEPS] = metrics.get(ACTUAL_ENV_STEPS, 0) + 1
 
     def collect(self) -> list[Experience]:
-        """The experiences of the last step."""
+        """Return the experiences of the last step, and add them to `experiences`."""
         number = None if self._step is None else self._step.index
         calls = [] if number is None else [call for call in self._running.calls if call.step == number]
-        found = [one for call in calls for one in experiences_of(self._running, call)]
-        self.experiences.extend(found)
-        return found
+        experiences = [one for call in calls for one in experiences_of(self._running, call)]
+        self.experiences.extend(experiences)
+        return experiences
 
     def reward_step(self, value: float | None, experiences: list[Experience]) -> None:
         """Give the last step a reward; None says nothing."""
