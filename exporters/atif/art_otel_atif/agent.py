@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from art_otel.calls import InferenceCall
 from art_otel.exporting import ExportStats, Value
-from art_otel_atif.metrics import known
+from art_otel_atif.metrics import without_none
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -23,7 +23,7 @@ def atif_agent(name: str | None, version: str, calls: Sequence[InferenceCall], s
     stats.changed[NO_OBJECT] += len(other or ())
     agent = next((call.agent for call in calls if call.agent is not None), name)
     models = (call.response_model if call.request_model is None else call.request_model for call in calls)
-    return known(
+    return without_none(
         {
             "name": "unknown" if agent is None else agent,
             "version": version,

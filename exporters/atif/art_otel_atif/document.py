@@ -34,19 +34,19 @@ def document(subject: Subject, trajectory_id: str) -> JsonObject | None:
     embedded = [
         _embedded(subject, turns, f"{trajectory_id}.{number}", written) for number, turns in enumerate(others, 1)
     ]
-    for turns, found in zip(others, embedded, strict=True):
-        _refer(trajectory, root, found, turns)
+    for turns, history in zip(others, embedded, strict=True):
+        _refer(trajectory, root, history, turns)
     return root | ({"subagent_trajectories": embedded} if embedded else {})
 
 
 def _embedded(subject: Subject, turns: tuple[int, ...], trajectory_id: str, written: Written) -> JsonObject:
     """A further history; `extra.continues` names the step of an earlier one that it goes on from."""
     shared = [written.turns[turn] for turn in turns if turn in written.turns]
-    found = _history(subject, turns, trajectory_id, written)
+    history = _history(subject, turns, trajectory_id, written)
     if shared:
         of, step = shared[-1]
-        found["extra"] = {"continues": {"trajectory_id": of, "step_id": step}}
-    return found
+        history["extra"] = {"continues": {"trajectory_id": of, "step_id": step}}
+    return history
 
 
 def _history(subject: Subject, turns: tuple[int, ...], trajectory_id: str, written: Written) -> JsonObject:
@@ -67,17 +67,17 @@ def _history(subject: Subject, turns: tuple[int, ...], trajectory_id: str, writt
     }
 
 
-def _refer(trajectory: Trajectory, root: JsonObject, found: JsonObject, turns: tuple[int, ...]) -> None:
+def _refer(trajectory: Trajectory, root: JsonObject, history: JsonObject, turns: tuple[int, ...]) -> None:
     """Where the history is another agent's, name it at the last step of the main one that was over when it began.
 
     Spans tell when and by whom, but not for which tool call; so the reference has no `source_call_id`.
     """
     first = trajectory.calls[trajectory.turns[turns[0]].call]
-    if "extra" in found or first.agent in (None, root["agent"]["name"]):
+    if "extra" in history or first.agent in (None, root["agent"]["name"]):
         return
     ends = ((step, step.get("extra", {}).get("end_ns")) for step in root["steps"])
     over = [step for step, end in ends if end is not None and end <= first.start_ns]
     if over:
-        reference = {"trajectory_id": found["trajectory_id"], "session_id": trajectory.rollout_id}
+        reference = {"trajectory_id": history["trajectory_id"], "session_id": trajectory.rollout_id}
         results: list[JsonObject] = over[-1].setdefault("observation", {"results": []})["results"]
         results.append({"subagent_trajectory_ref": [reference]})

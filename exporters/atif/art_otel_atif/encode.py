@@ -34,11 +34,11 @@ def encode_trajectories(
             stats=stats,
             media=media,
         )
-        found = document(subject, stem)
-        if found is None:
+        encoded = document(subject, stem)
+        if encoded is None:
             stats.trajectories_skipped[NOTHING_SAMPLED] += 1
             continue
         if unrewarded(item.trajectory) == "unusable reward":
             stats.changed[NULL_REWARD] += 1
         yield from media.files.items()
-        yield f"{stem}.json", msgspec.json.encode(found) + b"\n"
+        yield f"{stem}.json", msgspec.json.encode(encoded) + b"\n"

@@ -13,7 +13,7 @@ import msgspec
 from art_otel.calls import Message, ToolCall
 from art_otel.exporting import ExportStats
 from art_otel_atif.content import Media, atif_content
-from art_otel_atif.metrics import known
+from art_otel_atif.metrics import without_none
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -47,9 +47,9 @@ def render(message: Message, media: Media, stats: ExportStats, *, agent: bool, s
     if agent:
         calls = [_tool_call(call, f"call-{step}-{position}", stats) for position, call in enumerate(message.tool_calls)]
         fields = {"reasoning_content": message.reasoning, "tool_calls": calls or None}
-        return Rendered(content=content, fields=known(fields), extra=known(extra))
+        return Rendered(content=content, fields=without_none(fields), extra=without_none(extra))
     extra |= {"reasoning": message.reasoning, "tool_calls": message.tool_calls or None}
-    return Rendered(content=content, fields={}, extra=known(extra))
+    return Rendered(content=content, fields={}, extra=without_none(extra))
 
 
 def _tool_call(call: ToolCall, substitute: str, stats: ExportStats) -> JsonObject:

@@ -25,25 +25,25 @@ _NO_USAGE: Final = Usage()
 def step_metrics(
     turn: Turn, call: InferenceCall, config: TrajectoriesConfig, stats: ExportStats, *, with_usage: bool
 ) -> JsonObject | None:
-    """The metrics of what a call sampled, None where nothing is known."""
+    """Return the metrics of a sampled turn, None if all of them are unknown."""
     usage = (call.usage if with_usage else None) or _NO_USAGE
     prompt = call.prompt_token_ids if config.prompt_token_ids else None
-    found = {
+    metrics = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "cached_tokens": usage.cached_tokens,
         "prompt_token_ids": None if prompt is None else prompt.tolist(),
         "completion_token_ids": None if turn.token_ids is None else turn.token_ids.tolist(),
         "logprobs": _logprobs(turn, stats),
-        "extra": known({"total_tokens": usage.total_tokens, "reasoning_tokens": usage.reasoning_tokens}) or None,
+        "extra": without_none({"total_tokens": usage.total_tokens, "reasoning_tokens": usage.reasoning_tokens}) or None,
     }
-    return known(found) or None
+    return without_none(metrics) or None
 
 
 def final_metrics(calls: Iterable[InferenceCall], steps: int) -> JsonObject:
-    """Sums over the calls of a history, each where all of them tell it."""
+    """Return the sums over the calls of a history, each only if every call reports the count."""
     usages = [call.usage or _NO_USAGE for call in calls]
-    return known(
+    return without_none(
         {
             "total_prompt_tokens": _sum(usage.input_tokens for usage in usages),
             "total_completion_tokens": _sum(usage.output_tokens for usage in usages),
@@ -53,22 +53,22 @@ def final_metrics(calls: Iterable[InferenceCall], steps: int) -> JsonObject:
     )
 
 
-def known(fields: JsonObject) -> JsonObject:
-    """The fields without what is None."""
+def without_none(fields: JsonObject) -> JsonObject:
+    """Return the fields whose value is not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
-    found = list(counts)
-    given = [count for count in found if count is not None]
-    return sum(given) if given and len(given) == len(found) else None
+def _sum(values: Iterable[int | None]) -> int | None:
+    counts = list(values)
+    reported = [count for count in counts if count is not None]
+    return sum(reported) if reported and len(reported) == len(counts) else None
 
 
 def _logprobs(turn: Turn, stats: ExportStats) -> list[float] | None:
     if turn.logprobs is None:
         return None
-    found = turn.logprobs.tolist()
-    if (turn.token_ids is not None and len(turn.token_ids) != len(found)) or not all(map(math.isfinite, found)):
+    logprobs = turn.logprobs.tolist()
+    if (turn.token_ids is not None and len(turn.token_ids) != len(logprobs)) or not all(map(math.isfinite, logprobs)):
         stats.changed[NO_LOGPROBS] += 1
         return None
-    return found
+    return logprobs

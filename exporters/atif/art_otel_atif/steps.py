@@ -18,7 +18,7 @@ from art_otel_atif.config import TrajectoriesConfig
 from art_otel_atif.content import Media
 from art_otel_atif.facts import call_facts
 from art_otel_atif.messages import Rendered, render
-from art_otel_atif.metrics import known, step_metrics
+from art_otel_atif.metrics import step_metrics, without_none
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -82,7 +82,7 @@ class Path:
         else:
             stats.changed[OTHER_ROLE] += message.role not in _SOURCES
             rendered = self._say(message, agent=False)
-            extra = known({"tool_call_id": message.tool_call_id})
+            extra = without_none({"tool_call_id": message.tool_call_id})
             self._step(_SOURCES.get(message.role, "user"), rendered, _copied(copied=again), extra)
 
     def _observe(self, message: Message, *, again: bool) -> None:
@@ -93,14 +93,14 @@ class Path:
         rendered = self._say(message, agent=False)
         asked = message.tool_call_id in {call["tool_call_id"] for call in step.get("tool_calls", ())}
         name = {"source_call_id": message.tool_call_id} if asked else {}
-        extra = rendered.extra if asked else rendered.extra | known({"tool_call_id": message.tool_call_id})
-        result = known({**name, "content": rendered.content, "extra": extra or None})
+        extra = rendered.extra if asked else rendered.extra | without_none({"tool_call_id": message.tool_call_id})
+        result = without_none({**name, "content": rendered.content, "extra": extra or None})
         step.setdefault("observation", {"results": []})["results"].append(result)
 
     def _sample(self, position: int, turn: Turn, message: Message) -> None:
         subject, call = self._subject, self._subject.trajectory.calls[turn.call]
         rendered = self._say(message, agent=True)
-        model = known({"model_name": call.request_model if call.response_model is None else call.response_model})
+        model = without_none({"model_name": call.request_model if call.response_model is None else call.response_model})
         if position in self._written.turns:
             self._step("agent", rendered, {**model, "is_copied_context": True, "llm_call_count": 1}, {"turn": position})
             return
@@ -111,7 +111,7 @@ class Path:
         fields = {
             "timestamp": _timestamp(call.start_ns),
             **model,
-            **known({"metrics": metrics}),
+            **without_none({"metrics": metrics}),
             **_copied(copied=turn.untrained is not None),
             "llm_call_count": 1,
         }
@@ -129,7 +129,7 @@ class Path:
             "reward": self._subject.turn_rewards[position].reward,
             "prompt_messages": "unknown" if _prompt_messages(self._subject.trajectory, turn) is None else None,
         }
-        return known(facts) | call_facts(call)
+        return without_none(facts) | call_facts(call)
 
     def _say(self, message: Message, *, agent: bool) -> Rendered:
         return render(message, self._subject.media, self._subject.stats, agent=agent, step=len(self.steps) + 1)

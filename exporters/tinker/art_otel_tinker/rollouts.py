@@ -41,7 +41,7 @@ class _Numbers:
         self._members: Counter[tuple[str, str]] = Counter()
 
     def of(self, path: str, group_id: str | None) -> tuple[int, int]:
-        """The next trajectory's; one without a group is a group of its own."""
+        """Return the numbers of the next trajectory; one without a group is a group by itself."""
         if group_id is None:
             return self._next_group(path), 0
         group = path, group_id
@@ -58,7 +58,7 @@ class _Numbers:
 def encode_rollouts(
     items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
 ) -> Iterator[tuple[str, bytes]]:
-    """A record a trajectory, as a JSON line of its file."""
+    """Yield the file and the JSON line of each trajectory's record."""
     numbers = _Numbers()
     for item in items:
         trajectory = item.trajectory
@@ -74,8 +74,8 @@ def encode_rollouts(
         group_idx, traj_idx = numbers.of(path, trajectory.group_id)
         if unrewarded(trajectory) == "unusable reward":
             stats.changed[NULL_REWARD] += 1
-        place = {"split": label, "iteration": iteration, "group_idx": group_idx, "traj_idx": traj_idx}
-        yield path, msgspec.json.encode(_record(trajectory, place, traces=config.traces)) + b"\n"
+        position = {"split": label, "iteration": iteration, "group_idx": group_idx, "traj_idx": traj_idx}
+        yield path, msgspec.json.encode(_record(trajectory, position, traces=config.traces)) + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ def _names(split: str) -> tuple[str, str]:
     return f"eval/{name}", f"eval_{_NO_FILE_NAME.sub('_', name)[:_LONGEST_NAME]}"
 
 
-def _record(trajectory: Trajectory, place: JsonObject, *, traces: bool) -> JsonObject:
+def _record(trajectory: Trajectory, position: JsonObject, *, traces: bool) -> JsonObject:
     steps = step_records(trajectory, traces=traces)
     total = None if unrewarded(trajectory) else trajectory.reward
     return {
         "schema_version": 1,
-        **place,
+        **position,
         "tags": _tags(trajectory),
         "sampling_client_step": _client_step(trajectory),
         "total_reward": total,
@@ -132,7 +132,7 @@ def _record(trajectory: Trajectory, place: JsonObject, *, traces: bool) -> JsonO
 
 
 def _final_reward(trajectory: Trajectory, steps: list[JsonObject], total: float) -> float | None:
-    """What was given as such, which is exact, else the rest."""
+    """Return the recorded final reward, which is exact, else the total minus the steps' rewards."""
     whole = (one for one in trajectory.rewards if one.target is None and one.step is None)
     named = aggregate(one for one in whole if one.name == FINAL_REWARD)
     if named is not None:
@@ -148,7 +148,7 @@ def _client_step(trajectory: Trajectory) -> int | None:
 
 
 def _tags(trajectory: Trajectory) -> list[str]:
-    """Those that `art_otel_tinker.trace_builder` recorded, else the name."""
+    """Return the tags that `art_otel_tinker.trace_builder` recorded, else the name."""
     tags = trajectory.metadata.get("tags")
     if isinstance(tags, list):
         return [str(tag) for tag in tags]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] # JSON

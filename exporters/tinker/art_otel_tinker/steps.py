@@ -17,7 +17,7 @@ FINAL_REWARD: Final = "final_reward"
 """The name under which `art_otel_tinker.trace_builder` records what the group gave."""
 
 _TRACE: Final = ("prompt", "policy_response", "reward_data", "env_state", "extra")
-_OWN_PLACE: Final = ("metrics", "logs")
+_STEP_FIELDS: Final = ("metrics", "logs")
 """Parts of `env_state` that a step of tinker-cookbook has fields for."""
 
 
@@ -36,7 +36,7 @@ def step_records(trajectory: Trajectory, *, traces: bool) -> list[JsonObject]:
 
 
 def call_rewards(trajectory: Trajectory) -> list[float | None]:
-    """What each call was given under the name `reward`, what counts of several. Shape: (calls,)."""
+    """Return the reward named `reward` of each call, aggregated if there are several. Shape: (calls,)."""
     of_call: dict[str, list[Reward]] = {}
     of_step: dict[int, list[Reward]] = {}
     calls = {call.span_id: number for number, call in enumerate(trajectory.calls)}
@@ -48,23 +48,23 @@ def call_rewards(trajectory: Trajectory) -> list[float | None]:
             of_call.setdefault(one.target, []).append(one)
         elif one.step is not None and one.target_kind is None:
             of_step.setdefault(one.step, []).append(one)
-    found = [aggregate(of_call.get(call.span_id, ())) for call in trajectory.calls]
-    for step, given in of_step.items():
-        value = aggregate(given)
+    rewards = [aggregate(of_call.get(call.span_id, ())) for call in trajectory.calls]
+    for step, step_rewards in of_step.items():
+        value = aggregate(step_rewards)
         if step in ends and value is not None:
-            found[ends[step]] = value + (found[ends[step]] or 0.0)
-    return found
+            rewards[ends[step]] = value + (rewards[ends[step]] or 0.0)
+    return rewards
 
 
 def _step(number: int, call: InferenceCall, reward: float | None, *, episode_done: bool) -> JsonObject:
-    own = {name: _object(call.env_state.get(name)) or {} for name in _OWN_PLACE}
+    env_fields = {name: _object(call.env_state.get(name)) or {} for name in _STEP_FIELDS}
     return {
         "step_idx": number,
         "ob_len": None if call.prompt_token_ids is None else len(call.prompt_token_ids),
         "ac_len": _sampled_tokens(call),
         "reward": reward,
         "episode_done": episode_done,
-        **own,
+        **env_fields,
     }
 
 
@@ -72,15 +72,15 @@ def _trace(trace: RolloutTrace, call: InferenceCall) -> JsonObject:
     """The five parts, without those that are unknown and what stands in the step already."""
     parts: JsonObject = {name: getattr(trace, name) for name in _TRACE}
     state = call.env_state
-    rest = {name: value for name, value in state.items() if name not in _OWN_PLACE or _object(value) is None}
+    rest = {name: value for name, value in state.items() if name not in _STEP_FIELDS or _object(value) is None}
     return {name: part for name, part in {**parts, "env_state": rest or None}.items() if part is not None}
 
 
 def _sampled_tokens(call: InferenceCall) -> int | None:
-    """Over all choices; None where those of one are unknown."""
+    """Count the sampled tokens of all choices; None if those of one are unknown."""
     lengths = [None if choice.token_ids is None else len(choice.token_ids) for choice in call.choices or ()]
-    known = [length for length in lengths if length is not None]
-    return sum(known) if known and len(known) == len(lengths) else None
+    present = [length for length in lengths if length is not None]
+    return sum(present) if present and len(present) == len(lengths) else None
 
 
 def _object(value: Value) -> dict[str, Value] | None:

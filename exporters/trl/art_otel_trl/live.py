@@ -48,11 +48,11 @@ class LiveRollouts:
     def _row(self, trajectory: Trajectory) -> Row | None:
         """The row of the history that trains most tokens, the first of equally long ones."""
         selected = art_otel.batches([trajectory], advantage=None, allow_incomplete=self._allow_incomplete)
-        made = [grpo_row(sequence) for sequence in selected.sequences()]
-        rows = [row for row in made if row is not None]
+        candidates = [grpo_row(sequence) for sequence in selected.sequences()]
+        rows = [row for row in candidates if row is not None]
         self._count("trajectories: ", selected.report.trajectories_skipped)
         self._count("completions: ", selected.report.completions_skipped)
-        self._count("histories: ", {NO_PROMPT: len(made) - len(rows), OTHER_HISTORY: max(len(rows) - 1, 0)})
+        self._count("histories: ", {NO_PROMPT: len(candidates) - len(rows), OTHER_HISTORY: max(len(rows) - 1, 0)})
         return max(rows, key=lambda row: sum(row["env_mask"]), default=None)
 
     def _count(self, what: str, counts: Mapping[str, int]) -> None:

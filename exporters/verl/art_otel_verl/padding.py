@@ -53,8 +53,8 @@ def pad_rollouts(
     }
 
 
-def _width(parts: Sequence[Sequence[int]], given: int | None, name: str) -> int:
+def _width(parts: Sequence[Sequence[int]], length: int | None, name: str) -> int:
     longest = max(map(len, parts))
-    if given is not None and longest > given:
-        raise UsageError(f"{name}={given}: a row has {longest} tokens; allow more, or leave such rows out")
-    return longest if given is None else given
+    if length is not None and longest > length:
+        raise UsageError(f"{name}={length}: a row has {longest} tokens; allow more, or leave such rows out")
+    return longest if length is None else length

@@ -31,7 +31,7 @@ _LOGPROBS: Final = f"{names.COMPLETION_LOGPROBS_PREFIX}0"
 
 
 class Call:
-    """A call that has its tokens and waits for `end`. `answer` is what the policy told besides, None until it did."""
+    """A call that has its tokens and waits for `end`. `answer` is the policy's answer, None until it is known."""
 
     def __init__(self, action: list[int], span: Span) -> None:
         self.action = action
@@ -62,7 +62,7 @@ def begin_call(
 ) -> Call:
     """The call whose completion `action` is. `about` holds what all calls of the environment have on their spans."""
     model = about.get(MODEL)
-    told = {
+    span_attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "tinker",
         **about,
@@ -72,7 +72,10 @@ def begin_call(
         **_message(action, stop_reason, renderer),
     }
     span = trace.get_tracer(SCOPE).start_span(
-        "chat" if model is None else f"chat {model}", kind=SpanKind.CLIENT, start_time=prompt.asked_ns, attributes=told
+        "chat" if model is None else f"chat {model}",
+        kind=SpanKind.CLIENT,
+        start_time=prompt.asked_ns,
+        attributes=span_attributes,
     )
     return Call(action, span)
 
@@ -80,12 +83,12 @@ def begin_call(
 def _message(action: list[int], stop_reason: str | None, renderer: WatchedRenderer | None) -> dict[str, str]:
     """What the tokens say, as the renderer parses them; parsing changes nothing."""
     choice: JsonObject = {"index": 0, "finish_reason": stop_reason, "message": {"role": "assistant", "content": None}}
-    told: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     with handle_tinker_errors:
         if renderer is not None:
             message, termination = renderer.parse_response(list(action))
             choice["message"] = chat_message(message)
-            told[f"{names.EXTRA}.termination"] = str(termination)
+            attributes[f"{names.EXTRA}.termination"] = str(termination)
             if unparsed := unparsed_tool_calls(message):
-                told[f"{names.EXTRA}.unparsed_tool_calls"] = msgspec.json.encode(unparsed).decode()
-    return {**told, names.RESPONSE_CHOICES: msgspec.json.encode([choice]).decode()}
+                attributes[f"{names.EXTRA}.unparsed_tool_calls"] = msgspec.json.encode(unparsed).decode()
+    return {**attributes, names.RESPONSE_CHOICES: msgspec.json.encode([choice]).decode()}

@@ -16,16 +16,16 @@ _PLAIN: Final = ("tool_call_id", "name")
 
 
 def chat_messages(messages: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
-    """The messages of a conversation."""
+    """Convert the messages of a conversation."""
     return [chat_message(message) for message in messages]
 
 
 def chat_message(message: Mapping[str, Any]) -> JsonObject:
-    """One message. Tool calls that the renderer could not parse are not in it."""
-    said: JsonObject = {"role": message["role"], "content": _content(message.get("content"))}
-    said |= {name: message[name] for name in _PLAIN if message.get(name) is not None}
+    """Convert one message. Tool calls that the renderer could not parse are left out."""
+    converted: JsonObject = {"role": message["role"], "content": _content(message.get("content"))}
+    converted |= {name: message[name] for name in _PLAIN if message.get(name) is not None}
     calls = [_tool_call(call) for call in message.get("tool_calls") or ()]
-    return said | ({"tool_calls": calls} if calls else {})
+    return converted | ({"tool_calls": calls} if calls else {})
 
 
 def unparsed_tool_calls(message: Mapping[str, Any]) -> list[JsonObject]:
@@ -34,9 +34,9 @@ def unparsed_tool_calls(message: Mapping[str, Any]) -> list[JsonObject]:
 
 
 def chat_tools(owner: object) -> list[JsonObject] | None:
-    """The tools of an environment, or of the message environment in it; None where it does not tell."""
-    for place in (owner, getattr(owner, "message_env", None)):
-        tools: object = getattr(place, "tools", None)
+    """Return the tools of an environment, or of the message environment in it; None if neither lists any."""
+    for holder in (owner, getattr(owner, "message_env", None)):
+        tools: object = getattr(holder, "tools", None)
         if isinstance(tools, (list, tuple)):
             return [{"type": "function", "function": dict(tool.to_spec())} for tool in cast(list[Any], tools)]
     return None

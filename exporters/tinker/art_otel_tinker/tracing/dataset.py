@@ -38,17 +38,17 @@ class _TracedDataset(Proxy):
     def get_batch(self, index: int) -> Any:  # noqa: ANN401 # as RLDataset, or as CompositeDataset
         return self._trace(self.__wrapped__.get_batch(index), index)
 
-    def _trace(self, found: Any, index: int) -> Any:  # noqa: ANN401 # as get_batch
-        if isinstance(found, list | tuple):
-            items = cast(list[Any] | tuple[Any, ...], found)
+    def _trace(self, entry: Any, index: int) -> Any:  # noqa: ANN401 # as get_batch
+        if isinstance(entry, list | tuple):
+            items = cast(list[Any] | tuple[Any, ...], entry)
             traced = [self._trace(one, index) for one in items]
             return traced if isinstance(items, list) else tuple(traced)
-        if not hasattr(found, "make_envs"):
-            return found
+        if not hasattr(entry, "make_envs"):
+            return entry
         sampled, split = self._self_sampled, self._self_split
         step = index if split == _TRAIN else None
         return trace_builder(
-            found, split=split, training_step=step, model=sampled.model, policy_version=sampled.policy_version
+            entry, split=split, training_step=step, model=sampled.model, policy_version=sampled.policy_version
         )
 
 

@@ -41,15 +41,15 @@ class TracedEnv(Proxy):
         self._end_if_done(episode)
         return first
 
-    async def step(self, action: list[int], *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as Env
+    async def step(self, action: list[int], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as Env
         """Go on with what the policy sampled."""
         episode = self._self_episode
         if episode is None or episode.is_over:
-            return await self.__wrapped__.step(action, *given, **named)
+            return await self.__wrapped__.step(action, *args, **kwargs)
         with episode.inside(), art_otel.step() as step:
             with handle_tinker_errors:
-                episode.act(action, named.get("extra"))
-            result = await self.__wrapped__.step(action, *given, **named)
+                episode.act(action, kwargs.get("extra"))
+            result = await self.__wrapped__.step(action, *args, **kwargs)
             with handle_tinker_errors:
                 episode.result(step, result)
         self._end_if_done(episode)
@@ -60,8 +60,8 @@ class TracedEnv(Proxy):
         """That of the environment, if it has one: a hook changes what the policy is asked next."""
         inject = self.__wrapped__.inject_messages
 
-        async def observed(*given: Any, **named: Any) -> Any:  # noqa: ANN401 # as EnvFromMessageEnv
-            changed = await inject(*given, **named)
+        async def observed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as EnvFromMessageEnv
+            changed = await inject(*args, **kwargs)
             if self._self_episode is not None:
                 with handle_tinker_errors:
                     self._self_episode.observe(changed[0])

@@ -81,7 +81,7 @@ class Episode:
             otel_context.detach(token)
 
     def observe(self, observation: object) -> None:
-        """What the policy is asked next."""
+        """Keep what the policy is asked next."""
         self._prompt = Prompt.of(observation, self._renderer)
 
     def begin(self, first: Any) -> None:  # noqa: ANN401 # an observation and a stop condition, or an overflow
@@ -105,18 +105,23 @@ class Episode:
         facts = self._call_facts if version is None else {**self._call_facts, names.POLICY_VERSION: version}
         self._call = begin_call(self._prompt, action, (extra or {}).get("stop_reason"), self._renderer, facts)
 
-    def result(self, step: art_otel.Step, told: Any) -> None:  # noqa: ANN401 # StepResult
-        """What the environment made of it."""
+    def result(self, step: art_otel.Step, step_result: Any) -> None:  # noqa: ANN401 # StepResult
+        """Record the environment's result of the step."""
         self._settle(at_once=True)
-        self._rewards.append(float(told.reward))
-        for name, value in reward_components(told.metrics).items():
+        self._rewards.append(float(step_result.reward))
+        for name, value in reward_components(step_result.metrics).items():
             art_otel.reward(value, name, target=step)
-        step.reward = told.reward
-        state = {"metrics": told.metrics, "logs": told.logs, "episode_done": told.episode_done, **self._state_facts}
+        step.reward = step_result.reward
+        state = {
+            "metrics": step_result.metrics,
+            "logs": step_result.logs,
+            "episode_done": step_result.episode_done,
+            **self._state_facts,
+        }
         step.span.set_attributes({f"{names.ENV_STATE}.{name}": attribute(value) for name, value in state.items()})
-        self.observe(told.next_observation)
-        if told.episode_done:
-            self._stopped(told.metrics)
+        self.observe(step_result.next_observation)
+        if step_result.episode_done:
+            self._stopped(step_result.metrics)
 
     def grade(
         self, transitions: Sequence[Any], stop_reason: str | None, reward: float, metrics: Mapping[str, float]

@@ -32,19 +32,19 @@ class Group:
     def grade(
         self,
         trajectories: Sequence[Any],
-        places: Sequence[Episode | None],
+        fallbacks: Sequence[Episode | None],
         rewarded: Sequence[tuple[float, Mapping[str, float]]],
     ) -> None:
         """Give each episode its logprobs, reward and metrics, and end it.
 
-        `places` are the episodes of the environments that stand where the trajectories do.
+        `fallbacks` are the episodes of the environments at the same positions, for trajectories whose tokens name none.
         """
         self.is_graded = True
         owners = {id(action): episode for episode in self.episodes for action in episode.actions}
-        for trajectory, place, (reward, metrics) in zip(trajectories, places, rewarded, strict=True):
+        for trajectory, fallback, (reward, metrics) in zip(trajectories, fallbacks, rewarded, strict=True):
             with handle_tinker_errors:
                 acted = (owners.get(id(transition.ac.tokens)) for transition in trajectory.transitions)
-                episode = next((owner for owner in acted if owner is not None), place)
+                episode = next((owner for owner in acted if owner is not None), fallback)
                 if episode is not None:
                     episode.grade(trajectory.transitions, trajectory.stop_reason, reward, metrics)
 

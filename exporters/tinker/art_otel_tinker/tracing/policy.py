@@ -30,8 +30,8 @@ _LAST: Final[ContextVar[Answer | None]] = ContextVar("art_otel_tinker_answer", d
 
 
 class _TracedPolicy(Proxy):
-    async def __call__(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as TokenCompleter
-        answer = await self.__wrapped__(*given, **named)
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as TokenCompleter
+        answer = await self.__wrapped__(*args, **kwargs)
         _LAST.set(answer)
         return answer
 
@@ -49,6 +49,6 @@ def trace_policy(policy: _Policy, *, enabled: bool = True) -> _Policy:
 
 
 def answer_of(action: object) -> Answer | None:
-    """The answer that these tokens are of; None where the policy is not traced."""
+    """Return the answer that holds this list of tokens; None if the policy is not traced."""
     answer = _LAST.get()
     return answer if answer is not None and answer.tokens is action else None

@@ -25,15 +25,15 @@ class WatchedRenderer(Proxy):
         super().__init__(renderer)
         self._self_rendered: deque[tuple[object, list[JsonObject]]] = deque(maxlen=_REMEMBERED)
 
-    def build_generation_prompt(self, messages: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 # as Renderer
-        """As the renderer."""
-        prompt = self.__wrapped__.build_generation_prompt(messages, *given, **named)
+    def build_generation_prompt(self, messages: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as Renderer
+        """Build the prompt as the renderer does, and remember its messages."""
+        prompt = self.__wrapped__.build_generation_prompt(messages, *args, **kwargs)
         with handle_tinker_errors:
             self._self_rendered.append((prompt, chat_messages(messages)))
         return prompt
 
     def messages_of(self, prompt: object) -> list[JsonObject] | None:
-        """What this prompt, the object itself, was rendered from."""
+        """Return the messages that this prompt object was rendered from."""
         return next((messages for rendered, messages in list(self._self_rendered) if rendered is prompt), None)
 
     def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401 # as object
@@ -41,13 +41,13 @@ class WatchedRenderer(Proxy):
 
 
 def watch_renderer(env: object) -> WatchedRenderer | None:
-    """Watch the renderer of an environment; None where it has none of which we know."""
+    """Watch the renderer of an environment; None if it has none under the usual names."""
     for name in _NAMES:
-        found: Any = getattr(env, name, None)
-        if isinstance(found, WatchedRenderer):
-            return found
-        if hasattr(found, "build_generation_prompt"):
-            watched = WatchedRenderer(found)
+        renderer: Any = getattr(env, name, None)
+        if isinstance(renderer, WatchedRenderer):
+            return renderer
+        if hasattr(renderer, "build_generation_prompt"):
+            watched = WatchedRenderer(renderer)
             setattr(env, name, watched)
             return watched
     return None
