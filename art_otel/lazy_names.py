@@ -15,8 +15,8 @@ def lazy_names(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[
     def load(name: str) -> object:
         home = homes.get(name)
         if home is None:
-            known = ", ".join(getattr(sys.modules[package], "__all__", ()))
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {known}")
+            public_names = ", ".join(getattr(sys.modules[package], "__all__", ()))
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {public_names}")
         return getattr(import_module(home), name)
 
     return load

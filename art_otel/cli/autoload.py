@@ -26,7 +26,7 @@ Works = Literal["works", "does not work", "is not there"]
 
 
 class Autoload(NamedTuple):
-    """What is known about the file."""
+    """The path of the file, and whether it works."""
 
     path: Path
     state: Works
@@ -45,7 +45,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install, tell, or remove."""
+    """Install the file, remove it, or print whether it works."""
     path = autoload_path()
     if arguments.action == "remove":
         path.unlink(missing_ok=True)
@@ -53,9 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.action == "install":
         _write(path)
-    found = find_autoload()
-    _say(f"{found.path} {found.state}")
-    return 0 if found.state == "works" else 1
+    autoload = find_autoload()
+    _say(f"{autoload.path} {autoload.state}")
+    return 0 if autoload.state == "works" else 1
 
 
 def autoload_path() -> Path:
@@ -64,7 +64,7 @@ def autoload_path() -> Path:
 
 
 def find_autoload() -> Autoload:
-    """Whether the file is there, and whether it starts tracing in a new Python."""
+    """Check whether the file exists, and whether it starts tracing in a new Python."""
     path = autoload_path()
     if not path.exists():
         return Autoload(path, "is not there")

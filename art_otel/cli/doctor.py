@@ -42,13 +42,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, and tell."""
-    found = list(_of_sources(arguments.sources) if arguments.sources else _of_environment())
-    is_fine = all(finding.level != "problem" for finding in found)
+    """Check the environment, or sources, and print the findings."""
+    findings = list(_of_sources(arguments.sources) if arguments.sources else _of_environment())
+    is_fine = all(finding.level != "problem" for finding in findings)
     if arguments.json:
-        _write(json.dumps({"ok": is_fine, "findings": [finding._asdict() for finding in found]}, indent=2))
+        _write(json.dumps({"ok": is_fine, "findings": [finding._asdict() for finding in findings]}, indent=2))
     else:
-        for finding in found:
+        for finding in findings:
             _write(f"{_MARKS[finding.level]:>4}  {finding.name}: {finding.text}")
     return 0 if is_fine else 1
 
@@ -75,9 +75,12 @@ def _of_sources(sources: list[str]) -> Iterable[_Finding]:
 
 
 def _of_report(report: "ConversionReport") -> Iterable[_Finding]:
-    found, calls = report.trajectories, report.calls
-    level = "ok" if found.total and calls.total else "problem"
-    counts = f"{report.spans.read} spans, {found.total} rollouts ({found.complete} complete), {calls.total} LLM calls"
+    trajectories, calls = report.trajectories, report.calls
+    level = "ok" if trajectories.total and calls.total else "problem"
+    counts = (
+        f"{report.spans.read} spans, {trajectories.total} rollouts"
+        f" ({trajectories.complete} complete), {calls.total} LLM calls"
+    )
     yield _Finding(level, "sources", counts)
     for hint in report.hints:
         yield _Finding("warning", "hint", hint)

@@ -33,7 +33,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Become the program."""
+    """Replace this process by the program, with tracing on."""
     words: list[str] = arguments.program
     command = words[1:] if words[:1] == ["--"] else words
     if not command:
@@ -50,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def traced_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program that is traced, also in the programs it starts, wherever those run."""
-    given = environ.get("PYTHONPATH")
-    paths = [path for path in given.split(os.pathsep) if path != str(STARTUP)] if given else []
+    """Build the environment in which a program, and each program that it starts, is traced."""
+    python_path = environ.get("PYTHONPATH")
+    paths = [path for path in python_path.split(os.pathsep) if path != str(STARTUP)] if python_path else []
     return {
         **environ,
         ENABLED: environ.get(ENABLED) or "1",

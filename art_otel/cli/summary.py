@@ -40,7 +40,7 @@ class _Row(NamedTuple):
 
 
 def _lines(report: "ConversionReport", out: str) -> list[_Row]:
-    spans, calls, found = report.spans, report.calls, report.trajectories
+    spans, calls, trajectories = report.spans, report.calls, report.trajectories
     lines = [
         _row("in", f"{_count(spans.read, 'span')} and {_count(report.logs.read, 'log record')}"
              f" from {_count(len(report.files), 'file')}"),
@@ -49,12 +49,12 @@ def _lines(report: "ConversionReport", out: str) -> list[_Row]:
         *([_row("", f"{_count(spans.waiting, 'span')} waiting, {spans.again:,} of earlier conversions assembled again")]
           if spans.waiting or spans.again else []),
         _row("calls", f"{calls.total}: {calls.completed} completed, {calls.failed} failed"),
-        _row("out", f"{_count(found.total, 'trajectory', 'trajectories')} in {out}: {found.complete} complete,"
-             f" {found.total - found.complete} incomplete"),
+        _row("out", f"{_count(trajectories.total, 'trajectory', 'trajectories')} in {out}:"
+             f" {trajectories.complete} complete, {trajectories.total - trajectories.complete} incomplete"),
     ]  # fmt: skip
     lines.extend(
         _row("", f"  {count} incomplete by {reason}: {explain(reason)}", "yellow")
-        for reason, count in found.incomplete.items()
+        for reason, count in trajectories.incomplete.items()
     )
     lines.extend(
         _row("", f"  quarantined: {piece.path}: {piece.reason} {piece.detail}".rstrip(), "yellow")

@@ -146,10 +146,10 @@ def agent_name(span: Span) -> str | None:
 
 
 def _named_role(span: Span) -> Role:
-    """The role that the first convention with one names."""
+    """Return the role that the span's conventions name; the first that names one wins."""
     for role in names_of(span.attributes).memo(role_readers):
-        if (own := role(span)) is not None:
-            return own
+        if (named_role := role(span)) is not None:
+            return named_role
     if named := values.text(span.attributes.get(genai.OPERATION_NAME)):
         return _OPERATIONS.get(operation(named.lower()), "other")
     reader = AttributeReader(span.attributes)

@@ -64,9 +64,14 @@ def execution_name(name: str) -> str:
 
 
 def execution_attributes(name: str, arguments: str | None) -> dict[str, str]:
-    """The attributes with which an execution begins. `arguments` is JSON text, None where they are unknown."""
-    known = {} if arguments is None else {_ARGUMENTS[0]: arguments}
-    return {"gen_ai.operation.name": "execute_tool", TOOL_NAME: name, "gen_ai.tool.type": "function", **known}
+    """Return the attributes with which an execution begins. `arguments` is JSON text, None where they are unknown."""
+    argument_attributes = {} if arguments is None else {_ARGUMENTS[0]: arguments}
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        TOOL_NAME: name,
+        "gen_ai.tool.type": "function",
+        **argument_attributes,
+    }
 
 
 def result_attributes(result: str | bool | int | float) -> dict[str, str | bool | int | float]:  # noqa: FBT001, PYI041 # what a tool returned

@@ -45,11 +45,11 @@ def converse(client: OpenAI, question: str, tools: Mapping[str, Tool], seeds: It
         reply = client.chat.completions.create(
             model=MODEL, messages=messages, tools=[describe(name) for name in tools], seed=next(seeds)
         )
-        said = reply.choices[0].message
-        if not said.tool_calls:
-            return said.content or ""
-        messages.append(cast(ChatCompletionMessageParam, said.to_dict()))
-        messages += [run(call, tools) for call in said.tool_calls if call.type == "function"]
+        message = reply.choices[0].message
+        if not message.tool_calls:
+            return message.content or ""
+        messages.append(cast(ChatCompletionMessageParam, message.to_dict()))
+        messages += [run(call, tools) for call in message.tool_calls if call.type == "function"]
     return ""
 
 
@@ -60,6 +60,6 @@ def run(call: ChatCompletionMessageFunctionToolCall, tools: Mapping[str, Tool]) 
 
 
 def describe(name: str) -> ChatCompletionFunctionToolParam:
-    """The tool as the model is told of it."""
+    """Describe the tool to the model, in OpenAI's format."""
     city: dict[str, object] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     return {"type": "function", "function": {"name": name, "parameters": city}}

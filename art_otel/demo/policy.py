@@ -62,13 +62,13 @@ class Policy:
         return sampled
 
     def gradient(self, examples: Iterable[Example]) -> Floats:
-        """The policy gradient: of the sum of advantage times log-probability. Shape: as the weights."""
-        found = np.zeros_like(self.weights)
+        """Compute the gradient of the sum of advantage times log-probability, in the shape of the weights."""
+        gradient = np.zeros_like(self.weights)
         for before, token, advantage in examples:
             towards = -np.exp(self.logprobs(before))
             towards[token] += 1.0
-            np.add.at(found, (before[-1], words_read(before)), advantage * towards)
-        return found
+            np.add.at(gradient, (before[-1], words_read(before)), advantage * towards)
+        return gradient
 
 
 def words_read(before: Sequence[int]) -> list[int]:

@@ -26,13 +26,13 @@ class Attempt(NamedTuple):
 
 
 def attempts(seed: int, step: int) -> list[Attempt]:
-    """Those of a step: several at each task, to be compared with each other."""
-    found: list[Attempt] = []
+    """List the attempts of a step: several at each task, to be compared with each other."""
+    step_attempts: list[Attempt] = []
     for number in range(TASKS):
         task = make_task(seed, step, number)
         seeds = np.random.SeedSequence((seed, step, number)).generate_state(ATTEMPTS)
-        found += [Attempt(task, step, int(each)) for each in seeds]
-    return found
+        step_attempts += [Attempt(task, step, int(each)) for each in seeds]
+    return step_attempts
 
 
 def roll_out(agent: AgentProcess, seed: int, step: int) -> None:

@@ -95,11 +95,11 @@ def _steps(training: Training) -> Iterator[Step]:
 def learn(
     policy: Policy, trajectories: Sequence[art_otel.Trajectory], advantage: Advantage
 ) -> tuple[Policy, BatchReport]:
-    """The policy after a step along the gradient, and what that was made of."""
-    gradient, given = np.zeros_like(policy.weights), art_otel.batches(trajectories, advantage=advantage)
-    for batch in given:
+    """Take a step along the gradient; return the new policy and the report of the batches."""
+    gradient, batches = np.zeros_like(policy.weights), art_otel.batches(trajectories, advantage=advantage)
+    for batch in batches:
         gradient += policy.gradient(examples(batch))
-    return Policy(weights=policy.weights + LEARNING_RATE * gradient / (TASKS * ATTEMPTS)), given.report
+    return Policy(weights=policy.weights + LEARNING_RATE * gradient / (TASKS * ATTEMPTS)), batches.report
 
 
 def examples(batch: Batch) -> Iterator[Example]:

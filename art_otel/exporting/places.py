@@ -52,9 +52,9 @@ def reading(sources: Sources) -> Generator[None]:
 
 def check_place(path: Path) -> None:
     """Raise UsageError for a file that would replace one that is read, or become one of a folder's that is read."""
-    place, read = path.resolve(), _read.get()
-    joins = place.parent in read.places or any(_finds(pattern, path.absolute()) for pattern in read.globs)
-    if place in read.places or (path.suffix == SUFFIX and joins):
+    target, read = path.resolve(), _read.get()
+    joins = target.parent in read.places or any(_finds(pattern, path.absolute()) for pattern in read.globs)
+    if target in read.places or (path.suffix == SUFFIX and joins):
         raise UsageError(f"{path}: lies in the dataset that is read; choose another folder")
 
 

@@ -84,15 +84,15 @@ class ArrivingRollouts:
         self._forgot_at = 0.0
         self._of_trace: dict[str, set[BelongsTo]] = {}
 
-    def add(self, records: Iterable[Record], place: SpooledLine, now: float) -> None:
-        """Take the records of a line, which stands there."""
+    def add(self, records: Iterable[Record], line: SpooledLine, now: float) -> None:
+        """Add the records of a spooled line."""
         changed: dict[BelongsTo, ArrivingSpans] = {}
         for record in records:
             for to in belongs_to(record):
                 spans = self._spans.get(to)
                 if spans is None:
                     spans = self._spans[to] = ArrivingSpans(to)
-                if spans.add(record, place, now):
+                if spans.add(record, line, now):
                     changed[to] = spans
         for to, spans in changed.items():
             self._note_new(to, spans)
@@ -131,14 +131,14 @@ class ArrivingRollouts:
         ]
 
     def give(self, together: Together, built: Iterable[Built_co]) -> list[EndedRollout[Built_co]]:
-        """What was built of it. That counts as given; what came meanwhile does not."""
-        given = list(self._given(together, built))
+        """Return the rollouts that were built, which are due again only when more of them came."""
+        ended = list(self._given(together, built))
         for to in together.due:
             if self._spans[to].digest == together.digests[to]:
                 for waiting in (self._new, self._ended, self._held):
                     waiting.pop(to, None)
                 self._spans[to].forget_index()
-        return given
+        return ended
 
     def _note_new(self, to: BelongsTo, spans: ArrivingSpans) -> None:
         if to[1] in self._held_ids:
@@ -155,11 +155,13 @@ class ArrivingRollouts:
             self._of_trace.setdefault(trace_id, set()).add(to)
 
     def _clusters(self, due: Iterable[BelongsTo]) -> list[set[BelongsTo]]:
-        """What is due, with what is assembled with it; nothing stands in two of them."""
+        """Group what is due with everything that is assembled with it; no rollout is in two groups."""
         cluster_of: dict[BelongsTo, set[BelongsTo]] = {}
         for start in due:
             cluster = self._closure(start)
-            for other in {id(found): found for to in cluster if (found := cluster_of.get(to)) is not None}.values():
+            for other in {
+                id(overlap): overlap for to in cluster if (overlap := cluster_of.get(to)) is not None
+            }.values():
                 cluster |= other
             cluster_of.update(dict.fromkeys(cluster, cluster))
         return list({id(cluster): cluster for cluster in cluster_of.values()}.values())

@@ -69,16 +69,16 @@ class ArrivingSpans:
         self._index: SpanIndex | None = SpanIndex()
         self._spans = array("q")
 
-    def add(self, record: Record, place: "SpooledLine", now: float) -> bool:
-        """Take a record, and say whether it is news."""
+    def add(self, record: Record, line: "SpooledLine", now: float) -> bool:
+        """Add a record of a line; return whether it is new."""
         content = self._indexed().add(record)
         if content is None:
             return False
         self.digest ^= content
         if isinstance(record, Span):
             self._note(record)
-        if not self.lines or self.lines[-1] is not place:
-            self.lines.append(place)
+        if not self.lines or self.lines[-1] is not line:
+            self.lines.append(line)
         self.changed = now
         return True
 

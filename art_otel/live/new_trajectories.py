@@ -78,6 +78,6 @@ class NewTrajectories:
         now = time.monotonic()
         for line in self._lines.take():
             records = read_records([line.text])
-            self._arriving.add(records, line.place, now)
+            self._arriving.add(records, line.location, now)
             if not records or any(record.trace_id is None for record in records):
-                logger.warning("art-otel: nobody can read %d bytes of %s", line.place.size, line.place.file)
+                logger.warning("art-otel: nobody can read %d bytes of %s", line.location.size, line.location.file)

@@ -59,9 +59,9 @@ class SpanTally:
             self._count(span.resource)
 
     def _count(self, resource: Resource) -> None:
-        for place, (known, count) in enumerate(self._counted):
-            if known is resource or known == resource:
-                self._counted[place] = (resource, count + 1)
+        for position, (counted_resource, count) in enumerate(self._counted):
+            if counted_resource is resource or counted_resource == resource:
+                self._counted[position] = (resource, count + 1)
                 return
         self._counted.append((resource, 1))
 

@@ -70,8 +70,10 @@ class RunFolder:
 
     def last_checkpoint(self) -> int | None:
         """The highest step that has a folder in `checkpoints/`; None when there is none."""
-        found = (self.path / "checkpoints").glob("[0-9]*")
-        return max((int(folder.name) for folder in found if folder.name.isdecimal() and folder.is_dir()), default=None)
+        folders = (self.path / "checkpoints").glob("[0-9]*")
+        return max(
+            (int(folder.name) for folder in folders if folder.name.isdecimal() and folder.is_dir()), default=None
+        )
 
     @contextmanager
     def alone(self) -> Generator[None]:
@@ -121,9 +123,9 @@ def checked_name(what: str, name: object) -> str:
     return name
 
 
-def _name(what: str, given: str | None, default: str | None, variable: str) -> str:
-    """What was given, else the default, else what the variable says, checked."""
-    name = default or os.environ.get(variable) or None if given is None else given
+def _name(what: str, argument: str | None, default: str | None, variable: str) -> str:
+    """Return the argument, else the default, else the variable's value. Raises UsageError for a bad name."""
+    name = default or os.environ.get(variable) or None if argument is None else argument
     if name is None:
         raise UsageError(f"{what}: none is given; name one here or in art_otel.configure(), or set {variable}")
     return checked_name(what, name)

@@ -69,7 +69,7 @@ def means_by_step(rows: Iterable[Row], metric: str) -> dict[int, float]:
         step, value = step_of(row), _finite(row.get(metric))
         if step is not None and value is not None:
             values[step].append(value)
-    return {step: sum(known) / len(known) for step, known in values.items()}
+    return {step: sum(step_values) / len(step_values) for step, step_values in values.items()}
 
 
 def _finite(value: Value) -> float | None:

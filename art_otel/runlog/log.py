@@ -96,24 +96,24 @@ class RunLog:
             raise UsageError("log: nothing to log; give trajectories, metrics or both")
         checked_name("split", split)
         groups = None if trajectories is None else _grouped(trajectories)
-        found = {} if groups is None else batch_metrics(groups, split)
+        from_batch = {} if groups is None else batch_metrics(groups, split)
         unknown = {} if groups is None else prefixed(unknown_metrics(groups), split)
-        named = prefixed({**found, **as_numbers(metrics or {})}, split)
-        given = None if step is None else checked_step(step)
+        named = prefixed({**from_batch, **as_numbers(metrics or {})}, split)
+        explicit_step = None if step is None else checked_step(step)
         with self.folder.alone():
-            at = int(self.get_step()) if given is None else given
+            at = int(self.get_step()) if explicit_step is None else explicit_step
             file, unrewarded = (None, None) if groups is None else self._write(groups, split, at)
             row = {**named, "training_step": at, "time/wall_clock_sec": time.monotonic() - self._began}
-            known = {name: value for name, value in row.items() if math.isfinite(value)}
-            append_row(self.folder.history, {**known, "step": at, "recorded_at": datetime.now(UTC).isoformat()})
-        send(self._reports, known)
+            finite = {name: value for name, value in row.items() if math.isfinite(value)}
+            append_row(self.folder.history, {**finite, "step": at, "recorded_at": datetime.now(UTC).isoformat()})
+        send(self._reports, finite)
         return LogEntry(
             split=split,
             step=at,
             file=file,
             unrewarded=unrewarded,
-            metrics={name: value for name, value in named.items() if name in known},
-            skipped=tuple(dict.fromkeys([*(name for name in named if name not in known), *unknown])),
+            metrics={name: value for name, value in named.items() if name in finite},
+            skipped=tuple(dict.fromkeys([*(name for name in named if name not in finite), *unknown])),
         )
 
     def history(self) -> tuple[Row, ...]:
@@ -184,4 +184,4 @@ def _by_group_id(trajectories: Iterable[Trajectory]) -> list[TrajectoryGroup]:
     for trajectory in trajectories:
         alone = ("", *map(str, trajectory.order))
         members.setdefault(alone if trajectory.group_id is None else (trajectory.group_id,), []).append(trajectory)
-    return [TrajectoryGroup(group_id=key[0], trajectories=found) for key, found in members.items()]
+    return [TrajectoryGroup(group_id=key[0], trajectories=grouped) for key, grouped in members.items()]

@@ -33,7 +33,7 @@ def batch_metrics(groups: Sequence[TrajectoryGroup], split: str) -> dict[str, fl
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     rewards = [_known_rewards(group.trajectories) for group in groups]
-    spreads = [pstdev(known) for known in rewards if len(known) > 1]
+    spreads = [pstdev(group_rewards) for group_rewards in rewards if len(group_rewards) > 1]
     raised = [float(trajectory.status in ("error", "cancelled")) for trajectory in trajectories]
     counts = {
         "scenarios": len(groups),
@@ -42,20 +42,24 @@ def batch_metrics(groups: Sequence[TrajectoryGroup], split: str) -> dict[str, fl
         "trajectories_without_reward": len(trajectories) - sum(map(len, rewards)),
     }
     if split == "train":
-        counts["groups_trainable"] = sum(len(set(known)) > 1 for known in rewards)
-    own = {"reward": [one for known in rewards for one in known], "exception_rate": raised, "reward_std_dev": spreads}
+        counts["groups_trainable"] = sum(len(set(group_rewards)) > 1 for group_rewards in rewards)
+    standard_metrics = {
+        "reward": [one for group_rewards in rewards for one in group_rewards],
+        "exception_rate": raised,
+        "reward_std_dev": spreads,
+    }
     return {
-        **_combined(pair for one in trajectories for pair in one.metrics.items() if pair[0] not in own),
+        **_combined(pair for one in trajectories for pair in one.metrics.items() if pair[0] not in standard_metrics),
         **_combined(_group_pairs(groups)),
-        **{name: _mean(values) for name, values in own.items() if values},
+        **{name: _mean(values) for name, values in standard_metrics.items() if values},
         **{f"data/step_num_{name}": float(count) for name, count in counts.items()},
     }
 
 
 def unknown_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
     """The metrics of a batch that are NaN or infinite somewhere, before `prefixed`: such a value is in no mean."""
-    own = (pair for group in groups for one in group.trajectories for pair in one.metrics.items())
-    return {name: value for name, value in (*own, *_group_pairs(groups)) if not math.isfinite(value)}
+    trajectory_metrics = (pair for group in groups for one in group.trajectories for pair in one.metrics.items())
+    return {name: value for name, value in (*trajectory_metrics, *_group_pairs(groups)) if not math.isfinite(value)}
 
 
 def as_numbers(metrics: Mapping[str, object]) -> dict[str, float]:
@@ -91,7 +95,10 @@ def _combined(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     for name, value in pairs:
         if math.isfinite(value):
             values[name].append(value)
-    return {name: sum(known) if name.startswith(_ADDITIVE) else _mean(known) for name, known in values.items()}
+    return {
+        name: sum(metric_values) if name.startswith(_ADDITIVE) else _mean(metric_values)
+        for name, metric_values in values.items()
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

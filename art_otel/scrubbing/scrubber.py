@@ -132,33 +132,33 @@ class Scrubber:
     def _text(self, text: str, hits: Hits) -> str:
         if len(text) < _SHORTEST:
             return text
-        known = self._known(text) if len(text) >= _LONG else 0
+        clean_length = self._clean_length(text) if len(text) >= _LONG else 0
         before, scrubbed = hits.count, text
-        for pattern in self._possible(text, max(0, known - _OVERLAP)):
+        for pattern in self._possible(text, max(0, clean_length - _OVERLAP)):
             scrubbed = pattern.regex.sub(partial(_replaced, pattern, hits), scrubbed)
         if len(text) >= _LONG and hits.count == before:
-            self._remember(text, known)
+            self._remember(text, clean_length)
         return scrubbed
 
     def _possible(self, text: str, start: int = 0) -> list[SecretPattern]:
-        """The patterns that may match in `text[start:]`."""
+        """List the patterns that may match in `text[start:]`."""
         possible: list[SecretPattern] = []
         for sign, marks, patterns in self._signed:
             if sign.search(text, start) is None:
                 continue
             ends = [match.end() for match in sign.finditer(text, start) if text.endswith(marks, 0, match.end())]
             if ends:
-                found = {mark for mark in marks for end in ends if text.endswith(mark, 0, end)}
-                possible += [pattern for pattern in patterns if pattern.mark in found]
+                present_marks = {mark for mark in marks for end in ends if text.endswith(mark, 0, end)}
+                possible += [pattern for pattern in patterns if pattern.mark in present_marks]
         return possible + [pattern for pattern in self._unsigned if text.find(pattern.mark, start) >= 0]
 
-    def _known(self, text: str) -> int:
-        """How much of the text's beginning was found clean before: most of a prompt is the conversation so far."""
+    def _clean_length(self, text: str) -> int:
+        """Return the length of the prefix that was clean before: most of a prompt is the conversation so far."""
         return max((len(clean) for clean in self._clean if text.startswith(clean)), default=0)
 
-    def _remember(self, text: str, known: int) -> None:
+    def _remember(self, text: str, clean_length: int) -> None:
         """Remember a clean text instead of what it goes on from. Replaced as a whole, so threads need no lock."""
-        if known < len(text) - _CLOSING <= _REMEMBERED_LENGTH:
+        if clean_length < len(text) - _CLOSING <= _REMEMBERED_LENGTH:
             clean = text[:-_CLOSING]
             others = [other for other in self._clean if not clean.startswith(other)]
             self._clean = (clean, *others[: _REMEMBERED - 1])

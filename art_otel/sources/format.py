@@ -49,9 +49,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     reads: Callable[[Iterable[Row], Reading], Iterator[Record]]
 
     def columns(self, names: Iterable[str]) -> list[str]:
-        """Those of the columns of a table that are read."""
-        known = self.ids | self.others
-        return [name for name in names if name in known or (self.prefix is not None and name.startswith(self.prefix))]
+        """Return the names of the columns that are read."""
+        read_names = self.ids | self.others
+        return [
+            name for name in names if name in read_names or (self.prefix is not None and name.startswith(self.prefix))
+        ]
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):

@@ -146,7 +146,7 @@ def _renumbered(quarantined: Quarantined, name: str, lines: int) -> Quarantined:
 def _end(opened: OpenInput, last: Record | None, reading: Reading) -> Iterator[Record]:
     """Quarantine each piece of the stream that cannot be read, unless `last` says already that its end is torn."""
     is_torn = isinstance(last, Quarantined) and last.reason == "torn"
-    for reason, detail, place in opened.failures:
-        if place or reason != "torn" or not is_torn:
+    for reason, detail, location in opened.failures:
+        if location or reason != "torn" or not is_torn:
             reading.stats.quarantined += 1
-            yield Refused(reason, detail=detail).quarantine(f"{reading.path}:{place}" if place else reading.path)
+            yield Refused(reason, detail=detail).quarantine(f"{reading.path}:{location}" if location else reading.path)

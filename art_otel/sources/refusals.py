@@ -41,11 +41,11 @@ class Refused(Exception):  # noqa: N818 # it becomes a Quarantined and is no err
         self.detail = detail
 
     def quarantine(
-        self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False
+        self, location: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False
     ) -> Quarantined:
-        """Make the Quarantined of the record, or of the piece of it, that stands at `place` (`file:line`)."""
+        """Make the Quarantined of the record, or of the piece of it, that stands at `location` (`file:line`)."""
         trace_id, span_id = ids
-        steps = (place, trace_id and f"trace {trace_id}", span_id and f"span {span_id}", self.where)
+        steps = (location, trace_id and f"trace {trace_id}", span_id and f"span {span_id}", self.where)
         return Quarantined(
             reason=self.reason,
             path=" / ".join(step for step in steps if step),
@@ -66,11 +66,11 @@ class DroppedFields(dict[QuarantineReason, dict[str, None]]):
         if len(places) < MAX_DETAIL:  # a record may lose millions
             places[where] = None
 
-    def quarantine(self, place: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Quarantined]:
+    def quarantine(self, location: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Quarantined]:
         """Make a partial Quarantined for each reason. The path leads to the first field, the detail names the rest."""
         for reason, (first, *others) in self.items():
             detail = f"also: {', '.join(others)}" if others else ""
-            yield Refused(reason, first, detail).quarantine(place, kind, ids, partial=True)
+            yield Refused(reason, first, detail).quarantine(location, kind, ids, partial=True)
 
 
 def attribute_path(site: Site) -> str:
@@ -90,7 +90,7 @@ def converted(value: object, message: type[Message], *, strict: bool = False) ->
         raise Refused("nested too deep", detail="deeper than any reader goes") from None
 
 
-def too_long(place: str) -> Quarantined:
+def too_long(location: str) -> Quarantined:
     """Make the Quarantined of a message over the limit."""
     detail = f"the message is longer than the limit; {advice('max_message_bytes')}"
-    return Refused("over a limit", detail=detail).quarantine(place)
+    return Refused("over a limit", detail=detail).quarantine(location)

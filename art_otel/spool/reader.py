@@ -15,10 +15,10 @@ _RECENT_BYTES: Final = 16 << 20
 
 
 class NewLine(NamedTuple):
-    """A line, and where it stands."""
+    """The text of a line, and its location in the spool."""
 
     text: bytes
-    place: SpooledLine
+    location: SpooledLine
 
 
 class NewLines:
@@ -33,7 +33,7 @@ class NewLines:
         """Give what is new, file by file; what is given counts as taken. Raises OSError for what cannot be read."""
         for path in spool_files(self._folder):
             for line in lines_of(path, self._read.get(path, 0), self._recent):
-                self._read[path] = line.place.offset + line.place.size
+                self._read[path] = line.location.offset + line.location.size
                 yield line
 
 
@@ -43,7 +43,7 @@ def spool_files(folder: Path) -> list[Path]:
 
 
 def lines_of(path: Path, offset: int = 0, recent: RecentLines | None = None) -> Iterator[NewLine]:
-    """The whole lines of a file, from an offset on; none where it was removed. Raises OSError."""
+    """Read the whole lines of a file from an offset on; none if the file was removed. Raises OSError."""
     file = FoundFile(path, recent)
     try:
         end = path.stat().st_size  # what is written meanwhile waits, or the look might never end
@@ -55,8 +55,8 @@ def lines_of(path: Path, offset: int = 0, recent: RecentLines | None = None) -> 
     with lines:
         lines.seek(offset)
         while offset < end and (text := lines.readline()).endswith(b"\n"):
-            place = SpooledLine(file=file, offset=offset, size=len(text))
+            location = SpooledLine(file=file, offset=offset, size=len(text))
             if recent is not None:
                 recent.keep(path, offset, text)
-            yield NewLine(text, place)
+            yield NewLine(text, location)
             offset += len(text)

@@ -40,9 +40,9 @@ class SpanBuilder:
 
     def rollout(self, rollout_id: str, *, attributes: Attributes | None = None) -> Span:
         """A rollout's root span, an hour long."""
-        own = {names.ROLLOUT_ID: rollout_id, names.ROLLOUT_NAME: "test", **(attributes or {})}
+        root_attributes = {names.ROLLOUT_ID: rollout_id, names.ROLLOUT_NAME: "test", **(attributes or {})}
         end_ns = self._start_ns + 3_600_000 * _TICK_NS
-        return self.span(f"{names.ROLLOUT_SPAN_PREFIX}test", attributes=own, end_ns=end_ns)
+        return self.span(f"{names.ROLLOUT_SPAN_PREFIX}test", attributes=root_attributes, end_ns=end_ns)
 
     def step(self, parent: Span, index: int) -> Span:
         """A step's span, a second long."""

@@ -138,9 +138,9 @@ def _build_trajectory(
     tree: SpanTree,
     roles: Mapping[SpanKey, Role],
 ) -> Trajectory:
-    own = read_rollout_attributes(rollout.root)
+    rollout_attributes = read_rollout_attributes(rollout.root)
     rewards = attribution.of(rollout)
-    lineage = build_lineage(with_versions(recorded.calls, own.policy_version))
+    lineage = build_lineage(with_versions(recorded.calls, rollout_attributes.policy_version))
     lost_spans, lost_values = losses.of(rollout.spans)
     evidence = Evidence(
         root=rollout.root,
@@ -157,29 +157,29 @@ def _build_trajectory(
     return Trajectory(
         rollout_id=rollout.rollout_id,
         trace_id=first_span.trace_id,
-        name=own.name,
-        group_id=own.group_id,
-        attempt=own.attempt,
-        split=own.split,
-        training_step=own.training_step,
-        policy_version=first_and_last(lineage.calls, own.policy_version),
+        name=rollout_attributes.name,
+        group_id=rollout_attributes.group_id,
+        attempt=rollout_attributes.attempt,
+        split=rollout_attributes.split,
+        training_step=rollout_attributes.training_step,
+        policy_version=first_and_last(lineage.calls, rollout_attributes.policy_version),
         parent_rollout_id=rollout.parent_rollout_id,
-        status=own.status,
-        error=own.error,
-        started_at=own.started_at,
-        ended_at=own.ended_at,
+        status=rollout_attributes.status,
+        error=rollout_attributes.error,
+        started_at=rollout_attributes.started_at,
+        ended_at=rollout_attributes.ended_at,
         incomplete_reasons=find_incomplete(evidence, tree),
         reward=final_reward(rewards),
         rewards=rewards,
-        metrics=own.metrics,
-        metadata=own.metadata,
-        logs=own.logs,
+        metrics=rollout_attributes.metrics,
+        metadata=rollout_attributes.metadata,
+        logs=rollout_attributes.logs,
         tools=_tool_definitions(lineage.calls),
         calls=lineage.calls,
         prompts=lineage.prompts,
         turns=lineage.turns,
         tool_calls=find_tool_executions((span for span in rollout.spans if roles[span.key] == "tool"), lineage, tree),
-        added_messages=tuple(_added_messages(own.added_messages, lineage)),
+        added_messages=tuple(_added_messages(rollout_attributes.added_messages, lineage)),
     )
 
 

@@ -197,5 +197,5 @@ def test_new_lines_are_taken_once_and_whole(tmp_path_factory, writes):
         taken += new.take()
     whole = [line for path in folder.iterdir() for line in path.read_bytes().split(b"\n")[:-1]]
     assert sorted(line.text for line in taken) == sorted(line + b"\n" for line in whole)
-    assert all(line.place.read() == line.text for line in taken)
+    assert all(line.location.read() == line.text for line in taken)
     assert list(new.take()) == []

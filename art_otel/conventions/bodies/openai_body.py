@@ -244,6 +244,6 @@ def read_tokens(
 def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value]) -> TokenIds | None:
     """Read the ids of the prompt that the server wrote."""
     choice_list = values.items(body.get("choices")) or ()
-    found = prompt_ids(body, [fields for entry in choice_list if (fields := values.mapping(entry))])
-    ids, _ = read_tokens(reader, name, found, None)
+    recorded_ids = prompt_ids(body, [fields for entry in choice_list if (fields := values.mapping(entry))])
+    ids, _ = read_tokens(reader, name, recorded_ids, None)
     return ids

@@ -36,10 +36,10 @@ def prompt_ids(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -> V
     """Find the ids of the prompt: of the response, of SGLang's extension, or of all choices, if all are equal."""
     raw_outputs = (values.mapping(choice.get("raw_output")) for choice in choices if "raw_output" in choice)
     holders = [body, *choices, *(raw for raw in raw_outputs if raw)]
-    found = [ids for holder in holders if (ids := holder.get("prompt_token_ids")) is not None]
+    id_lists = [ids for holder in holders if (ids := holder.get("prompt_token_ids")) is not None]
     if (ids := _extension(body).get("input_ids")) is not None:
-        found.append(ids)
-    return found[0] if found and all(ids == found[0] for ids in found) else None
+        id_lists.append(ids)
+    return id_lists[0] if id_lists and all(ids == id_lists[0] for ids in id_lists) else None
 
 
 def choices_with_ids(body: dict[str, Value]) -> Value:
@@ -58,12 +58,12 @@ def _extension(body: dict[str, Value]) -> dict[str, Value]:
 
 
 def _ids_of(choice: dict[str, Value]) -> Value:
-    """The list of ids of the choice itself, or of what stands beside it."""
-    found = _first(choice, _OF_CHOICE)
+    """Find the token ids in the choice itself, else in the objects that hold a server's extensions."""
+    ids = _first(choice, _OF_CHOICE)
     for name in ("provider_specific_fields", "raw_output"):
-        if found is None and name in choice:
-            found = _first(values.mapping(choice[name]) or {}, _BESIDE_CHOICE)
-    return found
+        if ids is None and name in choice:
+            ids = _first(values.mapping(choice[name]) or {}, _BESIDE_CHOICE)
+    return ids
 
 
 def _numbers_in(logprobs: dict[str, Value]) -> list[Value] | None:
@@ -105,9 +105,9 @@ def _first(fields: dict[str, Value], names: Sequence[str]) -> Value:
 
 
 def _each(entries: Sequence[dict[str, Value]], name: str) -> list[Value] | None:
-    """A field of all entries; None if one has none."""
-    found = [entry.get(name) for entry in entries]
-    return None if None in found else found
+    """Return a field of all entries; None if one entry lacks it."""
+    fields = [entry.get(name) for entry in entries]
+    return None if None in fields else fields
 
 
 def _whole_numbers(numbers: list[Value] | None) -> list[Value] | None:

@@ -27,7 +27,7 @@ class JoinedChunks:
         self._choices: dict[int, _JoinedChoice] = {}
 
     def add(self, chunk: dict[str, Value]) -> None:
-        """Take the next chunk."""
+        """Join the next chunk."""
         for name in _HEAD:
             if name not in self._head and chunk.get(name) is not None:
                 self._head[name] = chunk[name]
@@ -66,15 +66,15 @@ class _JoinedChoice:
             if value is not None and name not in _APART:
                 join(self._fields, {name: value})
         if not ids and not self._has_gap:
-            said = message or fields
-            self._has_gap = any(said.get(name) for name in _SAMPLED)
+            content = message or fields
+            self._has_gap = any(content.get(name) for name in _SAMPLED)
 
     def fields(self) -> dict[str, Value]:
-        known: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}
+        choice: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}
         if self._message:
-            known["message"] = whole(self._message)
+            choice["message"] = whole(self._message)
         if self._logprobs:
-            known["logprobs"] = {"token_logprobs": self._logprobs}
+            choice["logprobs"] = {"token_logprobs": self._logprobs}
         if self._ids and not self._has_gap:
-            known["token_ids"] = self._ids
-        return known
+            choice["token_ids"] = self._ids
+        return choice

@@ -48,23 +48,23 @@ def _part(value: Value) -> Value:
     fields = values.mapping(value)
     if fields is None:
         return value
-    known = {_python_name(name): inner for name, inner in fields.items() if inner is not None}
-    if "text" in known:
-        return {"type": "reasoning" if values.flag(known.get("thought")) else "text", "content": known["text"]}
-    if (call := values.mapping(known.get("function_call"))) is not None:
+    part = {_python_name(name): inner for name, inner in fields.items() if inner is not None}
+    if "text" in part:
+        return {"type": "reasoning" if values.flag(part.get("thought")) else "text", "content": part["text"]}
+    if (call := values.mapping(part.get("function_call"))) is not None:
         return {
             "type": "tool_call",
             "id": call.get("id"),
             "name": call.get("name"),
             "arguments": call.get("args") or {},
         }
-    if (answer := values.mapping(known.get("function_response"))) is not None:
+    if (answer := values.mapping(part.get("function_response"))) is not None:
         return {"type": "tool_call_response", "id": answer.get("id"), "response": answer.get("response")}
-    if (inline := values.mapping(known.get("inline_data"))) is not None:
+    if (inline := values.mapping(part.get("inline_data"))) is not None:
         return {"type": "blob", **{_python_name(name): inner for name, inner in inline.items()}}
-    if (file := values.mapping(known.get("file_data"))) is not None:
+    if (file := values.mapping(part.get("file_data"))) is not None:
         return {"type": "uri", **{"uri" if "ri" in name[-3:] else _python_name(name): file[name] for name in file}}
-    return {"type": next(iter(known), "empty"), **known}
+    return {"type": next(iter(part), "empty"), **part}
 
 
 def _python_name(name: str) -> str:
@@ -99,10 +99,10 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
     except ParseError:
         reader.mark_invalid(name)
         messages, tools = None, None
-    given = {} if body.get("config") is None else config
+    options = {} if body.get("config") is None else config
     parameters = {
         _OPENAI_NAMES.get(key, key): reader.make_safe(name, value)
-        for key, value in given.items()
+        for key, value in options.items()
         if key not in _NO_PARAMETERS and value is not None
     }
     return CallFacts(

@@ -27,27 +27,27 @@ class _Calls(dict[int, dict[str, Value]]):
     """The tool calls of a message by index."""
 
 
-def join(known: dict[str, Value], piece: dict[str, Value]) -> None:
-    """Add a piece of an object to what is known of it."""
+def join(joined: dict[str, Value], piece: dict[str, Value]) -> None:
+    """Add a piece of an object to `joined`, which holds the pieces before it."""
     for name, value in piece.items():
         if isinstance(value, str):
-            _join_text(known, name, value)
+            _join_text(joined, name, value)
         elif value is None:
-            known.setdefault(name, None)
+            joined.setdefault(name, None)
         elif name == _CALLS:
-            _join_calls(known, values.items(value) or [])
+            _join_calls(joined, values.items(value) or [])
         elif (fields := values.mapping(value)) is not None:
-            if values.mapping(known.get(name)) is None:
-                known[name] = {}
-            join(known[name], fields)
-        elif (listed := values.items(value)) is not None and values.items(known.get(name)) is not None:
-            known[name].extend(listed)
+            if values.mapping(joined.get(name)) is None:
+                joined[name] = {}
+            join(joined[name], fields)
+        elif (listed := values.items(value)) is not None and values.items(joined.get(name)) is not None:
+            joined[name].extend(listed)
         else:
-            known[name] = value
+            joined[name] = value
 
 
 def whole(value: Value) -> Value:
-    """What was joined, in JSON's own types."""
+    """Return what was joined in JSON's own types."""
     if isinstance(value, _Text):
         return "".join(value.pieces)
     if isinstance(value, _Calls):
@@ -65,26 +65,26 @@ def place_of(entry: dict[str, Value], position: int) -> int:
     return position if index is None or index < 0 else index
 
 
-def _join_text(known: dict[str, Value], name: str, piece: str) -> None:
-    before = known.get(name)
+def _join_text(joined: dict[str, Value], name: str, piece: str) -> None:
+    before = joined.get(name)
     if name in _TEXTS:
         if not isinstance(before, _Text):
-            before = known[name] = _Text(before)
+            before = joined[name] = _Text(before)
         before.pieces.append(piece)
     elif piece or before is None:
-        known[name] = piece
+        joined[name] = piece
 
 
-def _join_calls(known: dict[str, Value], pieces: list[Value]) -> None:
-    calls = known.get(_CALLS)
+def _join_calls(joined: dict[str, Value], pieces: list[Value]) -> None:
+    calls = joined.get(_CALLS)
     if not isinstance(calls, _Calls):
-        calls = known[_CALLS] = _Calls()
+        calls = joined[_CALLS] = _Calls()
     for position, piece in enumerate(pieces):
         fields = values.mapping(piece) or {}
         call = calls.setdefault(place_of(fields, position), {})
         join(call, {name: value for name, value in fields.items() if name != "index"})
 
 
-def objects(known: dict[str, Value], name: str) -> list[dict[str, Value]]:
-    """The list of objects in a field, empty at first."""
-    return cast(list[dict[str, Value]], known.setdefault(name, []))
+def objects(joined: dict[str, Value], name: str) -> list[dict[str, Value]]:
+    """Return the list of objects in a field; an empty one is put there first if there is none."""
+    return cast(list[dict[str, Value]], joined.setdefault(name, []))

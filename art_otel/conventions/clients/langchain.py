@@ -75,12 +75,12 @@ def _fields(value: Value) -> dict[str, Value]:
 
 
 def _tool_calls(fields: dict[str, Value], extra: dict[str, Value]) -> list[Value]:
-    """The tool calls: as the API gave them, where they are as many, else parsed, with those that are no JSON."""
+    """Return the tool calls as the API sent them if all are there, else as LangChain parsed them."""
     parsed = [*(values.items(fields.get("tool_calls")) or ()), *(values.items(fields.get("invalid_tool_calls")) or ())]
     parts = [values.mapping(part) or {} for part in values.items(fields.get("content")) or ()]
     in_content: list[Value] = [part for part in parts if part.get("type") == _EXACT_CALL]
-    given = values.items(extra.get("tool_calls")) or []
-    return next((calls for calls in (given, in_content) if len(calls) == len(parsed)), parsed)
+    from_api = values.items(extra.get("tool_calls")) or []
+    return next((calls for calls in (from_api, in_content) if len(calls) == len(parsed)), parsed)
 
 
 def _without_calls(content: Value) -> Value:

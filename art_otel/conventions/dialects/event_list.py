@@ -42,8 +42,8 @@ def matches(names: AttributeNames) -> bool:
 
 def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the list; None where there is none, or a more trusted dialect has the prompt and the answer."""
-    known = trusted_facts.input_messages is not None and trusted_facts.choices is not None
-    if known or not matches(recording.names):
+    is_answered = trusted_facts.input_messages is not None and trusted_facts.choices is not None
+    if is_answered or not matches(recording.names):
         return None
     reader = recording.reader()
     entries = [values.mapping(entry) or {} for entry in values.items(reader.structured(_EVENTS)) or ()]

@@ -70,7 +70,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     choices = answered.choices
     if (values.integer(parameters.get("n")) or 1) > len(choices or (None,)):
         reader.doubt(CONTENT_REWRITTEN)
-    own = CallFacts(
+    dialect_facts = CallFacts(
         request_model=reader.text(_MODEL),
         parameters=read_parameters(reader, _PARAMETERS, _limited(parameters)),
         tools=tools,
@@ -78,7 +78,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         usage=_usage(values.mapping(reader.structured(_USAGE)) or {}),
         stream=True if _STREAM_START in reader.attributes else None,
     )
-    facts = merge_facts(own, merge_facts(asked, answered))
+    facts = merge_facts(dialect_facts, merge_facts(asked, answered))
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 

@@ -103,10 +103,10 @@ def _generated(reader: AttributeReader) -> CallFacts:
 
 
 def _provider_id(response: dict[str, Value]) -> str | None:
-    """The id of the completion that a response was made of."""
+    """Find the id of the completion that a response was made of."""
     items = [values.mapping(item) or {} for item in values.items(response.get("output")) or ()]
     data = [values.mapping(item.get("provider_data")) or {} for item in items]
-    return next((found for entry in data if (found := values.text(entry.get("response_id")))), None)
+    return next((response_id for entry in data if (response_id := values.text(entry.get("response_id")))), None)
 
 
 def _response(reader: AttributeReader) -> CallFacts:

@@ -60,12 +60,12 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     if answered is None or answered.choices is None:
         answered = _shown(reader)
     model = values.mapping(reader.structured(_MODEL)) or {}
-    own = CallFacts(
+    dialect_facts = CallFacts(
         operation_name="chat",
         provider=values.text(model.get("modelProvider")),
         request_model=values.text(model.get("modelId")),
     )
-    facts = merge_facts(own, merge_facts(msgspec.structs.replace(asked, tools=None), answered or CallFacts()))
+    facts = merge_facts(dialect_facts, merge_facts(msgspec.structs.replace(asked, tools=None), answered or CallFacts()))
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
 
 

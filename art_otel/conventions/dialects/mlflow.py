@@ -62,13 +62,13 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         return None
     asked = read_input(reader, _INPUTS, _value(reader, _INPUTS)) or CallFacts()
     answered = _streamed(reader, recording.span) or read_output(reader, _OUTPUTS, _value(reader, _OUTPUTS))
-    own = CallFacts(
+    dialect_facts = CallFacts(
         provider=_text(reader, "mlflow.llm.provider"),
         request_model=_text(reader, "mlflow.llm.model"),
         tools=_tools(reader),
         usage=_usage(reader),
     )
-    facts = merge_facts(own, merge_facts(asked, answered or CallFacts()))
+    facts = merge_facts(dialect_facts, merge_facts(asked, answered or CallFacts()))
     if facts == CallFacts() and not reader.cut:
         return None
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)

@@ -93,8 +93,8 @@ def _input_messages(reader: AttributeReader) -> tuple[Message, ...] | None:
 def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
     """Write a message of the SDK with parts that OpenAI and GenAI have, too; what is for the app alone is not sent."""
     parts = values.items(message.get("content"))
-    known = [values.mapping(part) or {} for part in parts or ()]
-    sent = [_part(part) for part in known if not str(part.get("type")).startswith(_APPROVAL)]
+    part_fields = [values.mapping(part) or {} for part in parts or ()]
+    sent = [_part(part) for part in part_fields if not str(part.get("type")).startswith(_APPROVAL)]
     content = message.get("content") if parts is None else sent
     return {"role": message.get("role"), "content": content}
 
@@ -122,12 +122,12 @@ def _content_part(part: dict[str, Value]) -> Value:
 
 
 def _result(output: dict[str, Value] | None, value: Value) -> Value:
-    """What a tool gave: a text as it was, parts as parts, anything else as the JSON text that is sent."""
-    given = output["value"] if output is not None and "value" in output else value
-    parts = values.items(given) if output is not None and output.get("type") == "content" else None
+    """Read the result of a tool: text stays text, parts stay parts, anything else becomes the JSON text sent."""
+    result = output["value"] if output is not None and "value" in output else value
+    parts = values.items(result) if output is not None and output.get("type") == "content" else None
     if parts is not None:
         return [_content_part(values.mapping(part) or {}) for part in parts]
-    return given if isinstance(given, str) else msgspec.json.encode(values.json_safe(given)).decode()
+    return result if isinstance(result, str) else msgspec.json.encode(values.json_safe(result)).decode()
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:

@@ -70,16 +70,16 @@ class _JudgedPrompts:
         self._last: tuple[tuple[tuple[Message, ...], tuple[str, ...]], ...] = ()
 
     def doubts(self, prompt: tuple[Message, ...]) -> tuple[str, ...]:
-        """The doubts about a prompt that has messages."""
-        known = 0
+        """Return the doubts about a prompt that has messages; those checked before are not checked again."""
+        checked_count = 0
         doubts: tuple[str, ...] = ()
         for earlier, its_doubts in self._last:
             count = len(earlier)
             if count <= len(prompt) and prompt[count - 1] is earlier[-1] and prompt[:count] == earlier:
-                known, doubts = count, its_doubts
+                checked_count, doubts = count, its_doubts
                 break
-        if known < len(prompt):
-            doubts += _of_messages(prompt[known:])
+        if checked_count < len(prompt):
+            doubts += _of_messages(prompt[checked_count:])
         # Replaced as a whole, so that threads of a live app need no lock.
         self._last = ((prompt, doubts), *self._last[: _REMEMBERED - 1])
         return doubts

@@ -18,7 +18,7 @@ class MergeTask(msgspec.Struct, frozen=True, kw_only=True):
     """Regions of kept files to merge.
 
     With a `horizon` these are all files that are kept, and what nothing came of since then (ns) is left out, but for
-    what says that it is closed. `moved` rows are written with their new place.
+    what says that it is closed. `moved` rows are written with their new part and row.
     """
 
     regions: tuple[int, ...]
@@ -79,5 +79,5 @@ def _last(outcomes: Iterable[object]) -> Iterable[Outcome]:
 
 def _moved(rows: Iterable[GivenRow], moved: Moved) -> Iterator[GivenRow]:
     for row in rows:
-        place = moved.get(row.part, {}).get(row.row)
-        yield row if place is None else msgspec.structs.replace(row, part=place[0], row=place[1])
+        new_position = moved.get(row.part, {}).get(row.row)
+        yield row if new_position is None else msgspec.structs.replace(row, part=new_position[0], row=new_position[1])

@@ -97,12 +97,12 @@ class FinishedRollouts:
         return self._arriving.open
 
     def add(self, lines: Iterable[tuple[Sequence[Record], SpooledLine]]) -> None:
-        """These records stand in these lines."""
+        """Add records, each with the spooled line that holds it."""
         now = time.monotonic()
         with self._lock:
-            for records, place in lines:
-                self._arriving.add(records, place, now)
-                self.read_bytes += place.size
+            for records, line in lines:
+                self._arriving.add(records, line, now)
+                self.read_bytes += line.size
         self._news.set()
 
     def kept(self, finished: Finished) -> bytes | None:
@@ -123,11 +123,11 @@ class FinishedRollouts:
         self._builder.close()
 
     def _replay(self, files: Sequence[Path]) -> None:
-        """Read what stood there, the newest first: the rest was mostly handed out before."""
+        """Read the spool files of earlier runs, the newest first: older rollouts were mostly handed out before."""
         for path in reversed(files):
             try:
-                for text, place in lines_of(path):
-                    self.add([(self._records(text, place), place)])
+                for text, line in lines_of(path):
+                    self.add([(self._records(text, line), line)])
                     if self._closing:
                         return
             except OSError as error:
@@ -136,10 +136,10 @@ class FinishedRollouts:
             self._arriving.release()
         self._news.set()
 
-    def _records(self, text: bytes, place: SpooledLine) -> list[Record]:
+    def _records(self, text: bytes, line: SpooledLine) -> list[Record]:
         records = read_records([text])
         if not records or any(record.trace_id is None for record in records):
-            logger.warning("art-otel: nobody can read %d bytes of %s", place.size, place.file)
+            logger.warning("art-otel: nobody can read %d bytes of %s", line.size, line.file)
         return records
 
     def _run(self) -> None:

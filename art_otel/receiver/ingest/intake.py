@@ -110,8 +110,8 @@ class Intake:
             written = self._spool.write(b"".join(line.text for line in lines))
             if written is None:
                 raise _unwritable()
-            places = written.cut([len(line.text) for line in lines])
-            self._when_written([(line.records, place) for line, place in zip(lines, places, strict=True)])
+            spooled_lines = written.cut([len(line.text) for line in lines])
+            self._when_written([(line.records, spooled) for line, spooled in zip(lines, spooled_lines, strict=True)])
         return received.counts()
 
 

@@ -98,8 +98,8 @@ class GrpcServer:
         return export
 
     def _has_token(self, context: Any) -> bool:  # noqa: ANN401 # as above
-        given = dict(context.invocation_metadata()).get("authorization", "")
-        return self._token is not None and hmac.compare_digest(str(given).encode(), self._token)
+        authorization = dict(context.invocation_metadata()).get("authorization", "")
+        return self._token is not None and hmac.compare_digest(str(authorization).encode(), self._token)
 
 
 def _credentials(tls: Tls) -> Any:  # noqa: ANN401 # grpcio has no types

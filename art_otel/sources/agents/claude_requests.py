@@ -47,13 +47,13 @@ def message_digest(message: Message) -> str:
 
 
 class ClaudeRequests:
-    """The requests of a log. `said` are the messages that the conversation itself may have put into them."""
+    """The requests of a log. `messages` are those of the conversation that requests may hold."""
 
-    def __init__(self, lines: Iterable[dict[str, Value]], said: Iterable[Message]) -> None:
+    def __init__(self, lines: Iterable[dict[str, Value]], messages: Iterable[Message]) -> None:
         self.by_id: dict[str, dict[str, Value]] = {}
         self._hashes: dict[str, tuple[str, ...]] = {}
         self._shapes: dict[str, dict[str, Value]] = {}
-        self._messages: dict[str, str] = {message_digest(message): encode(message) for message in said}
+        self._messages: dict[str, str] = {message_digest(message): encode(message) for message in messages}
         for line in lines:
             kind = line.get("type")
             if kind == REQUEST:
@@ -64,7 +64,7 @@ class ClaudeRequests:
                 self._shapes[digest(shape)] = shape
 
     def prompt(self, request_id: str) -> Prompt:
-        """What the request said."""
+        """Return the messages of a request if their hashes match, and its system prompt and tools."""
         hashes = self._hashes.get(request_id)
         messages = None if hashes is None else [self._messages.get(text) for text in hashes]
         verified = None if messages is None or None in messages else tuple(filter(None, messages))

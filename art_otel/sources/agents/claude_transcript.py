@@ -138,22 +138,22 @@ class ClaudeTranscript:
                 yield {"role": "user", "content": results}
 
     def prompt(self, answer: Answer) -> tuple[str, ...]:
-        """The messages before an answer as JSON texts, as far as the conversation tells them."""
-        said: list[str] = []
+        """List the messages before an answer as JSON texts, as far as the conversation has them."""
+        user_messages: list[str] = []
         at, before, seen = answer.parent, None, set[str]()
         while at is not None and before is None and at not in seen:
             seen.add(at)
             before = self.answers.get(self._answer_of.get(at, ""))
             line = self._lines.get(at)
             if before is None and line is not None and line.type == "user" and not _holds_results(line):
-                said.append(encode(_sent(line.message)))
+                user_messages.append(encode(_sent(line.message)))
             at = None if line is None else line.parent_uuid
         earlier: tuple[str, ...] = ()
         if before is not None:
             results = self._results_of(before)
             earlier = (*self._prompts.get(before.key, ()), encode(before.message))
             earlier += (encode({"role": "user", "content": results}),) if results else ()
-        self._prompts[answer.key] = (*earlier, *reversed(said))
+        self._prompts[answer.key] = (*earlier, *reversed(user_messages))
         return self._prompts[answer.key]
 
     def _agent_of(self, line: _Line) -> str | None:
@@ -200,8 +200,8 @@ class ClaudeTranscript:
 
     def _results_of(self, answer: Answer) -> list[Value]:
         ids = {str(block.get("id")) for block in answer.tool_calls()}
-        found = [self.results[call_id] for call_id in ids if call_id in self.results]
-        return [result.block for result in sorted(found, key=lambda result: result.order)]
+        results = [self.results[call_id] for call_id in ids if call_id in self.results]
+        return [result.block for result in sorted(results, key=lambda result: result.order)]
 
     def _time_of(self, uuid: str | None, otherwise: int) -> int:
         line = self._lines.get(uuid or "")

@@ -147,8 +147,8 @@ class _Rollout:
             yield session.tool(tool, above)
 
     def _add_item(self, item: dict[str, Value], time_ns: int) -> None:
-        known = converted(item, _Item, strict=True)
-        if known.type in _SAMPLED or (known.type == "message" and known.role == "assistant"):
+        parsed = converted(item, _Item, strict=True)
+        if parsed.type in _SAMPLED or (parsed.type == "message" and parsed.role == "assistant"):
             if self._open is None:
                 start_ns = self.times[-2] if len(self.times) > 1 else time_ns
                 self._open = _Answer(
@@ -161,11 +161,11 @@ class _Rollout:
                 )
             self._open.items.append(item)
             self._open.end_ns = time_ns
-            self._calls[known.call_id] = (known, time_ns)
+            self._calls[parsed.call_id] = (parsed, time_ns)
         else:
             self._close()
-            if known.type in _RESULTS:
-                self._add_result(known, time_ns)
+            if parsed.type in _RESULTS:
+                self._add_result(parsed, time_ns)
         self._history.append(encode(item))
 
     def _add_result(self, item: _Item, time_ns: int) -> None:

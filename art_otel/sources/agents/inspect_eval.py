@@ -284,9 +284,9 @@ def _scores(scores: dict[str, Value]) -> Iterator[Score]:
         for key, item in named.items():
             label = item if isinstance(item, str) else None
             number = _GRADES.get(item) if isinstance(item, str) else item
-            known = number if isinstance(number, (int, float)) else None
-            if known is not None or label is not None:
-                yield Score(name=key, value=known, label=label, explanation=explanation)
+            score_value = number if isinstance(number, (int, float)) else None
+            if score_value is not None or label is not None:
+                yield Score(name=key, value=score_value, label=label, explanation=explanation)
 
 
 FORMAT: Final = Format(

@@ -196,7 +196,7 @@ def _file(part: _Part) -> dict[str, Value]:
 
 
 def _answered(message: _Message) -> list[dict[str, Value]]:
-    """An answer in OpenAI's words, and the results of its tools."""
+    """Write an answer and the results of its tools as OpenAI's messages."""
     tools = [(part, part.state) for part in message.parts if part.type == "tool" and part.state is not None]
     calls: list[Value] = [
         {"id": part.call_id, "type": "function", "function": {"name": part.tool, "arguments": _arguments(state)}}
@@ -205,9 +205,9 @@ def _answered(message: _Message) -> list[dict[str, Value]]:
     answer: dict[str, Value] = {"role": "assistant", "content": _text(message, "text")}
     answer |= {"reasoning_content": _text(message, "reasoning"), "tool_calls": calls or None}
     results = [
-        {"role": "tool", "tool_call_id": part.call_id, "content": _INTERRUPTED if told is None else told}
+        {"role": "tool", "tool_call_id": part.call_id, "content": _INTERRUPTED if result_text is None else result_text}
         for part, state in tools
-        for told in (_result(state),)
+        for result_text in (_result(state),)
     ]
     return [{name: value for name, value in answer.items() if value is not None}, *results]
 

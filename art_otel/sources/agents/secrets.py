@@ -32,10 +32,10 @@ def scrubbed(
 def _scrubbed(span: Span, scrubber: Scrubber) -> Span:
     hits = Hits()
     content = {name: span.attributes[name] for name in _CONTENT if name in span.attributes}
-    said = _attributes(content, scrubber, hits)
+    scrubbed_content = _attributes(content, scrubber, hits)
     holds_content = hits.count > 0
     others = {name: value for name, value in span.attributes.items() if name not in content}
-    attributes = _attributes(others, scrubber, hits) | said
+    attributes = _attributes(others, scrubber, hits) | scrubbed_content
     events = tuple(_event(event, scrubber, hits) for event in span.events)
     message = scrubber.text(span.status_message, hits)
     if not hits.count:

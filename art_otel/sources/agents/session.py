@@ -91,10 +91,12 @@ class Session:
         scores: Iterable[Score] = (),
         error: tuple[str, str] | None = None,
     ) -> Span:
-        """The session's own span. Metadata that is None is left out."""
-        given = {**attributes, **_metadata(metadata), names.ROLLOUT_NAME: self._agent}
+        """Build the session's root span. Metadata that is None is left out."""
+        root_attributes = {**attributes, **_metadata(metadata), names.ROLLOUT_NAME: self._agent}
         events = tuple(_evaluation(score, end_ns or start_ns) for score in scores)
-        span = self._span(f"{names.ROLLOUT_SPAN_PREFIX}{self._agent}", ROOT, None, start_ns, end_ns, given, error)
+        span = self._span(
+            f"{names.ROLLOUT_SPAN_PREFIX}{self._agent}", ROOT, None, start_ns, end_ns, root_attributes, error
+        )
         return msgspec.structs.replace(span, events=events)
 
     def sub_agent(self, name: str, key: str, parent: str, start_ns: int, end_ns: int) -> Span:
@@ -207,14 +209,16 @@ def token_attributes(
     Raises Refused for a number that is none.
     """
     try:
-        found: dict[str, Value] = {} if prompt is None else {names.PROMPT_TOKENS: _packed("i4", TokenIds.of(prompt))}
+        attributes: dict[str, Value] = (
+            {} if prompt is None else {names.PROMPT_TOKENS: _packed("i4", TokenIds.of(prompt))}
+        )
         if completion is not None:
-            found[f"{names.COMPLETION_TOKENS_PREFIX}0"] = _packed("i4", TokenIds.of(completion))
+            attributes[f"{names.COMPLETION_TOKENS_PREFIX}0"] = _packed("i4", TokenIds.of(completion))
             if logprobs is not None and len(logprobs) == len(completion):
-                found[f"{names.COMPLETION_LOGPROBS_PREFIX}0"] = _packed("f4", Logprobs.of(logprobs))
+                attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}0"] = _packed("f4", Logprobs.of(logprobs))
     except (OverflowError, TypeError) as error:
         raise Refused("bad field", "token_ids", str(error)) from None
-    return found
+    return attributes
 
 
 def _packed(kind: str, numbers: Packed[int] | Packed[float]) -> str:

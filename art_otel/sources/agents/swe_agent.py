@@ -117,18 +117,18 @@ def _config(text: str) -> _Config:
 
 
 def _answers(run: _Trajectory) -> Sequence[_Message | None]:
-    """The answer of each step as the history has it; None where nobody knows whether it called tools."""
-    told = [one for one in run.history if one.role == "assistant" and not one.is_demo]
+    """Return each step's answer as the history has it; None where it is unknown whether it called tools."""
+    recorded = [one for one in run.history if one.role == "assistant" and not one.is_demo]
     steps = run.trajectory
     accepted = [not _asked_again(step, after) for step, after in zip(steps, [*steps[1:], None], strict=True)]
-    is_whole = len(told) == sum(accepted)
-    calls_tools = any(one.tool_calls for one in told)
-    rest = iter(told)
+    is_whole = len(recorded) == sum(accepted)
+    calls_tools = any(one.tool_calls for one in recorded)
+    rest = iter(recorded)
     answers: list[_Message | None] = []
     for step, is_accepted in zip(steps, accepted, strict=True):
-        found = next(rest) if is_accepted and is_whole else None
+        answer = next(rest) if is_accepted and is_whole else None
         text = None if calls_tools else _Message(role="assistant", content=step.response)
-        answers.append(text if found is None else found)
+        answers.append(text if answer is None else answer)
     return answers
 
 

@@ -106,7 +106,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         if isinstance(item, Quarantined):
             yield item
         elif _is_span(item.value):
-            yield from read_span(item.value, item.place, builder, _TRANSLATOR)
+            yield from read_span(item.value, item.location, builder, _TRANSLATOR)
         elif is_log(item.value):
             yield from read_log(item, builder)
 

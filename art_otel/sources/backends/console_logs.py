@@ -41,9 +41,9 @@ def read_log(item: JsonObject, builder: PlainSpanBuilder) -> Iterator[Record]:
         message = _to_otlp(converted(item.value, _Log, strict=True))
     except Refused as problem:
         ids = builder.known_ids(item.value.get("trace_id"), item.value.get("span_id"))
-        yield problem.quarantine(item.place, "log", ids)
+        yield problem.quarantine(item.location, "log", ids)
         return
-    yield from builder.log_record(message, Batch(place=item.place, resource=Resource(), scope=Scope()))
+    yield from builder.log_record(message, Batch(location=item.location, resource=Resource(), scope=Scope()))
 
 
 def _to_otlp(log: _Log) -> otlp.LogRecord:

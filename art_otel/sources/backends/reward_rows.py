@@ -61,12 +61,12 @@ def _span(row: _Row, line: int) -> Span:
         "gen_ai.evaluation.explanation": row.explanation,
         "gen_ai.response.id": row.response_id,
     }
-    given = {name: value for name, value in attributes.items() if value is not None}
-    digest = blake2b(msgspec.json.encode([given, time_ns]), digest_size=24).hexdigest()
+    present = {name: value for name, value in attributes.items() if value is not None}
+    digest = blake2b(msgspec.json.encode([present, time_ns]), digest_size=24).hexdigest()
     start_ns = line if time_ns is None else time_ns
     name = f"{names.REWARD_SPAN_PREFIX}{row.name}"
     return Span(
-        trace_id=digest[:32], span_id=digest[32:], name=name, start_ns=start_ns, end_ns=start_ns, attributes=given
+        trace_id=digest[:32], span_id=digest[32:], name=name, start_ns=start_ns, end_ns=start_ns, attributes=present
     )
 
 

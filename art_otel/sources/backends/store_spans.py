@@ -81,10 +81,10 @@ class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
 
 
 class JsonObject(NamedTuple):
-    """A JSON object at `place` (`file:line`)."""
+    """A JSON object at `location` (`file:line`)."""
 
     value: dict[str, Value]
-    place: str
+    location: str
 
 
 def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
@@ -97,43 +97,43 @@ def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translat
         try:
             spans = translator.spans_of(item.value)
         except Refused as problem:
-            yield problem.quarantine(item.place)
+            yield problem.quarantine(item.location)
             continue
         for span in spans:
             if isinstance(span, Refused):
-                yield span.quarantine(item.place, partial=True)
+                yield span.quarantine(item.location, partial=True)
             else:
-                yield from read_span(span, item.place, builder, translator)
+                yield from read_span(span, item.location, builder, translator)
 
 
 def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
     """Read every span of a table."""
     builder = translator.builder(reading)
     for row in rows:
-        place = f"{reading.path}:{row.number}"
+        location = f"{reading.path}:{row.number}"
         for span in translator.spans_of({name: value for name, value in row.values.items() if value is not None}):
             if isinstance(span, Refused):
-                yield span.quarantine(place, partial=True)
+                yield span.quarantine(location, partial=True)
             elif row.problem is not None:
-                yield row.problem.quarantine(place, "span", translator.ids(span, builder))
+                yield row.problem.quarantine(location, "span", translator.ids(span, builder))
             else:
-                yield from read_span(span, place, builder, translator)
+                yield from read_span(span, location, builder, translator)
 
 
 def read_span(
-    value: dict[str, Value], place: str, builder: PlainSpanBuilder, translator: Translator[Message]
+    value: dict[str, Value], location: str, builder: PlainSpanBuilder, translator: Translator[Message]
 ) -> Iterator[Record]:
     """Read one span, with a Quarantined for what it lost, or the Quarantined that says why there is none."""
     try:
         translated = translator.to_otlp(converted(value, translator.message, strict=translator.strict))
     except Refused as problem:
-        yield problem.quarantine(place, "span", translator.ids(value, builder))
+        yield problem.quarantine(location, "span", translator.ids(value, builder))
         return
     resource, quarantined = Resource(), ()
     if translated.resource:
-        resource, quarantined = builder.resource(otlp.Resource(attributes=plain(translated.resource)), place)
+        resource, quarantined = builder.resource(otlp.Resource(attributes=plain(translated.resource)), location)
     yield from quarantined
-    yield from builder.span(translated.span, Batch(place=place, resource=resource, scope=translated.scope))
+    yield from builder.span(translated.span, Batch(location=location, resource=resource, scope=translated.scope))
 
 
 def read_objects(
@@ -158,21 +158,21 @@ def read_objects(
         open_lists -= bytes(document.data[-_END_BYTES:]).rstrip(_BLANKS).endswith(b"]")
         is_broken = document.value is UNSET
         for piece in parse_values(bytes(document.data)) if is_broken else (Piece(0, document.value),):
-            place = f"{reading.path}:{document.line + piece.lines}"
+            location = f"{reading.path}:{document.line + piece.lines}"
             if not isinstance(piece.value, Refused):
-                yield from _objects(piece.value, place, amid_output=is_record is not None)
+                yield from _objects(piece.value, location, amid_output=is_record is not None)
             elif is_record is None or is_record(piece.text):
                 open_lists = 0  # what follows may be the rest of it, also the end of a list
                 whole, torn = split_torn(piece.text, translator.holders) if piece.value.reason == "torn" else ([], None)
-                yield from _objects(whole, place, amid_output=is_record is not None)
-                yield piece.value.quarantine(place, ids=translator.ids(torn, builder))
+                yield from _objects(whole, location, amid_output=is_record is not None)
+                yield piece.value.quarantine(location, ids=translator.ids(torn, builder))
     if open_lists > 0 and is_record is None:
         yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
 
 
-def _objects(value: Value, place: str, *, amid_output: bool) -> Iterator[JsonObject | Quarantined]:
+def _objects(value: Value, location: str, *, amid_output: bool) -> Iterator[JsonObject | Quarantined]:
     for item in items_of(value):
         if is_object(item):
-            yield JsonObject(item, place)
+            yield JsonObject(item, location)
         elif not amid_output:
-            yield Refused("bad field", detail="no object where a record should be").quarantine(place)
+            yield Refused("bad field", detail="no object where a record should be").quarantine(location)

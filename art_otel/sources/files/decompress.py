@@ -28,11 +28,11 @@ _SKIP_BYTES: Final = 1 << 20
 
 
 class Failure(NamedTuple):
-    """What could not be read of a stream; `place` is inside the file, empty for its end."""
+    """What could not be read of a stream; `location` is inside the file, empty for its end."""
 
     reason: QuarantineReason
     detail: str
-    place: str = ""
+    location: str = ""
 
 
 Fail: TypeAlias = Callable[[Failure], None]

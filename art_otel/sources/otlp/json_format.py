@@ -71,9 +71,9 @@ def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
 def _records(documents: Iterable[Document[_Requests]], reading: Reading) -> Iterator[Record]:
     builder = JsonSpanBuilder(reading)
     for document in documents:
-        place = f"{reading.path}:{document.line}"
+        location = f"{reading.path}:{document.line}"
         if document.data is None:
-            yield too_long(place)
+            yield too_long(location)
             continue
         reading.stats.replaced += document.replaced
         if document.value is UNSET:
@@ -83,38 +83,38 @@ def _records(documents: Iterable[Document[_Requests]], reading: Reading) -> Iter
         reading.stats.altered += is_altered(document.data)
         is_empty = b":" not in bytes(document.data[:_EMPTY_BYTES])
         for request in requests:
-            yield from _read(request, place, builder, is_empty=is_empty)
+            yield from _read(request, location, builder, is_empty=is_empty)
 
 
 def _read_leniently(document: Document[_Requests], builder: JsonSpanBuilder) -> Iterator[Record]:
     """Read every record of a document that does not decode at once."""
     for piece in parse_values(bytes(document.data or b""), _BEGINNING):
-        place = f"{builder.reading.path}:{document.line + piece.lines}"
+        location = f"{builder.reading.path}:{document.line + piece.lines}"
         if not isinstance(piece.value, Refused):
-            yield from _recover(piece.value, place, builder)
+            yield from _recover(piece.value, location, builder)
         elif piece.value.reason == "torn":
             whole, torn = split_torn(piece.text, HOLDERS)
-            yield from _recover(whole, place, builder)
-            yield piece.value.quarantine(place, ids=ids_of(torn, builder))
+            yield from _recover(whole, location, builder)
+            yield piece.value.quarantine(location, ids=ids_of(torn, builder))
         else:
-            yield piece.value.quarantine(place)
+            yield piece.value.quarantine(location)
 
 
-def _recover(value: Value, place: str, builder: JsonSpanBuilder) -> Iterator[Record]:
+def _recover(value: Value, location: str, builder: JsonSpanBuilder) -> Iterator[Record]:
     for item in items_of(value):
         try:
-            request, quarantined = recover_request(item, place, builder)
+            request, quarantined = recover_request(item, location, builder)
         except Refused as problem:
-            yield problem.quarantine(place)
+            yield problem.quarantine(location)
         else:
-            yield from _read(request, place, builder, is_empty=not item)
+            yield from _read(request, location, builder, is_empty=not item)
             yield from quarantined
 
 
-def _read(request: otlp.Request, place: str, builder: JsonSpanBuilder, *, is_empty: bool) -> Iterator[Record]:
+def _read(request: otlp.Request, location: str, builder: JsonSpanBuilder, *, is_empty: bool) -> Iterator[Record]:
     if not request.is_otlp and not is_empty:
-        yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").quarantine(place)
+        yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").quarantine(location)
     for part in request.parts:
         builder.reading.stats.other_signals += part.has_other_signal
-        yield from builder.traces(part.resource_spans or part.batches or None, place)
-        yield from builder.logs(part.resource_logs or None, place)
+        yield from builder.traces(part.resource_spans or part.batches or None, location)
+        yield from builder.logs(part.resource_logs or None, location)

@@ -25,12 +25,12 @@ HOLDERS: Final = frozenset(
 """The fields that lead to records."""
 
 
-def recover_request(value: Value, place: str, builder: SpanBuilder) -> tuple[otlp.Request, list[Quarantined]]:
+def recover_request(value: Value, location: str, builder: SpanBuilder) -> tuple[otlp.Request, list[Quarantined]]:
     """Convert a JSON object without what is bad in it, which is taken out of it. Raises Refused."""
     try:
         return converted(value, otlp.Request), []
     except Refused:
-        quarantined = list(_take_out_bad(value, place, builder))
+        quarantined = list(_take_out_bad(value, location, builder))
     try:
         return converted(value, otlp.Request), quarantined
     except Refused as problem:
@@ -42,7 +42,7 @@ def ids_of(value: Value, builder: SpanBuilder) -> Ids:
     return builder.known_ids(value.get("traceId"), value.get("spanId")) if is_object(value) else NO_IDS
 
 
-def _take_out_bad(request: Value, place: str, builder: SpanBuilder) -> Iterator[Quarantined]:
+def _take_out_bad(request: Value, location: str, builder: SpanBuilder) -> Iterator[Quarantined]:
     waiting = [request]
     while waiting:
         message = waiting.pop()
@@ -52,14 +52,14 @@ def _take_out_bad(request: Value, place: str, builder: SpanBuilder) -> Iterator[
                 problems = [_problem_of(record, record_type) for record in value]
                 for record, problem in zip(value, problems, strict=True):
                     if problem is not None:
-                        yield problem.quarantine(place, kind, ids_of(record, builder))
+                        yield problem.quarantine(location, kind, ids_of(record, builder))
                 value[:] = [record for record, problem in zip(value, problems, strict=True) if problem is None]
             elif name in HOLDERS:
                 waiting += reversed(value) if is_list(value) else [value]
             elif name in _SHARED and value is not None and (problem := _problem_of(value, _SHARED[name])) is not None:
                 message[name] = None
                 where = f"{name}.{problem.where}".rstrip(".")
-                yield Refused(problem.reason, where, problem.detail).quarantine(place, partial=True)
+                yield Refused(problem.reason, where, problem.detail).quarantine(location, partial=True)
 
 
 def _problem_of(value: Value, message: type[otlp.Message]) -> Refused | None:

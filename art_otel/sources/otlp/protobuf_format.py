@@ -74,11 +74,11 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     number = 0
     for message, problem in read_frames(stream, reading.limits.max_message_bytes):
         number += 1  # noqa: SIM113 # enumerate() would hold the message
-        place = f"{reading.path}:message {number}"
+        location = f"{reading.path}:message {number}"
         if problem is None:
-            yield from builder.read(message, place)
+            yield from builder.read(message, location)
         else:
-            yield from builder.read_split(Split(message), place, problem)
+            yield from builder.read_split(Split(message), location, problem)
 
 
 FORMAT: Final = Format(name="otlp-protobuf", detects=_detects, reads=_reads)

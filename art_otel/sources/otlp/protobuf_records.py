@@ -29,45 +29,45 @@ class ProtobufSpanBuilder(ProtobufValues):
         super().__init__(reading)
         self._types, self._error = _message_types()
 
-    def read(self, data: bytes, place: str) -> Iterable[Record]:
-        """Read every record of one request, which `place` names."""
+    def read(self, data: bytes, location: str) -> Iterable[Record]:
+        """Read every record of one request, which `location` names."""
         try:
             batches = self._traces(data)
         except Refused:
             batches = None
         if batches and _begins_with_span(batches):  # as most requests do, and to split one first costs a multiple
-            return self.traces(batches, place)
+            return self.traces(batches, location)
         split = Split(data)
         if split.is_answer:
             problem = Refused("not OTLP", detail="an answer of Tempo amid requests; give it in a file of its own")
-            return (problem.quarantine(place),)
+            return (problem.quarantine(location),)
         if split.signal == "other":
             self.reading.stats.other_signals += 1
             return ()
         try:
             if split.signal == "logs":
-                return self.logs(cast("otlp.Request", self._decode(data, "LogsData")).resource_logs or None, place)
+                return self.logs(cast("otlp.Request", self._decode(data, "LogsData")).resource_logs or None, location)
             if split.signal == "traces" or not data:
-                return self.traces(self._traces(data), place)
+                return self.traces(self._traces(data), location)
         except Refused:
             pass
-        return self.read_split(split, place)
+        return self.read_split(split, location)
 
     def _traces(self, data: bytes) -> list[otlp.ResourceSpans]:
         return cast("list[otlp.ResourceSpans]", cast("otlp.Request", self._decode(data, "TracesData")).resource_spans)
 
-    def read_split(self, split: Split, place: str, problem: Refused | None = None) -> Iterator[Record]:
+    def read_split(self, split: Split, location: str, problem: Refused | None = None) -> Iterator[Record]:
         """Read every record of a request that does not decode, each by itself; `problem` says why it has no end."""
         signal, torn_ids = split.signal, NO_IDS
         if signal == "other":
             return  # a torn request of metrics costs nothing
         for batch in split.inside(split.root, FIRST):
-            message = yield from self._shared(split, batch, "Resource", place)
-            resource, quarantined = self.resource(cast("otlp.Resource | None", message), place)
+            message = yield from self._shared(split, batch, "Resource", location)
+            resource, quarantined = self.resource(cast("otlp.Resource | None", message), location)
             yield from quarantined
             for scoped in split.inside(batch, SECOND):
-                message = yield from self._shared(split, scoped, "InstrumentationScope", place)
-                shared = Batch(place=place, resource=resource, scope=scope_of(cast("otlp.Scope | None", message)))
+                message = yield from self._shared(split, scoped, "InstrumentationScope", location)
+                shared = Batch(location=location, resource=resource, scope=scope_of(cast("otlp.Scope | None", message)))
                 for record in split.inside(scoped, SECOND):
                     if record.whole:
                         yield from self._record(split, record, signal or "traces", shared)
@@ -76,15 +76,17 @@ class ProtobufSpanBuilder(ProtobufValues):
         if problem is None and (split.is_broken or signal is None):
             problem = Refused("not OTLP", detail="no request, or a length goes beyond its message")
         if problem is not None:
-            yield problem.quarantine(place, ids=torn_ids)
+            yield problem.quarantine(location, ids=torn_ids)
 
-    def _shared(self, split: Split, container: Field, name: _Name, place: str) -> Generator[Quarantined, None, object]:
+    def _shared(
+        self, split: Split, container: Field, name: _Name, location: str
+    ) -> Generator[Quarantined, None, object]:
         """Decode what records share; when it is bad it is a partial Quarantined and its records do without it."""
         field = next((field for field in split.inside(container, FIRST) if field.whole), None)
         try:
             return field and self._decode(split.data[field.start : field.end], name)
         except Refused as problem:
-            yield problem.quarantine(place, partial=True)
+            yield problem.quarantine(location, partial=True)
             return None
 
     def _record(self, split: Split, record: Field, signal: Signal, batch: Batch) -> Iterator[Record]:
@@ -95,7 +97,7 @@ class ProtobufSpanBuilder(ProtobufValues):
             else:
                 yield from self.span(cast("otlp.Span", self._decode(data, "Span")), batch)
         except Refused as problem:
-            yield problem.quarantine(batch.place, "log" if signal == "logs" else "span", split.ids(record, signal))
+            yield problem.quarantine(batch.location, "log" if signal == "logs" else "span", split.ids(record, signal))
 
     def _decode(self, data: bytes, name: _Name) -> object:
         """Decode one message. Raises Refused."""

@@ -44,9 +44,9 @@ _MAX_TIME: Final = 2**63 - 1
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records of one ScopeSpans or ScopeLogs share. `place` is `file:line`."""
+    """What the records of one ScopeSpans or ScopeLogs share. `location` is `file:line`."""
 
-    place: str
+    location: str
     resource: Resource
     scope: Scope
 
@@ -82,25 +82,25 @@ class SpanBuilder(ABC):
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
         """Read one value, as `attributes` does. Raises Refused."""
 
-    def traces(self, batches: Iterable[otlp.ResourceSpans] | None, place: str) -> Iterator[Record]:
+    def traces(self, batches: Iterable[otlp.ResourceSpans] | None, location: str) -> Iterator[Record]:
         """Read every span of one request."""
         for spans in batches or ():
-            resource, quarantined = self.resource(spans.resource, place)
+            resource, quarantined = self.resource(spans.resource, location)
             yield from quarantined
             for scoped in spans.scope_spans or ():
-                batch = Batch(place=place, resource=resource, scope=scope_of(scoped.scope))
+                batch = Batch(location=location, resource=resource, scope=scope_of(scoped.scope))
                 for span in scoped.spans or ():
                     yield from self.span(span, batch)
 
-    def logs(self, batches: Iterable[otlp.ResourceLogs] | None, place: str) -> Iterator[Record]:
+    def logs(self, batches: Iterable[otlp.ResourceLogs] | None, location: str) -> Iterator[Record]:
         """Read every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
-        batch = Batch(place=place, resource=Resource(), scope=Scope())
+        batch = Batch(location=location, resource=Resource(), scope=Scope())
         for logs in batches or ():
             for scoped in logs.scope_logs or ():
                 for log_record in scoped.log_records or ():
                     yield from self.log_record(log_record, batch)
 
-    def resource(self, message: otlp.Resource | None, place: str) -> tuple[Resource, tuple[Quarantined, ...]]:
+    def resource(self, message: otlp.Resource | None, location: str) -> tuple[Resource, tuple[Quarantined, ...]]:
         """Read the resource of a batch, with a partial Quarantined for what cannot be read of it."""
         if message is None:
             return Resource(), ()
@@ -108,8 +108,8 @@ class SpanBuilder(ABC):
         try:
             attributes = self.attributes(message.attributes, "resource.", dropped)
         except Refused as problem:
-            return Resource(), (problem.quarantine(place, partial=True),)
-        return Resource(attributes=attributes), tuple(dropped.quarantine(place))
+            return Resource(), (problem.quarantine(location, partial=True),)
+        return Resource(attributes=attributes), tuple(dropped.quarantine(location))
 
     def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
         """Read one span, with a partial Quarantined for each reason for which something of it was lost."""
@@ -117,8 +117,8 @@ class SpanBuilder(ABC):
         try:
             span = self._span(message, batch, dropped)
         except Refused as problem:
-            return (problem.quarantine(batch.place, "span", self.known_ids(message.trace_id, message.span_id)),)
-        return (span, *dropped.quarantine(batch.place, "span", span.key)) if dropped else (span,)
+            return (problem.quarantine(batch.location, "span", self.known_ids(message.trace_id, message.span_id)),)
+        return (span, *dropped.quarantine(batch.location, "span", span.key)) if dropped else (span,)
 
     def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
         """Read one log record. One that belongs to no span is counted, and returned only if it may be an event."""
@@ -131,8 +131,8 @@ class SpanBuilder(ABC):
                 return self._event_without_span(message)
             record = self._log_record(message, trace_id, span_id, dropped)
         except Refused as problem:
-            return (problem.quarantine(batch.place, "log", self.known_ids(message.trace_id, message.span_id)),)
-        return (record, *dropped.quarantine(batch.place, "log", record.key)) if dropped else (record,)
+            return (problem.quarantine(batch.location, "log", self.known_ids(message.trace_id, message.span_id)),)
+        return (record, *dropped.quarantine(batch.location, "log", record.key)) if dropped else (record,)
 
     def _event_without_span(self, message: otlp.LogRecord) -> tuple[LogRecord, ...]:
         """Read a record without ids, which may name its subject in another way, as evaluations name responses."""

@@ -50,24 +50,24 @@ def rewrite_parts(
     for batch in _batches(parts):
         path = scratch / f"rewritten-{number}"
         with PartWriter(path) as writer:
-            places = {part.name: _copy(out, part, superseded.get(part.name, ()), writer) for part in batch}
+            copied_rows = {part.name: _copy(out, part, superseded.get(part.name, ()), writer) for part in batch}
             part = writer.finish(number)
-        for name, rows in places.items():
-            rewritten.moved[name] = {row: (part.name, place) for row, place in rows.items()}
+        for name, rows in copied_rows.items():
+            rewritten.moved[name] = {row: (part.name, new_row) for row, new_row in rows.items()}
         rewritten.staged.append((str(path), part))
         number += 1
     return rewritten
 
 
 def _copy(out: str, part: Part, superseded: tuple[int, ...], writer: PartWriter) -> dict[int, int]:
-    """Copy the rows that count, and say which row each became."""
+    """Copy the rows that count; return the new row of each."""
     file = DataFile(storage.join(out, part.name), out, superseded)
     first = writer.rows
     with open_parquet(file.location) as parquet:
         for group in groups_in(file, parquet):
             writer.add_rows(group.current(parquet.read_row_group(group.index)))
     left_out = frozenset(superseded)
-    return {row: first + place for place, row in enumerate(row for row in range(part.rows) if row not in left_out)}
+    return {row: first + offset for offset, row in enumerate(row for row in range(part.rows) if row not in left_out)}
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:

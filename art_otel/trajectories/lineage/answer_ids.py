@@ -19,16 +19,17 @@ def with_answer_ids(calls: Sequence[InferenceCall]) -> Sequence[InferenceCall]:
         return calls
     numbers = PrefixNumbers()
     repeats: dict[int, list[Message]] = {}
-    own: list[int] = []
+    prompt_numbers: list[int] = []
     for call in calls:
         prompt = call.input_messages or ()
         prefixes = numbers.of(prompt)
-        own.append(prefixes[-1])
+        prompt_numbers.append(prefixes[-1])
         for message, prefix in zip(prompt, prefixes, strict=False):
             if message.role == "assistant" and message.tool_calls:
                 repeats.setdefault(prefix, []).append(message)
     return [
-        _with_ids(call, repeats, prefix) if _lacks_ids(call) else call for call, prefix in zip(calls, own, strict=True)
+        _with_ids(call, repeats, prefix) if _lacks_ids(call) else call
+        for call, prefix in zip(calls, prompt_numbers, strict=True)
     ]
 
 
@@ -49,11 +50,11 @@ def _with_ids(call: InferenceCall, repeats: Mapping[int, Sequence[Message]], pre
 
 def _repeated(choice: Choice, repeats: Sequence[Message]) -> Choice:
     """A choice with the ids of the first message that repeats it."""
-    said = choice.message
+    answer = choice.message
     for repeat in repeats:
-        if len(repeat.tool_calls) == len(said.tool_calls):
-            pairs = zip(said.tool_calls, repeat.tool_calls, strict=True)
-            message = msgspec.structs.replace(said, tool_calls=tuple(_with_id(*pair) for pair in pairs))
+        if len(repeat.tool_calls) == len(answer.tool_calls):
+            pairs = zip(answer.tool_calls, repeat.tool_calls, strict=True)
+            message = msgspec.structs.replace(answer, tool_calls=tuple(_with_id(*pair) for pair in pairs))
             if message.identity == repeat.identity:
                 return msgspec.structs.replace(choice, message=message)
     return choice

@@ -79,8 +79,8 @@ class History(Sequence[HistoryMessage]):
         return (self.messages or ())[index]
 
     def __repr__(self) -> str:
-        said = "messages unknown" if self.messages is None else f"{len(self)} messages, {len(self.turns)} sampled"
-        return f"<History {said}>"
+        summary = "messages unknown" if self.messages is None else f"{len(self)} messages, {len(self.turns)} sampled"
+        return f"<History {summary}>"
 
     def _repr_html_(self) -> str:
         return messages_html(self)

@@ -21,18 +21,18 @@ _FILE_FIELDS: Final = {"data": "file_data", "id": "file_id", "file_id": "file_id
 
 
 def chat_message(message: Message) -> ChatMessage:
-    """The message in OpenAI's words, with its reasoning as `reasoning_content`."""
-    said = message_json(message)
+    """Write the message in OpenAI's format, with its reasoning as `reasoning_content`."""
+    fields = message_json(message)
     if not is_text(message):
-        said["content"] = [_openai_part(part) for part in _parts(message)]
-    return said
+        fields["content"] = [_openai_part(part) for part in _parts(message)]
+    return fields
 
 
 def request_message(message: Message) -> ChatMessage:
-    """The message as a request may have it: without the reasoning, which not every server takes back."""
-    said = chat_message(message)
-    said.pop("reasoning_content", None)
-    return said
+    """Write the message as a request may have it: without the reasoning, which not every server accepts."""
+    fields = chat_message(message)
+    fields.pop("reasoning_content", None)
+    return fields
 
 
 def is_text(message: Message) -> bool:
@@ -41,8 +41,8 @@ def is_text(message: Message) -> bool:
 
 
 def _parts(message: Message) -> list[_JsonObject]:
-    found = None if message.parts is None else _decoded(message.parts)
-    parts = cast(list[object], found) if isinstance(found, list) else []
+    decoded = None if message.parts is None else _decoded(message.parts)
+    parts = cast(list[object], decoded) if isinstance(decoded, list) else []
     return [cast(_JsonObject, part) for part in parts if isinstance(part, dict)]
 
 

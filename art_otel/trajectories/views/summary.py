@@ -16,10 +16,10 @@ def describe_trajectory(trajectory: Trajectory) -> str:
 
 
 def describe_group(group: TrajectoryGroup) -> str:
-    """The group in a line: its id, its size, and the range of its rewards."""
+    """Describe the group in a line: its id, its size, and the range of its rewards."""
     rewards = [one.reward for one in group if one.reward is not None]
-    known = f", rewards {min(rewards):g} to {max(rewards):g}" if rewards else ", no rewards"
-    return f"{group.group_id!r:.80}: {len(group)} trajectories{known}"
+    reward_range = f", rewards {min(rewards):g} to {max(rewards):g}" if rewards else ", no rewards"
+    return f"{group.group_id!r:.80}: {len(group)} trajectories{reward_range}"
 
 
 def trajectory_html(trajectory: Trajectory) -> str:

@@ -87,19 +87,23 @@ def join_unsurrounded(clusters: Clusters) -> None:
     request, and knows neither id nor answer where the request failed or its stream was left.
     """
     free = [one for one in clusters if one.call.response_id is None and one.outermost.span.scope.name != ART_OTEL]
-    for own in sorted((one for one in clusters if one.recorders == {(ART_OTEL, "")}), key=_by_start):
-        start = own.outermost.start
-        around = [one for one in free if one.outermost.start <= start < _last_end(one) and _is_one_request(one, own)]
+    for recording in sorted((one for one in clusters if one.recorders == {(ART_OTEL, "")}), key=_by_start):
+        start = recording.outermost.start
+        around = [
+            one for one in free if one.outermost.start <= start < _last_end(one) and _is_one_request(one, recording)
+        ]
         for outer in sorted(around, key=_by_start, reverse=True):
-            if _join_beside(clusters, outer, own):
+            if _join_beside(clusters, outer, recording):
                 free.remove(outer)
                 break
 
 
-def _is_one_request(outer: Cluster, own: Cluster) -> bool:
+def _is_one_request(outer: Cluster, recording: Cluster) -> bool:
     """Whether both asked one model, and no other prompt."""
     asked = outer.call.request_model
-    return asked is not None and asked == own.call.request_model and not prompts_differ(outer.call, own.call)
+    return (
+        asked is not None and asked == recording.call.request_model and not prompts_differ(outer.call, recording.call)
+    )
 
 
 def join_late_streams(clusters: Clusters) -> None:
