@@ -1,21 +1,16 @@
 """gather_*(): trajectories of running rollouts, whatever becomes of them."""
 
 import asyncio
-import io
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from art_otel import (
     gather_trajectories,
     gather_trajectory,
-    gather_trajectory_groups,
     in_context,
     read_trajectories,
     reward,
@@ -25,7 +20,6 @@ from art_otel import (
 )
 from art_otel.errors import UsageError
 from art_otel.tracing.api.recorder import use_recorder
-from art_otel.tracing.gathering.gather_many import _Allowed
 from art_otel.trajectories import trajectory_json
 from tests.tracing.api.app import questions
 
@@ -197,102 +191,6 @@ def test_nested_rollouts_are_gathered_by_themselves(app):
     assert (seen[0].parent_rollout_id, seen[0].calls[0].step) == (found.rollout_id, 0)
 
 
-def test_many_keep_their_order_and_their_bound(app):
-    at_once, most = 0, 0
-
-    @rollout(name="agent")
-    async def agent(number):
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        await asyncio.sleep(0.001 * (number % 5))
-        await app.ask_later(f"{number}")
-        at_once -= 1
-        return number
-
-    found = asyncio.run(gather_trajectories((agent(number) for number in range(30)), max_concurrent=4))
-    assert [trajectory.result for trajectory in found] == list(range(30))
-    assert most == 4
-    assert asyncio.run(gather_trajectories([])) == []
-
-
-def test_only_so_many_may_fail(app):
-    agent = agent_of(app)
-
-    def works(failing):
-        return [agent(f"{number}", ValueError(f"{number}") if number in failing else None) for number in range(10)]
-
-    async def run(failing, **options):
-        found = await gather_trajectories(works(failing), **options)
-        return [trajectory.status for trajectory in found].count("error")
-
-    assert asyncio.run(run(set())) == 0
-    assert asyncio.run(run({1, 2, 3}, max_exceptions=3)) == 3
-    assert asyncio.run(run({1, 2, 3}, max_exceptions=0.3)) == 3
-    for options in ({}, {"max_exceptions": 2}, {"max_exceptions": 0.2}):
-        with pytest.raises(ValueError, match="1") as caught:
-            asyncio.run(run({1, 5, 7}, **options, max_concurrent=1))
-        assert f"max_exceptions={options.get('max_exceptions', 0)} allows no more" in caught.value.__notes__[0]
-
-
-def test_what_is_no_bound_is_refused(app):
-    agent = agent_of(app)
-    for options in ({"max_concurrent": 0}, {"max_exceptions": -1}, {"max_exceptions": float("nan")}):
-        with pytest.raises(UsageError, match=next(iter(options))):
-            asyncio.run(gather_trajectories([agent("one")], **options))
-    assert app.spool.counts.written == 0
-
-
-def test_groups(app):
-    @rollout(name="agent")
-    async def agent(question):
-        return await app.ask_later(question)
-
-    named = rollout(name="named", group_id="own")(agent.__wrapped__)
-
-    async def run():
-        by_id = await gather_trajectory_groups({"sums": [agent("1"), agent("2")], "words": [agent("3")]})
-        plain = await gather_trajectory_groups([[agent("4"), agent("5")], [named("6")], []], max_concurrent=2)
-        return by_id, plain
-
-    by_id, plain = asyncio.run(run())
-    assert [(group.group_id, [questions(one) for one in group.trajectories]) for group in by_id] == [
-        ("sums", [["1"], ["2"]]),
-        ("words", [["3"]]),
-    ]
-    assert [len(group.trajectories) for group in plain] == [2, 1, 0]
-    assert len({group.group_id for group in plain}) == 3
-    assert plain[1].group_id == "own"
-    stored = {trajectory.rollout_id: trajectory for trajectory in app.convert()[0]}
-    for group in (*by_id, *plain):
-        for trajectory in group.trajectories:
-            assert stored[trajectory.rollout_id].group_id == trajectory.group_id == group.group_id
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_a_bar_on_a_terminal(app, monkeypatch):
-    shown = Terminal()
-    monkeypatch.setattr("sys.stderr", shown)
-    monkeypatch.setenv("TERM", "xterm")
-    agent = agent_of(app)
-    asyncio.run(gather_trajectories([agent("1"), agent("2", ValueError("bad"))], max_exceptions=1))
-    assert "2/2" in shown.getvalue()
-    assert "1 failed · reward 0.5" in shown.getvalue()
-    silent = Terminal()
-    monkeypatch.setattr("sys.stderr", silent)
-    asyncio.run(gather_trajectories([agent("1")], progress=False))
-    assert silent.getvalue() == ""
-
-
-def test_no_bar_elsewhere(app, capsys):
-    asyncio.run(gather_trajectories([agent_of(app)("1")]))
-    assert capsys.readouterr().err == ""
-
-
 def test_what_is_gathered_outlives_the_grace(app):
     app.rollouts.grace = 0
 
@@ -312,18 +210,6 @@ def test_what_is_gathered_is_held_whatever_it_weighs(app):
     for error, status in ((None, "ok"), (ValueError("bad"), "error")):
         found = asyncio.run(gather_trajectory(agent_of(app)("one", error)))
         assert (found.status, found.reward, found.complete, questions(found)) == (status, 0.5, True, ["one"])
-
-
-@pytest.mark.usefixtures("app")
-def test_a_rollout_of_which_nothing_was_recorded_aborts_nothing(monkeypatch):
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False))
-
-    @rollout(name="agent")
-    async def agent() -> None:
-        raise ValueError("bad")
-
-    found = asyncio.run(gather_trajectory(agent()))
-    assert (found.status, found.incomplete_reasons) == ("unfinished", {"missing root": 1})
 
 
 def test_the_event_loop_is_not_blocked(app):
@@ -389,27 +275,3 @@ def test_rollouts_inside_are_children(app):
     assert {child.parent_rollout_id for child in found.children} == {found.rollout_id}
     assert found.children[0] == found.result
     assert (questions(found), stored[found.rollout_id]) == (["own"], found)
-
-
-def test_the_first_failure_is_logged_and_every_one_is_kept(app, caplog):
-    agent = agent_of(app)
-    errors = [NameError("first"), NameError("second")]
-    works = [agent("0", errors[0]), agent("1", errors[1]), agent("2")]
-    found = asyncio.run(gather_trajectories(works, max_exceptions=2, max_concurrent=1))
-    assert [trajectory.exception for trajectory in found] == [*errors, None]
-    (record,) = [one for one in caplog.records if "raised; its trajectory says so" in one.message]
-    assert record.exc_info[1] is errors[0]
-    assert "Traceback" in caplog.text
-    assert [trajectory.exception for trajectory in app.convert()[0]] == [None] * 3
-
-
-def test_failures_are_counted_as_art_counts_them():
-    for most, total, permitted in ((0, 8, 0), (0.29, 100, 29), (0.5, 3, 1), (1, 8, 1), (2.5, 8, 2), (9, 8, 8)):
-        allowed = _Allowed(most, total)
-        assert [failed for failed in range(total + 1) if allowed.permits(failed)] == list(range(permitted + 1))
-
-
-def test_a_group_is_a_sequence_of_its_trajectories(app):
-    (group,) = asyncio.run(gather_trajectory_groups({"g": [agent_of(app)("1"), agent_of(app)("2")]}))
-    assert (len(group), list(group)) == (2, list(group.trajectories))
-    assert repr(group) == "<TrajectoryGroup 'g': 2 trajectories, rewards 0.5 to 0.5>"
