@@ -1,0 +1,35 @@
+"""ATIF's documents of trajectories, and what they say of steps and histories."""
+
+import json
+
+from art_otel.exporting import ExportStats, ScoredTrajectory, TurnReward
+from art_otel.trajectories import Trajectory
+from art_otel_atif.config import TrajectoriesConfig
+from art_otel_atif.encode import encode_trajectories
+
+
+def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], ExportStats]:
+    stats = ExportStats()
+    items = (
+        ScoredTrajectory(trajectory=one, turn_rewards=(TurnReward(one.reward),) * len(one.turns)) for one in rollouts
+    )
+    records = list(encode_trajectories(items, TrajectoriesConfig(**config), stats))
+    files = dict(records)
+    assert len(files) == len(records)
+    return files, stats
+
+
+def one_document(trajectory: Trajectory, **config) -> tuple[dict, dict[str, int]]:
+    files, stats = encoded(trajectory, **config)
+    ((name, data),) = [(name, data) for name, data in files.items() if name.endswith(".json")]
+    document = json.loads(data)
+    assert name == f"{document['trajectory_id']}.json"
+    return document, dict(+stats.changed)
+
+
+def histories_of(document: dict) -> list[dict]:
+    return [document, *document.get("subagent_trajectories", [])]
+
+
+def is_trained(step: dict) -> bool:
+    return step["source"] == "agent" and not step.get("is_copied_context")
