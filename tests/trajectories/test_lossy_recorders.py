@@ -13,8 +13,6 @@ from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.examples import examples
 from tests.trajectories.recorder import LOOK, SYSTEM, Recorder, said, user
 
-# One call by recorders with their usual losses.
-
 PROMPT = [SYSTEM, Message(role="user", content="weather?", name="ann")]
 ANSWER = said("Let me look.", "tool_calls", reasoning="hm", tool_calls=(LOOK,))
 

@@ -1,4 +1,4 @@
-"""Every way to ask for completions and responses, under every instrumentor: the call says what was asked and sampled."""
+"""Every way to ask for completions and responses, under every instrumentor: each says what was asked and sampled."""
 
 import asyncio
 
