@@ -2,10 +2,9 @@
 
 import json
 import math
-from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message
@@ -14,10 +13,8 @@ from art_otel.conventions.clients.chunks import JoinedChunks
 from art_otel.conventions.clients.joining import join, whole
 from art_otel.testing import SpanBuilder
 from art_otel.tracing.openai.answer import answer_attributes, decode
-from art_otel.tracing.openai.event_stream import EventStream, split
 from art_otel.tracing.openai.events import JoinedEvents
 from art_otel.tracing.openai.request import fields_of, messages, parameters
-from tests.examples import examples
 from tests.tracing import wire
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {}}}}}
@@ -261,78 +258,3 @@ def test_messages_of_a_response_are_its_instructions_and_items(asked, expected):
     found = json.loads(messages(fields_of(json.dumps(asked).encode()))["art.request.messages"])
     assert found == [{"role": "system", "content": one} if isinstance(one, str) else one for one in expected]
     assert messages(fields_of(b'{"instructions": "alone"}')) == {}
-
-
-@st.composite
-def cut_streams(draw):
-    """The bytes of a stream, cut anywhere."""
-    events = draw(st.lists(st.sampled_from(EVENTS), max_size=8))
-    data = b"".join(events)
-    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
-    edges = [0, *cuts, len(data)]
-    return data, [data[start:end] for start, end in pairwise(edges)]
-
-
-EVENTS = [
-    b'data: {"id": "a", "choices": [{"index": 0, "delta": {"content": "x\\n"}}]}\n\n',
-    b'data:{"choices": [{"index": 1, "delta": {"content": "y"}}]}\r\n\r\n',
-    b'event: e\ndata: {"choices":\ndata: [{"delta": {"content": "z"}}]}\n\n',
-    b'data: {"choices":\r\ndata: [{"delta": {"content": "w"}}]}\r\n\r\n',
-    b": a comment\n\n",
-    b'id: 1\rdata: {"choices": [{"delta": {"content": "r"}}]}\r\r',
-    b"data: [DONE]\n\n",
-    b"data: no json\n\n",
-    b"\n\n\r\n",
-]
-
-
-@given(cut_streams())
-@settings(max_examples=examples(300))
-def test_a_stream_may_be_cut_anywhere(cut):
-    data, parts = cut
-    one, other = EventStream(responses=False), EventStream(responses=False)
-    one.take(data)
-    handed = []
-    for part in parts:
-        for piece in split(part):
-            handed.append(piece)
-            other.take(piece)
-            assert other.error is None  # which reads what has passed
-    assert b"".join(handed) == data
-    assert one.body() == other.body()
-
-
-def test_a_stream_may_come_byte_by_byte():
-    one, other = EventStream(responses=False), EventStream(responses=False)
-    one.take(b"".join(EVENTS))
-    for byte in b"".join(EVENTS):
-        other.take(bytes([byte]))
-        assert other.error is None  # which reads what has passed
-    assert one.body() == other.body()
-
-
-@given(st.lists(st.binary()))
-def test_no_stream_is_too_strange(parts):
-    for responses in (False, True):
-        stream = EventStream(responses=responses)
-        for part in parts:
-            assert b"".join(split(part)) == part
-            stream.take(part)
-        stream.body()
-
-
-@pytest.mark.parametrize(
-    ("event", "error"),
-    [
-        ({"error": {"message": "overloaded", "code": "busy"}}, "busy"),
-        ({"error": {"message": "overloaded"}}, "APIError"),
-        ({"error": "overloaded"}, "APIError"),
-        ({"type": "error", "code": "busy", "message": "m"}, "busy"),
-        ({"type": "response.failed", "response": {"error": {"code": "server_error"}}}, "server_error"),
-        ({"choices": [], "error": None}, None),
-    ],
-)
-def test_an_error_in_the_stream_is_told(event, error):
-    stream = EventStream(responses="type" in event)
-    stream.take(b"data: " + json.dumps(event).encode() + b"\n\n")
-    assert stream.error == error

@@ -1,0 +1,86 @@
+"""The bytes of an event stream may be cut anywhere, and no stream is too strange."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from art_otel.tracing.openai.event_stream import EventStream, split
+from tests.examples import examples
+
+
+@st.composite
+def cut_streams(draw):
+    """The bytes of a stream, cut anywhere."""
+    events = draw(st.lists(st.sampled_from(EVENTS), max_size=8))
+    data = b"".join(events)
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
+    edges = [0, *cuts, len(data)]
+    return data, [data[start:end] for start, end in pairwise(edges)]
+
+
+EVENTS = [
+    b'data: {"id": "a", "choices": [{"index": 0, "delta": {"content": "x\\n"}}]}\n\n',
+    b'data:{"choices": [{"index": 1, "delta": {"content": "y"}}]}\r\n\r\n',
+    b'event: e\ndata: {"choices":\ndata: [{"delta": {"content": "z"}}]}\n\n',
+    b'data: {"choices":\r\ndata: [{"delta": {"content": "w"}}]}\r\n\r\n',
+    b": a comment\n\n",
+    b'id: 1\rdata: {"choices": [{"delta": {"content": "r"}}]}\r\r',
+    b"data: [DONE]\n\n",
+    b"data: no json\n\n",
+    b"\n\n\r\n",
+]
+
+
+@given(cut_streams())
+@settings(max_examples=examples(300))
+def test_a_stream_may_be_cut_anywhere(cut):
+    data, parts = cut
+    one, other = EventStream(responses=False), EventStream(responses=False)
+    one.take(data)
+    handed = []
+    for part in parts:
+        for piece in split(part):
+            handed.append(piece)
+            other.take(piece)
+            assert other.error is None  # which reads what has passed
+    assert b"".join(handed) == data
+    assert one.body() == other.body()
+
+
+def test_a_stream_may_come_byte_by_byte():
+    one, other = EventStream(responses=False), EventStream(responses=False)
+    one.take(b"".join(EVENTS))
+    for byte in b"".join(EVENTS):
+        other.take(bytes([byte]))
+        assert other.error is None  # which reads what has passed
+    assert one.body() == other.body()
+
+
+@given(st.lists(st.binary()))
+def test_no_stream_is_too_strange(parts):
+    for responses in (False, True):
+        stream = EventStream(responses=responses)
+        for part in parts:
+            assert b"".join(split(part)) == part
+            stream.take(part)
+        stream.body()
+
+
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        ({"error": {"message": "overloaded", "code": "busy"}}, "busy"),
+        ({"error": {"message": "overloaded"}}, "APIError"),
+        ({"error": "overloaded"}, "APIError"),
+        ({"type": "error", "code": "busy", "message": "m"}, "busy"),
+        ({"type": "response.failed", "response": {"error": {"code": "server_error"}}}, "server_error"),
+        ({"choices": [], "error": None}, None),
+    ],
+)
+def test_an_error_in_the_stream_is_told(event, error):
+    stream = EventStream(responses="type" in event)
+    stream.take(b"data: " + json.dumps(event).encode() + b"\n\n")
+    assert stream.error == error
