@@ -2,20 +2,15 @@
 
 from collections import Counter
 
-import pytest
 import transformers
-from hypothesis import given as for_all
-from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import Logprobs, Message, TokenIds
 from art_otel.data.retokenize import retokenize
-from art_otel.data.retokenize.chat_template import ChatTemplate
 from art_otel.data.retokenize.template_message import template_message
-from art_otel.errors import UsageError
 from art_otel.trajectories import histories, text_only_histories
 from tests.data import tokenizers
-from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
+from tests.data.rollouts import answer, assistant, call, chat, looking, rollout, user
 from tests.data.test_messages import TOOL
 
 CHATML = tokenizers.bpe(tokenizers.CHATML)
@@ -109,59 +104,11 @@ def test_tool_calls_are_written_once():
     assert '{"type": "function"' in CHATML.decode(one.token_ids.tolist())
 
 
-@pytest.mark.parametrize("make", [tokenizers.bpe, tokenizers.metaspace])
-def test_markers_say_what_is_generated(make):
-    marked, plain = make(tokenizers.MARKED), make(tokenizers.CHATML)
-    trajectory = rollout(chat(*TALK))
-    assert build(trajectory, marked) == build(trajectory, plain)
-
-
-def test_markers_that_leave_something_out_are_followed():
-    template = tokenizers.MARKED.replace(
-        "{% generation %}{{- message.content + '<|im_end|>\n' }}{% endgeneration %}",
-        "{% if loop.last %}{% generation %}{{- message.content }}{% endgeneration %}{% else %}{{- message.content }}"
-        "{% endif %}{{- '<|im_end|>\n' }}",
-    )
-    tokenizer = tokenizers.bpe(template)
-    found = build(rollout(chat(*TALK)), tokenizer)
-    assert texts(CHATML, found) == [["hello"]]
-    assert reasons(found) == {"not marked by the template": 1}
-    tokenizer.chat_template = template.replace("loop.last", "false")
-    assert reasons(build(rollout(chat(*TALK)), tokenizer)) == {"not marked by the template": 2}
-
-
 def test_an_empty_answer_is_no_token():
     trajectory = rollout(chat(user("hello"), assistant(""), finish_reason="length"))
     for template in (tokenizers.MARKED, tokenizers.CHATML):
         (one,) = build(trajectory, tokenizers.bpe(template)).histories
         assert one.spans[0].start == one.spans[0].end == len(one.token_ids)
-
-
-def test_dropped_thinking_starts_a_new_history():
-    tokenizer = tokenizers.bpe(tokenizers.THINKING)
-    talk = (user("hello"), assistant("a", reasoning="think"), user("more"), assistant("b", reasoning="it is"))
-    found = build(rollout(chat(*talk)), tokenizer)
-    assert texts(tokenizer, found) == [
-        ["<think>\nthink\n</think>\n\na<|im_end|>"],
-        ["<think>\nit is\n</think>\n\nb<|im_end|>"],
-    ]
-    assert "assistant\na<|im_end|>" in tokenizer.decode(found.histories[1].token_ids.tolist())
-
-
-def test_variables_of_the_request_are_the_templates():
-    tokenizer = tokenizers.bpe(tokenizers.THINKING)
-    parameters = {"chat_template_kwargs": {"enable_thinking": False}}
-    found = build(rollout(chat(user("hello"), assistant("a"), parameters=parameters)), tokenizer)
-    assert texts(tokenizer, found) == [["a<|im_end|>"]]
-
-
-@pytest.mark.parametrize(
-    "variables", [{"chat_template": "x", "tokenize": True, "return_dict": True}, "no object", None]
-)
-def test_a_recording_does_not_choose_the_template(variables):
-    parameters = {"chat_template_kwargs": variables}
-    found = retokenize(rollout(chat(user("hello"), assistant("a"), parameters=parameters)), CHATML)
-    assert texts(CHATML, found) == [["a<|im_end|>"]]
 
 
 def test_a_token_at_the_end_of_conversations_was_not_sampled():
@@ -175,13 +122,6 @@ def test_special_tokens_before_the_stop_token_were_sampled():
     template = tokenizers.CHATML.replace("</tool_call>", "<|call_end|>")
     found = build(rollout(chat(user("a"), looking())), tokenizers.bpe(template))
     assert texts(CHATML, found)[0][0].endswith("<|call_end|><|im_end|>")
-
-
-def test_a_template_without_stop_tokens():
-    template = "{% for message in messages %}{{ message.role + ':\n' + message.content + '\n\n' }}{% endfor %}"
-    prompt = "{% if add_generation_prompt %}{{ 'assistant:\n' }}{% endif %}"
-    tokenizer = tokenizers.bpe(template + prompt)
-    assert texts(tokenizer, build(rollout(chat(*TALK)), tokenizer)) == [["the sunny", "hello"]]
 
 
 def test_what_is_left_out_says_why():
@@ -201,12 +141,6 @@ def test_what_is_left_out_says_why():
     assert reasons(build(continued, CHATML)) == {"continues a message": 1}
     unknown = rollout([call(0, None, assistant("a"))])
     assert reasons(build(unknown, CHATML)) == {"messages unknown": 1}
-
-
-def test_a_template_that_refuses_a_greeting():
-    template = tokenizers.STRICT.replace("== 'system'", "!= 'system'")
-    talk = (Message(role="system", content="be kind"), user("a"), assistant("b"))
-    assert texts(CHATML, build(rollout(chat(*talk)), tokenizers.bpe(template))) == [["b<|im_end|>"]]
 
 
 def test_one_that_is_left_out_is_context_of_the_next():
@@ -248,11 +182,6 @@ def test_only_what_has_no_ids_is_tokenized():
     assert texts(CHATML, both) == [["b<|im_end|>", "d<|im_end|>"]]
 
 
-def test_a_tokenizer_without_a_template_is_refused():
-    with pytest.raises(UsageError, match=r"set tokenizer\.chat_template"):
-        retokenize(rollout([]), tokenizers.bpe(None))
-
-
 def test_a_tokenizer_in_python_has_no_markers():
     """Slow tokenizers know no characters of a token, so that the prompt alone decides."""
 
@@ -282,20 +211,3 @@ def test_a_tokenizer_in_python_has_no_markers():
     tokenizer.chat_template = tokenizers.MARKED
     found = build(rollout(chat(*TALK)), tokenizer)
     assert texts(tokenizer, found) == [["the sunny<|im_end|>", "hello<|im_end|>"]]
-
-
-TEMPLATES = {name: getattr(tokenizers, name) for name in ("CHATML", "MARKED", "THINKING", "CLOSING", "STRICT")}
-ALL = {
-    f"{make.__name__} {name}": make(template)
-    for name, template in TEMPLATES.items()
-    for make in (tokenizers.bpe, tokenizers.metaspace)
-}
-ALL["words"] = tokenizers.words(tokenizers.CHATML, ["user assistant system tool hello look city n Paris Tokyo name"])
-
-
-@for_all(agent_rollouts(), st.sampled_from(sorted(ALL)))
-def test_every_prompt_is_the_servers(rollouts, name):
-    tokenizer = ALL[name]
-    template = ChatTemplate(tokenizer)
-    for trajectory in rollouts:
-        check_laws(trajectory, tokenizer, retokenize(trajectory, template))

@@ -1,0 +1,96 @@
+"""Re-tokenization by chat templates of many kinds: each prompt is what the template makes of the request."""
+
+import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from art_otel.calls import Message
+from art_otel.data.retokenize import retokenize
+from art_otel.data.retokenize.chat_template import ChatTemplate
+from art_otel.errors import UsageError
+from tests.data import tokenizers
+from tests.data.rollouts import agent_rollouts, assistant, chat, rollout, user
+from tests.data.test_retokenize import CHATML, TALK, build, check_laws, reasons, texts
+
+
+@pytest.mark.parametrize("make", [tokenizers.bpe, tokenizers.metaspace])
+def test_markers_say_what_is_generated(make):
+    marked, plain = make(tokenizers.MARKED), make(tokenizers.CHATML)
+    trajectory = rollout(chat(*TALK))
+    assert build(trajectory, marked) == build(trajectory, plain)
+
+
+def test_markers_that_leave_something_out_are_followed():
+    template = tokenizers.MARKED.replace(
+        "{% generation %}{{- message.content + '<|im_end|>\n' }}{% endgeneration %}",
+        "{% if loop.last %}{% generation %}{{- message.content }}{% endgeneration %}{% else %}{{- message.content }}"
+        "{% endif %}{{- '<|im_end|>\n' }}",
+    )
+    tokenizer = tokenizers.bpe(template)
+    found = build(rollout(chat(*TALK)), tokenizer)
+    assert texts(CHATML, found) == [["hello"]]
+    assert reasons(found) == {"not marked by the template": 1}
+    tokenizer.chat_template = template.replace("loop.last", "false")
+    assert reasons(build(rollout(chat(*TALK)), tokenizer)) == {"not marked by the template": 2}
+
+
+def test_dropped_thinking_starts_a_new_history():
+    tokenizer = tokenizers.bpe(tokenizers.THINKING)
+    talk = (user("hello"), assistant("a", reasoning="think"), user("more"), assistant("b", reasoning="it is"))
+    found = build(rollout(chat(*talk)), tokenizer)
+    assert texts(tokenizer, found) == [
+        ["<think>\nthink\n</think>\n\na<|im_end|>"],
+        ["<think>\nit is\n</think>\n\nb<|im_end|>"],
+    ]
+    assert "assistant\na<|im_end|>" in tokenizer.decode(found.histories[1].token_ids.tolist())
+
+
+def test_variables_of_the_request_are_the_templates():
+    tokenizer = tokenizers.bpe(tokenizers.THINKING)
+    parameters = {"chat_template_kwargs": {"enable_thinking": False}}
+    found = build(rollout(chat(user("hello"), assistant("a"), parameters=parameters)), tokenizer)
+    assert texts(tokenizer, found) == [["a<|im_end|>"]]
+
+
+@pytest.mark.parametrize(
+    "variables", [{"chat_template": "x", "tokenize": True, "return_dict": True}, "no object", None]
+)
+def test_a_recording_does_not_choose_the_template(variables):
+    parameters = {"chat_template_kwargs": variables}
+    found = retokenize(rollout(chat(user("hello"), assistant("a"), parameters=parameters)), CHATML)
+    assert texts(CHATML, found) == [["a<|im_end|>"]]
+
+
+def test_a_template_without_stop_tokens():
+    template = "{% for message in messages %}{{ message.role + ':\n' + message.content + '\n\n' }}{% endfor %}"
+    prompt = "{% if add_generation_prompt %}{{ 'assistant:\n' }}{% endif %}"
+    tokenizer = tokenizers.bpe(template + prompt)
+    assert texts(tokenizer, build(rollout(chat(*TALK)), tokenizer)) == [["the sunny", "hello"]]
+
+
+def test_a_template_that_refuses_a_greeting():
+    template = tokenizers.STRICT.replace("== 'system'", "!= 'system'")
+    talk = (Message(role="system", content="be kind"), user("a"), assistant("b"))
+    assert texts(CHATML, build(rollout(chat(*talk)), tokenizers.bpe(template))) == [["b<|im_end|>"]]
+
+
+def test_a_tokenizer_without_a_template_is_refused():
+    with pytest.raises(UsageError, match=r"set tokenizer\.chat_template"):
+        retokenize(rollout([]), tokenizers.bpe(None))
+
+
+TEMPLATES = {name: getattr(tokenizers, name) for name in ("CHATML", "MARKED", "THINKING", "CLOSING", "STRICT")}
+ALL = {
+    f"{make.__name__} {name}": make(template)
+    for name, template in TEMPLATES.items()
+    for make in (tokenizers.bpe, tokenizers.metaspace)
+}
+ALL["words"] = tokenizers.words(tokenizers.CHATML, ["user assistant system tool hello look city n Paris Tokyo name"])
+
+
+@for_all(agent_rollouts(), st.sampled_from(sorted(ALL)))
+def test_every_prompt_is_the_servers(rollouts, name):
+    tokenizer = ALL[name]
+    template = ChatTemplate(tokenizer)
+    for trajectory in rollouts:
+        check_laws(trajectory, tokenizer, retokenize(trajectory, template))
