@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +19,13 @@ from art_otel.http import Address, BodyLimits
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from tests.dumps import chat_span, make_span, request_of
 from tests.examples import how_many
+from tests.receiver.connections import HEAD, PIPELINED, flood, raw
 from tests.receiver.otlp import COMPRESS, JSON, PROTOBUF, as_body, export, post, rejected
 from tests.receiver.serving import Serve, serving
 
 SMALL = request_of(chat_span(2, 1, ["hi"], "yes"), resource={"service.name": "agent"})
 MIB = 1 << 20
-PIPELINED = 100
+
 REQUESTS = how_many("ART_OTEL_REQUESTS", 1200)
 
 
@@ -201,23 +201,6 @@ def retry_info(error: grpc.RpcError) -> RetryInfo | None:
     return info if found and Status.FromString(found[0]).details[0].Unpack(info) else None
 
 
-def raw(address: str, data: bytes) -> bytes:
-    """What comes back for bytes on a connection, until the server closes it or says something whole."""
-    host, port = address.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        answer = b""
-        try:
-            connection.sendall(data)
-            while b"\r\n\r\n" not in answer and (more := connection.recv(65536)):
-                answer += more
-        except ConnectionError:
-            pass
-        return answer
-
-
-HEAD = f"POST /v1/traces HTTP/1.1\r\nhost: a\r\nauthorization: Bearer t0ken\r\ncontent-type: {PROTOBUF}\r\n".encode()
-
-
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -255,31 +238,6 @@ def test_tiny_requests_without_end(server):
     assert [each.result() for each in flooding] == [list(tiny) * (PIPELINED // len(tiny))] * 4
     assert stored(server) == before + REQUESTS // len(tiny)
     assert memory(server) - most < 64 * MIB
-
-
-def flood(address: str, requests: dict[int, bytes], rounds: int) -> list[int]:
-    """The statuses of requests that are sent without waiting for each other; they are the same in every round."""
-    host, port = address.split(":")
-    sent = b"".join(requests.values()) * (PIPELINED // len(requests))
-    statuses: set[tuple[int, ...]] = set()
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
-        for _ in range(rounds):
-            connection.sendall(sent)
-            answers = b""
-            while answers.count(b"HTTP/1.1 ") < PIPELINED or not is_whole(answers):
-                more = connection.recv(65536)
-                assert more, answers[-500:]
-                answers += more
-            statuses.add(tuple(int(answer[:3]) for answer in answers.split(b"HTTP/1.1 ")[1:]))
-    (same,) = statuses
-    return list(same)
-
-
-def is_whole(answers: bytes) -> bool:
-    """Whether the last of the answers has its body."""
-    head, _, body = answers[answers.rindex(b"HTTP/1.1 ") :].partition(b"\r\n\r\n")
-    length = re.search(rb"content-length: (\d+)", head)
-    return length is not None and len(body) == int(length[1])
 
 
 @pytest.mark.program
