@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import art_otel
-from exporters.tinker.tests.test_with_tinker import TINKER, WANTED
+from exporters.tinker.tests.cookbook import TINKER, WANTED
 from tests.requests.programs import ROOT
 from tests.trainers.environment import trainer_python
 
