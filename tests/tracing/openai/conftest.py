@@ -41,3 +41,13 @@ def app(server, instrumentor, uninstalled, monkeypatch):  # noqa: ARG001 # undoe
     install(request_tokens=True, policy_version_header="x-policy-version")
     with instrumented(instrumentor, found.provider):
         yield found
+
+
+@pytest.fixture
+def traced(server, uninstalled, monkeypatch):  # noqa: ARG001 # undoes at the end
+    """An app under OpenLLMetry whose calls are captured, with nothing asked for."""
+    found = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", found.provider)
+    install()
+    with instrumented("openllmetry", found.provider):
+        yield found

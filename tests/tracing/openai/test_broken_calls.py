@@ -1,0 +1,124 @@
+"""A call that is cancelled, refused, left or broken off is one call, and takes no other."""
+
+import asyncio
+import gc
+import warnings
+
+import openai
+import pytest
+
+from art_otel.tracing.tracer import SCOPE
+from tests.tracing.openai.expected import check_whole, exchange_of
+from tests.tracing.openai.instrumented import MODEL
+from tests.tracing.openai.test_request_span import raw_stream, scopes
+
+
+def test_a_call_that_is_cancelled(traced):
+    async def main():
+        async with traced.async_client() as client:
+            with traced.rollout():
+                slow = client.responses.create(model=MODEL, input="Hi #delay=0.5", instructions="Be brief.")
+                task = asyncio.create_task(slow)
+                asyncio.get_running_loop().call_later(0.1, task.cancel)
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await client.responses.create(model=MODEL, input="Again")
+
+    asyncio.run(main())
+    cancelled, again = traced.calls()
+    assert cancelled.error_type == "CancelledError"
+    assert cancelled.request_model == MODEL
+    assert [message.content for message in cancelled.input_messages] == ["Be brief.", "Hi #delay=0.5"]
+    assert not again.failed
+
+
+def test_a_call_that_is_interrupted(traced, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with traced.client() as client, traced.rollout():
+        with monkeypatch.context() as patched:
+            patched.setattr(openai.OpenAI, "_send_request", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                client.responses.create(model=MODEL, input="Hi")
+        client.responses.create(model=MODEL, input="Hi")
+    assert [call.error_type for call in traced.calls()] == ["KeyboardInterrupt", None]
+
+
+def test_a_call_that_is_refused_is_one_call(traced):
+    with traced.client() as client, traced.rollout():
+        try:
+            client.responses.create(model=MODEL, input="Hi #fail=400", reasoning=None)
+        except openai.BadRequestError:
+            client.responses.create(model=MODEL, input="Again")  # while the exception still holds the first
+    assert [call.failed for call in traced.calls()] == [True, False]
+    assert len(scopes(traced)) == 4
+
+
+def test_a_response_that_failed(traced):
+    with traced.client() as client, traced.rollout():
+        client.responses.create(model=MODEL, input="Hi #status=failed")
+    assert traced.call().error_type == "server_error"
+
+
+def test_a_raw_stream_that_is_left(traced, server):
+    with traced.client() as client, traced.rollout():
+        stream = raw_stream(client)
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                break
+        stream.close()
+        assert len(traced.ended) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            next(raw_stream(client))
+            gc.collect()
+        assert len(traced.ended) == 2
+    call = traced.calls()[0]
+    assert exchange_of(call, server)
+    assert [choice.finish_reason for choice in call.choices] == [None]
+
+
+def test_a_stream_that_breaks(traced):
+    with traced.client() as client, traced.rollout(), pytest.raises(openai.APIConnectionError):
+        list(raw_stream(client, "Hi #break=5"))
+    assert traced.call().failed
+    assert traced.call().choices
+
+
+def test_a_stream_that_breaks_under_openllmetry_keeps_what_was_asked(traced):
+    with traced.client() as client, traced.rollout(), pytest.raises(openai.APIConnectionError):
+        list(client.responses.create(model=MODEL, input="Hi #break=5", stream=True))
+    call = traced.call()
+    assert call.failed
+    assert [message.content for message in call.input_messages] == ["Hi #break=5"]
+
+
+def test_streams_that_break_at_once_are_told_apart(traced):
+    async def one(client):
+        with pytest.raises(openai.APIConnectionError):
+            [event async for event in await client.responses.create(model=MODEL, input="Hi #break=5", stream=True)]
+
+    async def main():
+        async with traced.async_client() as client:
+            with traced.rollout():
+                await asyncio.gather(*(one(client) for _ in range(6)))
+
+    asyncio.run(main())
+    assert [call.failed for call in traced.calls()] == [True] * 6
+    assert len(traced.ended) == 12
+
+
+def test_a_stream_that_is_still_held_takes_no_later_call(traced, server):
+    with traced.client() as client, traced.rollout():
+        with traced.tracer.start_as_current_span("first") as first:
+            held = client.responses.create(model=MODEL, input="Hi", stream=True)
+            assert list(held)
+        with traced.tracer.start_as_current_span("second") as second:
+            list(raw_stream(client, "Ho"))
+            list(raw_stream(client, "Hu"))
+    assert held
+    places = [span.parent.span_id for span in traced.ended if span.instrumentation_scope.name == SCOPE]
+    assert places == [each.get_span_context().span_id for each in (first, second, second)]
+    for call in traced.calls():
+        check_whole(call, server)
