@@ -1,4 +1,4 @@
-"""Batches in several readers: ranks, workers and what is resumed give together what one reader gives."""
+"""The same options give the same batches, from files or memory, and ranks, workers and resumed readers share them."""
 
 import json
 from collections import Counter
