@@ -57,7 +57,7 @@ class Sink(Protocol):
 
     @property
     def suffix(self) -> str:
-        """As `.jsonl`."""
+        """The suffix of a file, such as `.jsonl`."""
         ...
 
     def write(self, records: Iterator[Any], out: Path) -> tuple[int, tuple[Path, ...]]:

@@ -15,7 +15,7 @@ _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\nconten
 
 
 class TimedProtocol(H11Protocol):
-    """As uvicorn's; the methods are those of asyncio.Protocol."""
+    """A connection of uvicorn with this timer; the methods are those of asyncio.Protocol."""
 
     _timer: asyncio.TimerHandle | None = None
 

@@ -63,7 +63,7 @@ class EndedRollout(NamedTuple, Generic[Built_co]):
 
 
 class ArrivingRollouts:
-    """Times are seconds of a clock that the caller reads.
+    """Gathers arriving spans and says which rollouts have ended. Times are seconds of a clock that the caller reads.
 
     A rollout that has not ended counts as ended when nothing came for `grace`. Where the spans of one stand is known
     until nothing came for `max_age`; what comes later stands for itself. `held` are ids of rollouts and traces that are
@@ -75,12 +75,12 @@ class ArrivingRollouts:
         self._max_age = max_age
         self._spans: dict[BelongsTo, ArrivingSpans] = {}
         self._new: OrderedDict[BelongsTo, None] = OrderedDict()
-        """Those of which more came than was given, the longest quiet first."""
+        """Rollouts of which spans came that were not given yet, the longest quiet first."""
         self._ended: dict[BelongsTo, None] = {}
-        """Those of them that have ended, the first to end first."""
+        """The rollouts of `_new` that have ended, the first to end first."""
         self._held_ids: AbstractSet[str] = held
         self._held: dict[BelongsTo, None] = {}
-        """Those that are held back; when they were released, those of them that have ended."""
+        """Rollouts that are held back; once `release` was called, those of them that have ended."""
         self._forgot_at = 0.0
         self._of_trace: dict[str, set[BelongsTo]] = {}
 

@@ -27,5 +27,5 @@ def use_run_defaults(defaults: RunDefaults) -> None:
 
 
 def run_defaults() -> RunDefaults:
-    """Those of the process."""
+    """The defaults of this process."""
     return _in_use

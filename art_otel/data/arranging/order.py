@@ -32,7 +32,7 @@ class Order:
         return [tuple(ordered[start : start + size]) for start in range(0, len(chunks), size)]
 
     def share(self, numbers: range) -> range:
-        """Those of consecutive trajectories that are this worker's."""
+        """Select this worker's trajectories of consecutive ones."""
         index, count = self.worker
         return numbers[(index - numbers.start) % count :: count]
 

@@ -40,7 +40,7 @@ class Conversation:
 
     @property
     def train(self) -> tuple[bool, ...]:
-        """Which of them are trained here."""
+        """Which of the messages are trained here."""
         return tuple(entry.trained for entry in self.messages)
 
 

@@ -95,7 +95,7 @@ class PreferenceBatches:
             yield batch
 
     def pairs(self) -> Iterator[PreferencePair]:
-        """The same pairs one by one."""
+        """Give the pairs one by one."""
         report = self.report = PreferenceReport()
         plan = self._plan(report)
         with SpillFile[_Side]() as spilled:

@@ -81,7 +81,7 @@ class MessageBatches:
             yield batch
 
     def examples(self) -> Iterator[MessageExample]:
-        """The same examples one by one."""
+        """Give the examples one by one."""
         report = self.report = MessageReport()
         best = self._best_of_groups()
         for number, trajectory in read_numbered(self._chunks, MESSAGES):

@@ -237,7 +237,7 @@ def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -
 
 
 def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
-    """As an array; one without a shape where it cannot be one."""
+    """Make an array of what a function gave; one without a shape where it cannot be one."""
     try:
         return np.asarray(result, np.float64)
     except (TypeError, ValueError):

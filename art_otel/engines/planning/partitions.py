@@ -62,7 +62,7 @@ class PartitionRecords(NamedTuple):
         return self._assembled_here(self.direct.records(slots), self.rerouted.records(slots))
 
     def records_of_slots(self) -> Iterator[Iterable[Stored]]:
-        """The same, slot by slot. Memory holds all of them compressed."""
+        """Read the records slot by slot. Memory holds all of them compressed."""
         slots = self.partition.slots
         direct, rerouted = self.direct.blocks(slots), self.rerouted.blocks(slots)
         for slot in slots:

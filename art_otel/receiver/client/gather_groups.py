@@ -42,7 +42,7 @@ class PartialGroups:
 
     @property
     def receipts(self) -> list[Receipt]:
-        """Of all that wait."""
+        """The receipts of all rollouts that wait."""
         return [delivery.receipt for group in self._groups.values() for delivery in group.values()]
 
     def add(self, delivery: Delivery) -> list[Receipt]:

@@ -33,7 +33,7 @@ _ANY: Final = Selection()
 
 
 class RemoteSession:
-    """Of the consumer `consumer` at `url`."""
+    """A session of the consumer `consumer` with the receiver at `url`."""
 
     def __init__(self, url: str, consumer: str, token: str | None, certificate: str | None) -> None:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}

@@ -78,7 +78,7 @@ class _Consumer:
 
 
 class Deliveries:
-    """Any threads may use it. `folder` holds what consumers acknowledged."""
+    """Hands rollouts to consumers, from any thread. `folder` holds what they acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -131,7 +131,7 @@ def _from_gzip(body: bytes, max_bytes: int) -> bytes:
 
 
 def _from_zstd(body: bytes, max_bytes: int) -> bytes:
-    """As `_from_gzip`, of the frames of zstd."""
+    """Decompress frames of zstd, within the same limits as `_from_gzip`."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as stream:
             plain = stream.read(max_bytes + 1)

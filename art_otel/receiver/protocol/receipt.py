@@ -19,5 +19,5 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """As a trajectory's `order`."""
+        """The rollout's key, which is a trajectory's `order`."""
         return (self.rollout_id, self.attempt, self.trace_id)

@@ -29,7 +29,7 @@ class Question:
 
 
 class Session(Protocol):
-    """Of a receiver in this process, or in another one."""
+    """A session with a receiver in this process, or in another one."""
 
     async def take(self, question: Question) -> list[Parcel]:
         """Acknowledge what was handled, and take more; none where none comes in time. Raises SessionEndedError."""

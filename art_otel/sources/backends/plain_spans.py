@@ -36,7 +36,7 @@ class PlainSpanBuilder(SpanBuilder):
         self._prefix = prefix
 
     def hex(self, raw: object, digits: int) -> str:
-        """As `SpanBuilder.hex`."""
+        """Read an id, as `SpanBuilder.hex` asks."""
         if not isinstance(raw, str):
             return ""
         if self._padded:
@@ -45,7 +45,7 @@ class PlainSpanBuilder(SpanBuilder):
         return hex_id(text.removeprefix("0x") if len(text) == digits + len("0x") else text)  # base64 may begin so too
 
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """As `SpanBuilder.attributes`."""
+        """Read attributes, as `SpanBuilder.attributes` asks."""
         values = cast(Mapping[str, Value], pairs or {})
         return {
             name: value if isinstance(value, str) else self._checked(value, (owner, name), dropped, 1)
@@ -53,7 +53,7 @@ class PlainSpanBuilder(SpanBuilder):
         }
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """As `SpanBuilder.value`."""
+        """Read a value, as `SpanBuilder.value` asks."""
         return self._checked(value, site, dropped, 1)
 
     def _checked(self, value: Value, site: Site, dropped: DroppedFields, depth: int) -> Value:

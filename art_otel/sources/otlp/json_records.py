@@ -23,11 +23,11 @@ class JsonSpanBuilder(SpanBuilder):
     """Builds records of messages decoded from JSON: hex ids and base64 bytes."""
 
     def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
-        """As `SpanBuilder.hex`."""
+        """Read an id, as `SpanBuilder.hex` asks."""
         return hex_id(raw) if isinstance(raw, str) else ""
 
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """As `SpanBuilder.attributes`."""
+        """Read attributes, as `SpanBuilder.attributes` asks."""
         flat: dict[str, Value] = {}
         for pair in pairs or ():
             value = pair.value
@@ -40,7 +40,7 @@ class JsonSpanBuilder(SpanBuilder):
         return flat
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """As `SpanBuilder.value`."""
+        """Read a value, as `SpanBuilder.value` asks."""
         return value.string_value if value and value.string_value is not None else self._value(value, site, dropped, 1)
 
     def _value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields, depth: int) -> Value:

@@ -16,11 +16,11 @@ class ProtobufValues(SpanBuilder):
     """Builds records of messages decoded from protobuf, which itself allows no deeper nesting than Python does."""
 
     def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
-        """As `SpanBuilder.hex`."""
+        """Read an id, as `SpanBuilder.hex` asks."""
         return raw.hex() if isinstance(raw, bytes) else ""
 
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """As `SpanBuilder.attributes`."""
+        """Read attributes, as `SpanBuilder.attributes` asks."""
         messages = cast("Iterable[KeyValue]", pairs or ())
         flat: dict[str, Value] = {}
         for pair in messages:
@@ -29,7 +29,7 @@ class ProtobufValues(SpanBuilder):
         return flat  # most are text, so no call for those
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """As `SpanBuilder.value`."""
+        """Read a value, as `SpanBuilder.value` asks."""
         return self._value(cast("AnyValue", value), site, dropped)
 
     def _value(self, value: "AnyValue", site: Site, dropped: DroppedFields) -> Value:

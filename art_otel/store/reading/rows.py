@@ -22,7 +22,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, split: object, training_step: object) -> Self:
-        """As callers write them, one or several. Raises UsageError."""
+        """Make it of one value or several, as callers write them. Raises UsageError."""
         return cls(splits=_chosen("split", split, str), training_steps=_chosen("training_step", training_step, int))
 
     @property
@@ -32,7 +32,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
         return [name for name, values in chosen.items() if values is not None]
 
     def among(self, rows: Sequence[Mapping[str, object]]) -> list[int]:
-        """Which of these rows, with `columns`, are wanted."""
+        """Say which of these rows, with `columns`, are wanted."""
         return [number for number, row in enumerate(rows) if self._has(row)]
 
     def why_none_of(self, part: Part) -> str | None:

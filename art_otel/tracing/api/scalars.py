@@ -119,7 +119,7 @@ def _short_repr(value: object) -> str:
 
 
 def as_text(value: object) -> str:
-    """Its text, whatever its `__str__` does."""
+    """Give a value's text, whatever its `__str__` does."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 # a foreign __str__ may raise anything

@@ -70,7 +70,7 @@ class Step(Rewarded):
 
     @property
     def index(self) -> int | None:
-        """Its number in the rollout."""
+        """The step's number in the rollout."""
         return self._index
 
     def settle(self) -> None:

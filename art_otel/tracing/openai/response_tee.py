@@ -154,7 +154,7 @@ class _Passed:
 
 
 class _AsyncPassed:
-    """As `_Passed`."""
+    """The same as `_Passed` for async responses."""
 
     def __init__(self, tee: ResponseTee, chunks: Any) -> None:  # noqa: ANN401 # httpx's async generator
         self._tee = tee

@@ -183,5 +183,5 @@ def _pairs(pairs: Iterable[tuple[Any, Any]], depth: int) -> list[Json]:
 
 
 def _not_finite(value: float) -> str:
-    """As protobuf's JSON mapping spells it."""
+    """Spell a number that is not finite as protobuf's JSON mapping does."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

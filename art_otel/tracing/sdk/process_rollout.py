@@ -44,7 +44,7 @@ class ProcessRollout:
             os.register_at_fork(after_in_child=self._after_fork)
 
     def join(self) -> str:
-        """Its id; begins it where it has not begun."""
+        """Begin the rollout if it has not begun, and give its id."""
         with self._lock:
             self._joined_ns = time.time_ns()
             if self._id is None:

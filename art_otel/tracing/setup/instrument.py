@@ -63,7 +63,7 @@ class Installed:
 
 
 def installed_instrumentors() -> list[Installed]:
-    """Those of client libraries, the preferred of each first."""
+    """List the instrumentors of client libraries that are installed, the preferred of each first."""
     kinds: dict[str, Instrumentor] = {module: kind for kind, module in MODULES.items()}
     unique = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name in BY_ENTRY_POINT}
     installed = [Installed(kind=kinds.get(entry.module), entry_point=entry) for entry in unique.values()]

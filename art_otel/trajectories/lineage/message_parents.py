@@ -76,7 +76,7 @@ def _longest_match(
 def _preference(
     completion: CompletionRef, index: int, calls: Sequence[InferenceCall]
 ) -> tuple[bool, bool, bool, bool, bool, int, int]:
-    """Which of several equal paths a prompt continues: the greatest.
+    """Order equal paths: a prompt continues the greatest.
 
     The response that the call names; one whose token path it continues too; one with the same reasoning; one of the
     same agent; the latest before it.

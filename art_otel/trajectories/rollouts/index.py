@@ -50,13 +50,13 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
             self.rootless = rollout
 
     def of_trace(self, trace_id: str) -> "RolloutIndex | None":
-        """Those whose own span is in the trace."""
+        """The rollouts whose own span is in the trace."""
         if self._by_trace is None:
             self._by_trace = self._by(lambda root: root.trace_id)
         return self._by_trace.get(trace_id)
 
     def of_attempt(self, number: int) -> "RolloutIndex | None":
-        """Those that are attempts of this number."""
+        """The rollouts that are attempts of this number."""
         if self._by_attempt is None:
             self._by_attempt = self._by(attempt_of)
         return self._by_attempt.get(number)

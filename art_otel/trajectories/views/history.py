@@ -38,7 +38,7 @@ class HistoryMessage:
 
     @property
     def content(self) -> str | None:
-        """Its text, None when it has none."""
+        """The message's text, None when it has none."""
         return self.message.content
 
     @property

@@ -41,7 +41,7 @@ class RewardComponents:
         self._by_step = {step: _components(rewards, "step/") for step, rewards in by_step.items() if _is_one(rewards)}
 
     def of(self, call: InferenceCall) -> _Components:
-        """Those of a call, its step and the rollout."""
+        """Collect the reward components of a call, its step and the rollout."""
         components = dict(self._by_call.get(call.span_id, {}))
         if call.step is not None:
             components.update(self._by_step.get(call.step, {}))

@@ -51,7 +51,7 @@ class Judgement:
     report: BatchReport
 
     def skipped(self, reason: str) -> NDArray[np.bool_]:
-        """Which rows are skipped for this reason. Shape: (rows,)."""
+        """Mark the rows that are skipped for this reason. Shape: (rows,)."""
         return np.array([verdict == reason for verdict in self.verdicts], np.bool_)
 
 

@@ -37,7 +37,7 @@ class ListColumn:
         return [self.names[code] for code in dict.fromkeys(codes) if code >= 0]
 
     def having(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have the text. Shape: (rows,)."""
+        """Mark the rows that have the text. Shape: (rows,)."""
         if name not in self.names:
             return np.zeros(len(self.offsets) - 1, np.bool_)
         before = np.concatenate([[0], np.cumsum(self.codes == self.names.index(name))])

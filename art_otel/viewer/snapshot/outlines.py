@@ -76,7 +76,7 @@ class Outlines:
         return matches.to_numpy(zero_copy_only=False)
 
     def in_group(self, key: GroupKey) -> NDArray[np.bool_]:
-        """Which rows are of the group. Shape: (rows,)."""
+        """Mark the rows of the group. Shape: (rows,)."""
         return self.equal("group_id", key.group_id) & self.equal("training_step", key.training_step)
 
 

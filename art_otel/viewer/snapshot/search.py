@@ -51,7 +51,7 @@ class Search:
         self._matches: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
 
     def rows(self, query: str) -> NDArray[np.bool_]:
-        """Which rows hold the text. Shape: (rows,). Raises StoreError."""
+        """Mark the rows that hold the text. Shape: (rows,). Raises StoreError."""
         if query not in self._matches:
             self._matches[query] = self._look(query)
         while len(self._matches) > _REMEMBERED:
@@ -77,7 +77,7 @@ def _starts(column: pa.ChunkedArray) -> list[int]:
 
 
 def _holding(array: pa.Array, query: str) -> NDArray[np.bool_]:
-    """Which values hold the text, at any depth. Shape: (values,)."""
+    """Mark the values that hold the text, at any depth. Shape: (values,)."""
     if pa.types.is_struct(array.type):
         matches = np.zeros(len(array), np.bool_)
         for field in range(array.type.num_fields):

@@ -49,7 +49,7 @@ def _member(item: ScoredTrajectory, config: TrajectoriesConfig, stats: ExportSta
 
 
 def _exception(trajectory: Trajectory) -> JsonObject:
-    """As `art.trajectories.PydanticException`; nobody recorded a traceback."""
+    """Write an error as `art.trajectories.PydanticException`; nobody recorded a traceback."""
     return {"type": trajectory.status, "message": trajectory.error or trajectory.status, "traceback": ""}
 
 

@@ -35,7 +35,7 @@ class Rewarded:
 
     @property
     def span(self) -> Span:
-        """Its own span."""
+        """The span of what is rewarded."""
         return self._span
 
     @property

@@ -80,7 +80,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def steps(self) -> "dict[int, Step]":
-        """Its steps so far, by their index."""
+        """The steps so far, by their index."""
         return self._steps
 
     @property

@@ -46,7 +46,7 @@ class Experience:
 
     @property
     def logprobs(self) -> Logprobs | None:
-        """Those of the completion's tokens."""
+        """The logprobs of the completion's tokens."""
         return self.choice.logprobs
 
     @property
@@ -56,7 +56,7 @@ class Experience:
 
     @property
     def eid(self) -> ExperienceId:
-        """Its id."""
+        """The experience's id."""
         return ExperienceId(self.call.step, self.call.span_id)
 
     @property
@@ -84,7 +84,7 @@ class Experience:
         give_reward(number, target=self.call, rollout_id=self._running.rollout_id, choice=choice)
 
     def inherit_reward(self, value: float) -> None:
-        """Its step or rollout was given this reward."""
+        """Take over the reward of its step or rollout."""
         if not self._is_set:
             self._reward = value
 

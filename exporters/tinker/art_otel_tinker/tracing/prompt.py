@@ -33,7 +33,7 @@ class Prompt:
         )
 
     def attributes(self) -> dict[str, str | int]:
-        """As attributes of the call's span."""
+        """Give the prompt as attributes of the call's span."""
         asked: dict[str, str | int] = {}
         if self.token_ids is not None:
             asked[names.PROMPT_TOKENS] = encode_ids(self.token_ids)
