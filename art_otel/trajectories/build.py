@@ -41,7 +41,6 @@ from art_otel.trajectories.lineage.turns import Lineage, build_lineage, turn_of
 from art_otel.trajectories.model import AddedMessage, Trajectory
 from art_otel.trajectories.rewards.attribution import Attribution, attribute
 from art_otel.trajectories.rewards.context import AttributionContext
-from art_otel.trajectories.rewards.effective import final_reward
 from art_otel.trajectories.rewards.external import ExternalReward
 from art_otel.trajectories.rollouts.assignment import assign_rollouts
 from art_otel.trajectories.rollouts.attributes import read_rollout_attributes
@@ -169,7 +168,6 @@ def _build_trajectory(
         started_at=rollout_attributes.started_at,
         ended_at=rollout_attributes.ended_at,
         incomplete_reasons=find_incomplete(evidence, tree),
-        reward=final_reward(rewards),
         rewards=rewards,
         metrics=rollout_attributes.metrics,
         metadata=rollout_attributes.metadata,

@@ -193,8 +193,9 @@ class Trajectory(Generic[Result_co]):
     `trace_id` is the trace of the rollout's own span, or of its first span where its own is missing. `revision` counts,
     from 0, how often it was emitted again because late spans came. `incomplete_reasons` maps what is missing to how
     often it is; a trajectory is complete when there is none. Times are nanoseconds since the epoch, None when the
-    rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave one. `metadata` holds
-    JSON values as they were given, `tools` every tool definition that any call had, `tool_calls` the tools that ran.
+    rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave one; where it is not
+    given it follows from `rewards`. `metadata` holds JSON values as they were given, `tools` every tool definition that
+    any call had, `tool_calls` the tools that ran.
     `calls` and `prompts` have one entry a call, in causal order: a call stands behind the call that its prompt
     continues. `added_messages` are what the app put behind completions by `get_history(…).append(…)`, in that order.
 
@@ -233,6 +234,13 @@ class Trajectory(Generic[Result_co]):
     result: Result_co = field(default=None, compare=False, repr=False)  # pyright: ignore[reportAssignmentType]
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Derive the final reward where it is not given."""
+        if self.reward is None and self.rewards:
+            from art_otel.trajectories.rewards.effective import final_reward  # noqa: PLC0415 # it takes rewards of here
+
+            object.__setattr__(self, "reward", final_reward(self.rewards))
 
     def __repr__(self) -> str:
         from art_otel.trajectories.views.summary import describe_trajectory  # noqa: PLC0415 # views are of trajectories

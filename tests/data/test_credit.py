@@ -20,8 +20,14 @@ def of(credit, *rewards, steps=(), turns=3, reward=None):
 
 def test_the_final_reward_is_every_turns():
     assert of(outcome_reward(), reward=0.5) == (0.5, 0.5, 0.5)
-    assert of(outcome_reward(), judged(1.0, "other")) == (None, None, None)
+    assert of(outcome_reward(), judged(1.0, "other"), judged(1.0, "another")) == (None, None, None)
     assert of(outcome_reward(), turns=0, reward=1.0) == ()
+
+
+def test_the_final_reward_follows_from_rewards_unless_it_is_given():
+    assert of(outcome_reward(), judged(0.0), judged(0.5)) == (0.5, 0.5, 0.5)
+    assert of(outcome_reward(), judged(0.25), judged(9.0, call=0), judged(9.0, step=0), turns=1) == (0.25,)
+    assert of(outcome_reward(), judged(0.25), reward=1.0, turns=1) == (1.0,)
 
 
 def test_a_function_of_the_trajectory():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import art_otel
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.errors import StoreError
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
@@ -16,6 +17,7 @@ from art_otel.store.rows.schema import SCHEMA
 from art_otel.testing import JSON, TEXT, trajectories
 from art_otel.trajectories import Prompt, Trajectory, Turn
 from art_otel.trajectories.lineage.turns import build_lineage
+from tests.data.token_rollouts import judged, talk
 from tests.trajectories.agents import agent_calls
 
 SMALL = FileLimits(group_rows=2, part_rows=3)
@@ -59,6 +61,15 @@ def test_what_the_lineage_took_apart_is_put_together(tmp_path_factory, calls):
     expected = Trajectory(rollout_id="r", trace_id="ab" * 16, **build_lineage(calls)._asdict())
     write_trajectories([expected], file)
     assert list(read_trajectories(file)) == [expected]
+
+
+def test_a_trajectory_made_by_hand_of_rewards_alone_is_read_and_trained_as_it_is(tmp_path):
+    made = [replace(talk(name, 2), rewards=(judged(value),)) for name, value in (("a", 0.0), ("b", 1.0))]
+    write_trajectories(made, tmp_path / "out")
+    assert list(read_trajectories(tmp_path / "out")) == made
+    for sources in (made, tmp_path / "out"):
+        (batch,) = art_otel.batches(sources)
+        assert [trajectory.reward for trajectory in made] == list(batch.rewards) == [0.0, 1.0]
 
 
 def test_an_empty_dataset_has_the_schema(tmp_path):

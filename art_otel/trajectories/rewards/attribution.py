@@ -17,7 +17,6 @@ from art_otel.spans import Quarantined, SpanKey
 from art_otel.trajectories.model import Reward, Trajectory
 from art_otel.trajectories.rewards.address import OWN_SPAN, AddressedReward, RewardAddress, addressed_rewards
 from art_otel.trajectories.rewards.context import AttributionContext
-from art_otel.trajectories.rewards.effective import final_reward
 from art_otel.trajectories.rewards.external import distinct
 from art_otel.trajectories.rewards.records import make_reward
 from art_otel.trajectories.rewards.resolution import Resolution, Target, UnresolvedTarget, resolve_targets
@@ -77,7 +76,7 @@ def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
     """Add rewards to a trajectory, as if they had been recorded."""
     unique = dict.fromkeys((*trajectory.rewards, *new_rewards))
     rewards = tuple(sorted(unique, key=lambda reward: reward.time_ns))
-    return replace(trajectory, rewards=rewards, reward=final_reward(rewards))
+    return replace(trajectory, rewards=rewards, reward=None)
 
 
 def _resolve_here(addressed: AddressedReward, context: AttributionContext) -> list[Resolution]:
