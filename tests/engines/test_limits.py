@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from art_otel.engines import Times
 from art_otel.sources import Limits
 from tests.conversions import SMALL, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
@@ -38,6 +39,29 @@ def test_linked_traces_count_together(tmp_path):
     trajectories, report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=50))
     assert [trajectory.rollout_id for trajectory in trajectories] == ["r100"]
     assert report.spans.quarantined == {"over a limit": 59}
+
+
+def attempts(*calls):
+    """Rollouts with one id, each in a trace of its own."""
+    known = {"art.rollout.id": "task-7"}
+    for trace, count in enumerate(calls, 1):
+        yield make_span(1, name="rollout", trace=trace, attributes=known)
+        for call in range(count):
+            yield chat_span(2 + call, 1, [f"q{trace} {call}"], "a", trace=trace)
+
+
+@pytest.mark.parametrize("limits", [Limits(max_rollout_spans=20), Limits(max_rollout_bytes=9_000)])
+@pytest.mark.parametrize("incremental", [False, True])
+def test_rollouts_that_share_an_id_are_limited_each_by_itself(tmp_path, limits, incremental):
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, attempts(*[3] * 10)))
+    known, whole = convert_files(tmp_path / "whole", dump)
+    found, report = convert_files(tmp_path / "out", dump, limits=limits, incremental=incremental, times=Times(grace=0))
+    assert (len(found), found, report.spans) == (10, known, whole.spans)
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, attempts(3, 3, 60, 3)))
+    found, report = convert_files(tmp_path / "one", dump, limits=limits, incremental=incremental, times=Times(grace=0))
+    assert [(one.rollout_id, one.trace_id) for one in found] == [("task-7", f"{trace:032x}") for trace in (1, 2, 4)]
+    assert (report.spans.used, report.spans.quarantined) == (12, {"over a limit": 61})
+    assert [entry.path for entry in report.quarantine] == [f"trace {3:032x}"]
 
 
 def reward_span(number, trace, value, target_trace, target=1):

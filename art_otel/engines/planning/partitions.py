@@ -1,15 +1,15 @@
 """Partitions: the records of some slots, as groups that are assembled together.
 
 Invariant: every record of a partition is in one group or set aside, and linked traces are in one group. A rollout
-beyond the limits is set aside whole, before its records fill the memory. A partition that is larger than memory should
-hold, which has a single slot, is read in passes, each for some of its traces.
+beyond the limits is set aside whole, before its records fill the memory; others with its id are not. A partition that
+is larger than memory should hold, which has a single slot, is read in passes, each for some of its traces.
 """
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,11 @@ from art_otel.engines.shards import Arrival, Outcome, Shards, SlotSize, Stored, 
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.deduplicate import is_same
-from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, distinct
+from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, declared_id, distinct
+from art_otel.trajectories.rollouts.marks import is_marked_root
+
+_SHARED_BYTES: Final = 512 << 20
+"""As many bytes rollouts with one id may have together, where each has less than its limit."""
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,15 +113,16 @@ def groups_of(
         for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
             yield from _grouped(where, records, is_wanted)
         return
-    beyond: list[RecordGroup] = []
-    for representatives in _passes(where, limits, stats, is_wanted, beyond):
+    aside = _SetAside()
+    for representatives in _passes(where, limits, stats, is_wanted, aside):
         chosen = (record for record in where.records() if where.representative(record) in representatives)
-        yield from _grouped(where, _shared(chosen), _always)
-    yield from beyond
+        for group in _grouped(where, _shared(filter(aside.leaves, chosen)), _always):
+            yield aside.counted(group)
+    yield from aside.groups
 
 
-class _Rollout:
-    """How much there is of a rollout."""
+class _Amount:
+    """How many records there are, each delivery."""
 
     def __init__(self) -> None:
         self.spans = self.logs = self.bytes = 0
@@ -132,70 +137,136 @@ class _Rollout:
             self.bytes += size_of([encode(record)]).bytes
 
 
+class _SetAside:
+    """What is set aside: whole `groups`, and `traces` of groups whose other traces are assembled."""
+
+    def __init__(self) -> None:
+        self.groups: list[RecordGroup] = []
+        self.traces: dict[str, _Amount] = {}
+
+    def leaves(self, record: Stored) -> bool:
+        """Whether the record of a group that is assembled is assembled with it."""
+        return record.trace_id not in self.traces or isinstance(record, ExternalReward | Arrival | Outcome)
+
+    def counted(self, group: RecordGroup) -> RecordGroup:
+        """A group, its traces that are set aside counted too."""
+        amounts = [self.traces[one] for one in {state.trace_id for state in group.states} if one in self.traces]
+        spans, logs = sum(one.spans for one in amounts), sum(one.logs for one in amounts)
+        return group._replace(spans=group.spans + spans, logs=group.logs + logs)
+
+
 def _passes(
     where: PartitionRecords,
     limits: Limits,
     stats: AssemblyStats,
     is_wanted: Callable[[Sequence[State]], bool],
-    beyond: list[RecordGroup],
+    aside: _SetAside,
 ) -> Iterator[set[str]]:
-    """The rollouts of each pass, by representative: as many as memory is meant to hold at once."""
-    rollouts: dict[str, _Rollout] = defaultdict(_Rollout)
+    """The groups of each pass, by representative: as many as memory is meant to hold at once."""
+    groups: dict[str, _Amount] = defaultdict(_Amount)
     for record in where.records():
-        rollouts[where.representative(record)].add(record)
+        groups[where.representative(record)].add(record)
     chosen = set[str]()
     size = 0
-    for representative, rollout in sorted(rollouts.items()):
-        if not is_wanted(rollout.states):
+    for representative, group in sorted(groups.items()):
+        if not is_wanted(group.states):
             continue
-        if _may_be_beyond(rollout, limits) and _is_beyond(where, representative, limits):
-            _set_aside(where, representative, rollout, stats)
-            beyond.append(RecordGroup(None, rollout.states, rollout.spans, rollout.logs))
-            continue
-        if chosen and size + rollout.bytes > where.sizes.partition_bytes:
+        if group.spans > limits.max_rollout_spans or group.bytes > limits.max_rollout_bytes:
+            sizes = _distinct_sizes(where, representative, limits)
+            traces = _beyond_limits(sizes, limits)
+            is_whole = len(traces) == len(sizes)
+            if traces:
+                aside.traces |= _count_set_aside(where, representative, traces, stats, is_whole=is_whole)
+            if is_whole:
+                aside.groups.append(RecordGroup(None, group.states, group.spans, group.logs))
+                continue
+        if chosen and size + group.bytes > where.sizes.partition_bytes:
             yield chosen
             chosen, size = set[str](), 0
         chosen.add(representative)
-        size += rollout.bytes
+        size += group.bytes
     if chosen:
         yield chosen
 
 
-def _may_be_beyond(rollout: _Rollout, limits: Limits) -> bool:
-    return rollout.spans > limits.max_rollout_spans or rollout.bytes > limits.max_rollout_bytes
+class _TraceSize:
+    """How large a trace is, and whether the own span of a rollout with an id is in it.
+
+    A record that was delivered several times counts once, for it takes no memory. Beyond a limit only that is known.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._sizes: dict[str | int, int] = {}
+        self.spans = self.bytes = 0
+        self.has_root = False
+
+    def add(self, record: Span | LogRecord) -> None:
+        is_span = isinstance(record, Span)
+        self.has_root |= is_span and declared_id(record) is not None and is_marked_root(record)
+        if self.is_beyond:
+            return
+        encoded = encode(record)
+        key, size = record.span_id if is_span else zlib.crc32(encoded), size_of([encoded]).bytes
+        known = self._sizes.get(key, 0)
+        self.spans += is_span and not known
+        self.bytes += max(0, size - known)
+        self._sizes[key] = max(size, known)
+        if self.is_beyond:
+            self._sizes.clear()
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it is more than one rollout may have."""
+        return self.spans > self._limits.max_rollout_spans or self.bytes > self._limits.max_rollout_bytes
 
 
-def _is_beyond(where: PartitionRecords, representative: str, limits: Limits) -> bool:
-    """Whether the distinct records of a rollout are beyond a limit: a repeated delivery takes no memory."""
-    sizes: dict[tuple[str, str | int], int] = {}
-    spans = total = 0
+def _distinct_sizes(where: PartitionRecords, representative: str, limits: Limits) -> dict[str, _TraceSize]:
+    sizes: dict[str, _TraceSize] = {}
     for record in where.records():
         if where.representative(record) == representative and isinstance(record, Span | LogRecord):
-            encoded = encode(record)
-            size = size_of([encoded]).bytes
-            key = record.key if isinstance(record, Span) else (record.trace_id, zlib.crc32(encoded))
-            spans += isinstance(record, Span) and key not in sizes
-            total += max(0, size - sizes.get(key, 0))
-            sizes[key] = max(size, sizes.get(key, 0))
-            if spans > limits.max_rollout_spans or total > limits.max_rollout_bytes:
-                return True
-    return False
+            if record.trace_id not in sizes:
+                sizes[record.trace_id] = _TraceSize(limits)
+            sizes[record.trace_id].add(record)
+    return sizes
 
 
-def _set_aside(where: PartitionRecords, representative: str, rollout: _Rollout, stats: AssemblyStats) -> None:
-    limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
-    detail = f"{rollout.spans:,} spans, {rollout.bytes:,} bytes are more than a rollout may have; {limits}"
+def _beyond_limits(sizes: Mapping[str, _TraceSize], limits: Limits) -> Collection[str]:
+    """The traces of a group that are set aside: all, or where several rollouts share an id those that are too large.
+
+    A limit is of one rollout, so several may have as many times that, as far as memory holds them together.
+    """
+    rollouts = sum(one.has_root for one in sizes.values())
+    large = {trace_id for trace_id, one in sizes.items() if one.is_beyond} if rollouts > 1 else set[str]()
+    rest = [one for trace_id, one in sizes.items() if trace_id not in large]
+    count = sum(one.has_root for one in rest) if rollouts > 1 else 1
+    most_bytes = max(limits.max_rollout_bytes, min(count * limits.max_rollout_bytes, _SHARED_BYTES))
+    has_too_many = sum(one.spans for one in rest) > count * limits.max_rollout_spans
+    return sizes if has_too_many or sum(one.bytes for one in rest) > most_bytes else large
+
+
+def _count_set_aside(
+    where: PartitionRecords, representative: str, traces: Collection[str], stats: AssemblyStats, *, is_whole: bool
+) -> dict[str, _Amount]:
+    """Count these traces of a group, or the whole group as one, and the rewards that were only for them."""
+    amounts: dict[str, _Amount] = defaultdict(_Amount)
     rewards: list[ExternalReward] = []
-    traces: set[str] = set()
+    own_traces: set[str] = set()
     for record in where.records():
-        if where.representative(record) == representative:
-            traces.add(record.trace_id or "")
-            if isinstance(record, ExternalReward):
+        trace_id = record.trace_id or ""
+        if where.representative(record) == representative and (is_whole or trace_id in traces):
+            own_traces.add(trace_id)
+            amounts[representative if is_whole else trace_id].add(record)
+            if isinstance(record, ExternalReward) and (is_whole or record.address.links):
                 rewards.append(record)
-    stats.quarantine_trace(representative, spans=rollout.spans, logs=rollout.logs, detail=detail)
+    to_raise = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
+    for trace_id, amount in amounts.items():
+        detail = f"{amount.spans:,} spans, {amount.bytes:,} bytes are more than a rollout may have; {to_raise}"
+        stats.quarantine_trace(trace_id, spans=amount.spans, logs=amount.logs, detail=detail)
     stats.rewards_undeliverable[OVER_A_LIMIT] += sum(
-        max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in traces
+        max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in own_traces
     )
+    return amounts
 
 
 def _grouped(
