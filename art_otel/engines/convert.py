@@ -35,7 +35,7 @@ from art_otel.engines.planning import plan
 from art_otel.engines.planning.links import Links
 from art_otel.engines.planning.placement import Placement, place
 from art_otel.engines.planning.sizes import Sizes
-from art_otel.engines.runners.local import local_engine
+from art_otel.engines.runners.local import choose_workers, local_engine
 from art_otel.engines.shards import Shuffle, Shuffled
 from art_otel.engines.tasks import (
     AssembledPart,
@@ -111,7 +111,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
         conversion.on_start(total)
     identity = run_identity(map(identity_of, inputs), (_settings(conversion), earlier and earlier.run))
     scratch = None if conversion.scratch is None else os.fspath(conversion.scratch)
-    chosen = nullcontext(engine) if engine is not None else _engine(conversion, total)
+    chosen = nullcontext(engine) if engine is not None else _engine(conversion, inputs)
     with open_workspace(out, identity, scratch) as workspace, chosen as runs:
         if earlier is not None and read_manifest(out) != earlier.manifest:
             raise UsageError(f"{storage.shown(out)}: was written to by another process meanwhile; start again")
@@ -144,14 +144,14 @@ def _earlier(conversion: Conversion, out: str) -> Earlier:
     return read_earlier(out, read_manifest(out), settings)
 
 
-def _engine(conversion: Conversion, total: int | None) -> AbstractContextManager[Engine]:
+def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextManager[Engine]:
     if conversion.engine == "ray":
         from art_otel.engines.runners.ray_engine import ray_engine  # noqa: PLC0415 # few conversions need it
 
         return ray_engine(conversion.workers, conversion.ray_address)
     if conversion.ray_address is not None:
         raise UsageError(f"--ray-address {conversion.ray_address}: is for --engine ray")
-    return local_engine(conversion.workers or _default_workers(total, conversion.sizes))
+    return local_engine(conversion.workers or choose_workers(inputs, conversion.sizes.worker_bytes))
 
 
 class _Run:
@@ -266,17 +266,6 @@ def _with_rows(assembled: Sequence[tuple[str, Part]], *, is_first: bool) -> list
 def _total(inputs: Iterable[Input]) -> int | None:
     sizes = [source.size for source in inputs]
     return None if None in sizes else sum(size or 0 for size in sizes)
-
-
-def _default_workers(total: int | None, sizes: Sizes) -> int:
-    """As many as there are processors, fewer when each would have too little to do."""
-    useful = None if total is None else total // sizes.worker_bytes
-    if useful is not None and useful < 2:
-        return 1
-    from art_otel.engines.runners.processes import available_processors  # noqa: PLC0415 # as `local_engine` does
-
-    processors = available_processors()
-    return processors if useful is None else min(useful, processors)
 
 
 def _settings(conversion: Conversion) -> object:

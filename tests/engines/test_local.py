@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from art_otel.engines import Conversion, Sizes, convert
-from art_otel.engines.runners.local import local_engine
+from art_otel.engines.runners.local import choose_workers, local_engine
 from art_otel.errors import UsageError, WorkerError
+from art_otel.sources import Input
 from tests.conversions import RECORDINGS
 
 SPLIT = Sizes(least_split=10_000, most_split=10_000)
@@ -38,6 +39,22 @@ def test_summaries_come_in_the_order_of_the_tasks(workers):
     with local_engine(workers) as engine:
         assert list(engine.run(after, [(number, 0.2 if number == 3 else 0.0) for number in range(9)])) == [*range(9)]
         assert list(engine.run(after, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "workers"),
+    [
+        ({"a.jsonl": 200 << 20}, 1),  # two would take longer, and twice the memory
+        ({"a.jsonl": 300 << 20, "b.jsonl": 300 << 20}, 2),
+        ({"a.jsonl": 5 << 30}, 8),
+        ({"a.jsonl.gz": 100 << 20}, 3),
+        ({"pipe": None}, 8),
+    ],
+)
+def test_there_are_several_workers_only_where_they_are_faster(monkeypatch, files, workers):
+    monkeypatch.setattr("art_otel.engines.runners.processes.available_processors", lambda: 8)
+    inputs = [Input(name=name, path=Path(name), size=size, explicit=True) for name, size in files.items()]
+    assert choose_workers(inputs, Sizes().worker_bytes) == workers
 
 
 def test_a_failure_is_raised_here():

@@ -20,7 +20,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     nothing. A task reads from `least_split` to `most_split` bytes of input, more
     where the input is beyond a terabyte. Neighboring slots are assembled together up
     to `partition_bytes`, and written into one part up to `part_bytes`, both of records that are not compressed. A
-    process is worth starting for `worker_bytes` of input.
+    process is worth starting for `worker_bytes` of input that is not compressed: two took 2.5 s where one took 1.8 s
+    for 200 MB, 4.5 s where one took 5 s for 500 MB, and always twice the memory.
     """
 
     slots: int = 4096
@@ -28,7 +29,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     most_split: int = 128 << 20
     partition_bytes: int = 64 << 20
     part_bytes: int = 128 << 20
-    worker_bytes: int = 64 << 20
+    worker_bytes: int = 256 << 20
 
     def split_bytes(self, total: int | None) -> int:
         """How many bytes of so many, or of an unknown number, one task reads."""

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Final, cast
 
 from art_otel.engines.engine import Engine, SummaryT, TaskT
+from art_otel.sources import Input
 
 _COLLECT_EVERY: Final = 100_000
 """A conversion makes many objects and no cycles, so looking for cycles as often as Python does costs a tenth."""
@@ -29,6 +30,24 @@ Source: mallopt(3), M_MMAP_THRESHOLD (it is dynamic).
 
 _GLANCE: Final = 0.2
 """Seconds between two looks of a worker at the conversion that it works for."""
+
+
+_RATIO: Final = 8
+"""About so many times its size a compressed file becomes."""
+
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz", ".parquet")
+
+
+def choose_workers(inputs: Sequence[Input], worker_bytes: int) -> int:
+    """As many processes as there are processors, fewer where each would have less than so many bytes to read."""
+    total = sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
+    useful = None if any(one.size is None for one in inputs) else total // worker_bytes
+    if useful is not None and useful < 2:
+        return 1
+    from art_otel.engines.runners.processes import available_processors  # noqa: PLC0415 # loads loky
+
+    processors = available_processors()
+    return processors if useful is None else min(useful, processors)
 
 
 @contextmanager
