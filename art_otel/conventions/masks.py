@@ -1,0 +1,336 @@
+"""Masks: the texts that recorders and backends write in the place of content, and whether a text is one.
+
+What was masked was never sent or sampled. Invariant: a text is masked only if one of these holds, so that an answer
+that only mentions a mask ("LiteLLM writes redacted-by-litellm when …") stays what it is:
+
+1. **It is a mask**: the whole message, reasoning, refusal or arguments of a tool call, or the whole text of one of its
+   parts (OpenInference writes `__REDACTED__` for the URL of a large image).
+2. **It contains one, and the span shows that this writer masked**: by the writer's own attribute (the Collector's
+   redaction processor counts in `redaction.masked.count`), by the same mask in an attribute that neither model nor
+   prompt writes (`user.email` is `<EMAIL_ADDRESS>`), or because another text of the same call is wholly that mask.
+   Without such a sign `<EMAIL_ADDRESS>`, `****` or `[REDACTED]` in a text counts as said: apps send prompts that were
+   made anonymous before (so does LiteLLM's guardrail), models write `****` and placeholders themselves, and tools
+   answer with `"password": "****"`.
+3. **It is a hash** (hex digits only, of a length that hash functions give), and another message of the call in another
+   role is, too, one of them a system's or user's: models are asked for hashes, but not in the shape of a whole prompt.
+
+Not looked for inside of texts without a sign: whatever a mask function of the app's own writes into them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from art_otel.calls import Message
+from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.recording import Recording
+from art_otel.spans import Value
+
+
+class Mask(msgspec.Struct, frozen=True, kw_only=True):
+    """What one writer puts in the place of content.
+
+    `form` is the text as people read it, `whole` a pattern of the whole text, `inside` one of what may replace a part
+    of a text, if the writer does that. `source` is the project and file, or the page of its docs.
+    """
+
+    writer: str
+    form: str
+    whole: str
+    inside: str | None = None
+    source: str
+
+
+_PRESIDIO: Final = (
+    "PERSON|EMAIL_ADDRESS|PHONE_NUMBER|CREDIT_CARD|IBAN_CODE|IP_ADDRESS|MAC_ADDRESS|LOCATION|DATE_TIME|NRP|URL|CRYPTO"
+    "|MEDICAL_LICENSE|ORGANIZATION|US_(?:BANK_NUMBER|DRIVER_LICENSE|ITIN|PASSPORT|SSN)|UK_(?:NHS|NINO)|ES_(?:NIF|NIE)"
+    "|IT_(?:FISCAL_CODE|DRIVER_LICENSE|VAT_CODE|PASSPORT|IDENTITY_CARD)|PL_PESEL|SG_(?:NRIC_FIN|UEN)|KR_RRN|TH_TNIN"
+    "|AU_(?:ABN|ACN|TFN|MEDICARE)|IN_(?:PAN|AADHAAR|VEHICLE_REGISTRATION|VOTER|PASSPORT)|FI_PERSONAL_IDENTITY_CODE"
+)
+_STARS: Final = r"(?<!\*)\*{4}(?!\*)"
+_HEX: Final = r"(?<![0-9a-fA-F])(?:[0-9a-f]{128}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9a-fA-F])"
+
+COLLECTOR_REDACTION: Final = "Collector, redaction processor"
+
+MASKS: Final = (
+    Mask(
+        writer="LiteLLM",
+        form="redacted-by-litellm",
+        whole=r'redacted-by-litellm|\{"text": ?"redacted-by-litellm"\}',
+        source="BerriAI/litellm: litellm/litellm_core_utils/redact_messages.py",
+    ),
+    Mask(
+        writer="OpenInference",
+        form="__REDACTED__",
+        whole="__REDACTED__",
+        source="Arize-ai/openinference: openinference-instrumentation/config.py, spec/configuration.md",
+    ),
+    Mask(
+        writer="Langfuse",
+        form="<fully masked due to failed mask function>",
+        whole="<fully masked due to failed mask function>",
+        source="langfuse-python: langfuse/_client/span.py; langfuse-js: packages/otel/src/span-processor.ts",
+    ),
+    Mask(
+        writer="Langfuse, mask functions of its docs",
+        form="REDACTED, [REDACTED EMAIL]",
+        whole=r"REDACTED|\[REDACTED[ _](?:EMAIL|PHONE|CREDIT CARD|SSN|[A-Z]+_\d+)\]",
+        inside=r"\[REDACTED[ _](?:EMAIL|PHONE|CREDIT CARD|SSN|[A-Z]+_\d+)\]",
+        source="langfuse.com/docs: Masking of sensitive LLM data",
+    ),
+    Mask(
+        writer="LangSmith",
+        form="[redacted]",
+        whole=r"\[redacted\]",
+        inside=r"\[redacted\]",
+        source="langchain-ai/langsmith-sdk: python/langsmith/anonymizer.py",
+    ),
+    Mask(
+        writer="LangSmith, anonymizers of its docs",
+        form="<email-address>, <REDACTED_API_KEY>",
+        whole=r"<(?:email-address|ssn|REDACTED_[A-Z_]+)>",
+        inside=r"<(?:email-address|ssn|REDACTED_[A-Z_]+)>",
+        source="docs.langchain.com/langsmith: Mask inputs and outputs, Redact secrets",
+    ),
+    Mask(
+        writer="Logfire",
+        form="[Scrubbed due to 'password']",
+        whole=r"\[Scrubbed due to (?:'[^'\n]{1,60}'|\"[^\"\n]{1,60}\")\]",
+        inside=r"\[Scrubbed due to (?:'[^'\n]{1,60}'|\"[^\"\n]{1,60}\")\]",
+        source="pydantic/logfire: logfire/_internal/scrubbing.py",
+    ),
+    Mask(
+        writer="Braintrust",
+        form="ERROR: Failed to mask field 'input' - ValueError",
+        whole=r"ERROR: Failed to mask field '[^'\n]{1,40}' - \w{1,60}",
+        source="braintrustdata/braintrust-sdk: py/src/braintrust/logger.py; its docs: Redact sensitive data",
+    ),
+    Mask(
+        writer="Datadog LLM Observability",
+        form="[This value has been dropped because this span's size exceeds the 1MB size limit.]",
+        whole=r"\[This value has been dropped because this span's size exceeds the \d+MB size limit\.\]",
+        source="DataDog/dd-trace-py: ddtrace/llmobs/_constants.py",
+    ),
+    Mask(
+        writer="Datadog Sensitive Data Scanner",
+        form="[sensitive_data]",
+        whole=r"\[sensitive_data\]",
+        inside=r"\[sensitive_data\]",
+        source="docs.datadoghq.com: Set Up Sensitive Data Scanner for Telemetry Data",
+    ),
+    Mask(
+        writer=COLLECTOR_REDACTION,
+        form="****, or a hash",
+        whole=r"\*{4}(?:\r?\n(?:\*{4})?)*",
+        inside=f"{_STARS}|{_HEX}",
+        source="opentelemetry-collector-contrib: processor/redactionprocessor",
+    ),
+    Mask(
+        writer="Presidio",
+        form="<PERSON>, <EMAIL_ADDRESS>",
+        whole=f"<(?:{_PRESIDIO})>",
+        inside=f"<(?:{_PRESIDIO})>",
+        source="microsoft/presidio: presidio_anonymizer, operator `replace`",
+    ),
+    Mask(
+        writer="Sentry",
+        form="[Filtered]",
+        whole=r"\[Filtered\]",
+        inside=r"\[Filtered\]",
+        source="docs.sentry.io: Server-Side Data Scrubbing; sentry-python: sentry_sdk/utils.py",
+    ),
+    Mask(
+        writer="Codex, and mask functions of MLflow's docs",
+        form="[REDACTED]",
+        whole=r"\[REDACTED\]",
+        inside=r"\[REDACTED\]",
+        source="openai/codex: codex-rs/otel (`log_user_prompt`); mlflow.org: Redacting Sensitive Data from Traces",
+    ),
+    Mask(
+        writer="Claude Code",
+        form="<REDACTED>",
+        whole="<REDACTED>",
+        inside="<REDACTED>",
+        source="Claude Code docs: Monitoring (`OTEL_LOG_USER_PROMPTS`)",
+    ),
+)
+"""The masks that are known; what switches leave out entirely is missing content, not a mask."""
+
+HASH: Final = Mask(
+    writer="Collector, attributes processor (`action: hash`)",
+    form="64 hex digits (40 of older versions)",
+    whole="[0-9a-f]{128}|[0-9a-f]{96}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32}",
+    source="opentelemetry-collector-contrib: processor/attributesprocessor, internal/coreinternal/attraction",
+)
+"""Also what the redaction processor's `hash_function` and `transform`'s SHA256 write; believed only as rule 3 says."""
+
+Signs: TypeAlias = frozenset[str]
+"""The writers that masked something on a span for certain: there their masks count inside of texts."""
+
+NO_SIGNS: Final[Signs] = frozenset()
+
+
+class MaskedText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A masked message: whether in the prompt or an answer, its position among these, and what shows it."""
+
+    where: Literal["prompt", "answer"]
+    index: int
+    mask: Mask
+    evidence: str
+
+
+def find_masked(recording: Recording, prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
+    """The masked messages of a call, and how its recording shows it."""
+    signs = signs_of(recording)
+    masked = [*_masked("prompt", prompt, signs), *_masked("answer", answers, signs)]
+    wider = signs.union([one.mask.writer for one in masked])
+    if wider != signs:
+        masked = [*_masked("prompt", prompt, wider), *_masked("answer", answers, wider)]
+    return (*masked, *_hashed(prompt, answers))
+
+
+def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
+    """The mask of which a text of the message consists, or which it contains where `signs` say so."""
+    content = message.content
+    if content is not None and (mask := mask_in(content, signs)) is not None:
+        return mask
+    if message.reasoning is None and message.refusal is None and message.parts is None and not message.tool_calls:
+        return None  # as of most messages
+    texts = [message.reasoning, message.refusal, *[call.arguments for call in message.tool_calls]]
+    for text in texts:
+        if text is not None and (mask := mask_in(text, signs)) is not None:
+            return mask
+    return None if message.parts is None else _mask_of_parts(message.parts, signs)
+
+
+def mask_in(text: str, signs: Signs = NO_SIGNS) -> Mask | None:
+    """The mask that a text is, or one of a writer in `signs` that it contains."""
+    if (len(text) <= _LONGEST and text[:1] in _FIRST) or text.startswith("****"):
+        text_alone = text.strip()
+        if text_alone[:1] == '"' == text_alone[-1:]:  # JSON of one text
+            text_alone = text_alone[1:-1]
+        match = _WHOLE.fullmatch(text_alone)
+        if match is not None:
+            return MASKS[cast("int", match.lastindex) - 1]
+    if signs:
+        for mask, inside in _INSIDE:
+            if mask.writer in signs and inside.search(text) is not None:
+                return mask
+    return None
+
+
+def signs_of(recording: Recording) -> Signs:
+    """The writers that masked something of a call, by what neither its model nor its prompt can have written."""
+    span, signs = recording.span, NO_SIGNS
+    for name in recording.names.memo(_witnesses):
+        value = span.attributes[name]
+        if isinstance(value, str):
+            signs |= {mask.writer for mask, inside in _INSIDE if _is_sign(mask, inside, value)}
+    carriers = [record.attributes for record in (span, *span.events, *recording.logs)]
+    return signs | {COLLECTOR_REDACTION} if any(map(_masks_content, carriers)) else signs
+
+
+_LONGEST: Final = 120
+_FIRST: Final = frozenset('rR_<[{E* \t\r\n"')
+"""What the masks begin with, and white space around them."""
+
+_WHOLE: Final = re.compile("|".join(f"({mask.whole})" for mask in MASKS))
+_INSIDE: Final = tuple((mask, re.compile(mask.inside)) for mask in MASKS if mask.inside is not None)
+_HASH: Final = re.compile(HASH.whole)
+_HASH_LENGTHS: Final = frozenset({32, 40, 64, 96, 128})
+
+_COUNTED: Final = "redaction.masked.count"
+_NAMED: Final = "redaction.masked.keys"
+_BODY_COUNTED: Final = "redaction.body.masked.count"
+_WITNESS: Final = re.compile(
+    r"(?:user|enduser|client|server|network|net|url|http|session|customer|account|tenant|service|host)\.[\w.\-]{1,80}"
+    r"|(?:[\w.\-]{1,80}\.)?(?:user|session|customer|account|tenant)[._](?:id|name|email|ip|address)"
+    r"|(?:gen_ai|ai)\.usage\.[\w.]{1,80}|llm\.token_count\.[\w.]{1,80}"
+)
+"""Attributes of who and where, and counts: nothing in them comes from a prompt or an answer."""
+
+_CONTENT_KEY: Final = re.compile(
+    r"prompt|completion|message|content|instruction|(?:^|[._])(?:in|out)puts?\b|response|events|body|tool",
+    re.IGNORECASE,
+)
+
+
+def _witnesses(names: AttributeNames) -> tuple[str, ...]:
+    return tuple(name for name in names.starting("") if _WITNESS.fullmatch(name))
+
+
+def _masks_content(attributes: Mapping[str, Value]) -> bool:
+    """Whether the redaction processor masked something that may be content: it names what, or only counts."""
+    keys = attributes.get(_NAMED)
+    if isinstance(keys, str):
+        return any(_CONTENT_KEY.search(key) is not None and "token" not in key for key in keys.split(","))
+    return any(attributes.get(name) not in (None, 0, "0") for name in (_COUNTED, _BODY_COUNTED))
+
+
+def _is_sign(mask: Mask, inside: "re.Pattern[str]", value: str) -> bool:
+    """Whether the value of such an attribute shows a mask. Ids may be hashes although nothing was masked."""
+    if mask.writer == COLLECTOR_REDACTION:
+        return _STARS_ONLY.search(value) is not None
+    return inside.search(value) is not None
+
+
+_STARS_ONLY: Final = re.compile(_STARS)
+
+
+def _masked(where: Literal["prompt", "answer"], messages: Iterable[Message], signs: Signs) -> Iterator[MaskedText]:
+    for index, message in enumerate(messages):
+        mask = mask_of(message, signs)
+        if mask is not None:
+            evidence = f"{mask.form} ({mask.writer})"
+            yield MaskedText(where=where, index=index, mask=mask, evidence=evidence)
+
+
+def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
+    """The messages that are wholly hashes of one length, if they are of several roles."""
+    hashes = [
+        (where, index, message)
+        for where, messages in (("prompt", prompt), ("answer", answers))
+        for index, message in enumerate(messages)
+        if message.content is not None and len(message.content) in _HASH_LENGTHS and _HASH.fullmatch(message.content)
+    ]
+    if len(hashes) < 2:
+        return ()
+    masked: list[MaskedText] = []
+    for length in {len(message.content or "") for _, _, message in hashes}:
+        alike = [one for one in hashes if len(one[2].content or "") == length]
+        roles = {message.role for _, _, message in alike}
+        if len(roles) > 1 and not roles.isdisjoint(("system", "developer", "user")):
+            masked += [
+                MaskedText(
+                    where=cast("Literal['prompt', 'answer']", where),
+                    index=index,
+                    mask=HASH,
+                    evidence=f"{len(alike)} messages are hashes of {length} digits",
+                )
+                for where, index, _ in alike
+            ]
+    return tuple(masked)
+
+
+@lru_cache(maxsize=256)
+def _mask_of_parts(parts: str, signs: Signs) -> Mask | None:
+    """The mask that a text of the parts of a message is; in other values of parts it counts as well."""
+    for text in _texts_in(msgspec.json.decode(parts)):
+        mask = mask_in(text, signs)
+        if mask is not None:
+            return mask
+    return None
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for inner in cast("list[object]", value):
+            yield from _texts_in(inner)
+    elif isinstance(value, dict):
+        for inner in cast("dict[str, object]", value).values():
+            yield from _texts_in(inner)

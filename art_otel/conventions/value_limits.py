@@ -1,0 +1,291 @@
+"""Value limits: attributes that a backend or an SDK cut at a length, without any mark, told by their lengths.
+
+A limit cuts every text that is longer, so on a span that it cut no text is longer than the limit, and the longest ones
+are exactly as long. Invariant: only texts of the greatest length on a span (its attributes and those of its events and
+log records) are ever called cut, and only if the length is shown to be a limit in one of these ways:
+
+1. it is a limit of the table `LIMITS`, of 1,024 or more: 2,048 bytes is Tempo's, 4,095 characters New Relic's;
+2. one of several texts of that length is JSON that ends in the middle;
+3. several texts of that length differ, and chance does not make them: an answer and two other texts of 128 or more, or
+   two texts of both kinds or three of one kind at a number that people choose (a multiple of 50 or 128, a power of two
+   or one less), of 64 or more. Boards of a game, which are all of one length, are rarely that long, and rarely the
+   longest texts of a span;
+4. other spans of the trace showed it (`limits_shown`).
+
+A text that is whole JSON is not cut, whatever its length. Messages inside of JSON are not judged: a limit cuts the
+whole attribute, which then is no JSON and is unknown. So a tool's answer that the app itself cut to 2,048 characters
+counts as whole wherever anything longer stands on the span.
+
+Lengths: SDKs count characters (Python and Go code points, JavaScript, Java and .NET UTF-16 units), backends bytes of
+UTF-8; those that cut at a whole character leave up to 3 bytes less. All three are compared where a text is not ASCII.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from art_otel.conventions.recording import Recording
+
+Unit: TypeAlias = Literal["characters", "bytes"]
+
+
+class ValueLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """A documented limit: who sets it, the greatest length of a value, and what the cut text ends with.
+
+    `length` is None where a user chooses any number. `source` is the project and file, or the page of its docs.
+    """
+
+    setter: str
+    length: int | None
+    unit: Unit
+    ending: str = ""
+    source: str
+
+
+LIMITS: Final = (
+    ValueLimit(
+        setter="Grafana Tempo (`max_attribute_bytes`)",
+        length=2048,
+        unit="bytes",
+        source="grafana.com/docs/tempo: Troubleshoot out-of-memory errors",
+    ),
+    ValueLimit(
+        setter="New Relic",
+        length=4095,
+        unit="characters",
+        source="docs.newrelic.com: OpenTelemetry attributes best practices",
+    ),
+    ValueLimit(
+        setter="Collector `transform` (`truncate_all(attributes, 4096)`)",
+        length=4096,
+        unit="bytes",
+        source="opentelemetry-collector-contrib: pkg/ottl/ottlfuncs/func_truncate_all.go, processor/transformprocessor",
+    ),
+    ValueLimit(
+        setter="Azure Monitor",
+        length=8192,
+        unit="characters",
+        source="azure-sdk-for-java: azure-monitor-opentelemetry-autoconfigure, AbstractTelemetryBuilder",
+    ),
+    ValueLimit(
+        setter="Splunk's distributions of OpenTelemetry",
+        length=12_000,
+        unit="characters",
+        source="signalfx/splunk-otel-js: docs/advanced-config.md",
+    ),
+    ValueLimit(
+        setter="Datadog Agent",
+        length=25_000,
+        unit="bytes",
+        ending="...",
+        source="datadog-agent: pkg/trace/agent/truncator.go (MaxMetaValLen)",
+    ),
+    ValueLimit(
+        setter="Elastic APM agents, fields",
+        length=1024,
+        unit="characters",
+        ending="…",
+        source="elastic/apm: specs/agents/field-limits.md",
+    ),
+    ValueLimit(
+        setter="Elastic APM agents, long fields",
+        length=10_000,
+        unit="characters",
+        ending="…",
+        source="elastic/apm: specs/agents/field-limits.md",
+    ),
+    ValueLimit(
+        setter="Google Cloud Trace, API v2",
+        length=256,
+        unit="bytes",
+        source="Cloud Trace API: projects.traces.spans, attributeMap",
+    ),
+    ValueLimit(
+        setter="OpenTelemetry SDKs (`OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT`, `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT`)",
+        length=None,
+        unit="characters",
+        source="OpenTelemetry specification: SDK environment variables, attribute limits",
+    ),
+    ValueLimit(
+        setter="Collector `transform` (`truncate_all` with any number)",
+        length=None,
+        unit="bytes",
+        source="opentelemetry-collector-contrib: pkg/ottl/ottlfuncs/func_truncate_all.go",
+    ),
+)
+"""The limits that are known. Those below `_ALONE` and those that are any number need a second text to be shown."""
+
+
+class CutValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An attribute whose text was cut: its name, the limit's length in its unit, and what showed it."""
+
+    name: str
+    length: int
+    unit: Unit
+    evidence: str
+
+
+def cut_values(recording: Recording, shown: Collection[int] = ()) -> tuple[CutValue, ...]:
+    """The attributes with content that a limit cut; `shown` are limits that other spans of the trace showed."""
+    span = recording.span
+    texts = [
+        (name, value)
+        for record in (span, *span.events, *recording.logs)
+        for name, value in record.attributes.items()
+        if type(value) is str and len(value) >= _SHORTEST
+    ]
+    if not texts:
+        return ()
+    longest = max([len(text) for _, text in texts])
+    if all(text.isascii() for _, text in texts):
+        if longest not in _LENGTHS and longest not in shown and sum([len(text) == longest for _, text in texts]) < 2:
+            return ()  # as on nearly all spans
+        return _cut_at(texts, [len(text) for _, text in texts], "bytes", shown) or _cut_at(
+            texts, [len(text) for _, text in texts], "characters", shown
+        )
+    return (
+        _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes", shown)
+        or _cut_at(texts, [len(text) for _, text in texts], "characters", shown)
+        or _cut_at(texts, [_utf16_length(text) for _, text in texts], "characters", shown)
+    )
+
+
+def limits_shown(cut: Collection[CutValue]) -> frozenset[int]:
+    """The lengths of the limits that cut these values, for the other spans of their trace."""
+    return frozenset([value.length for value in cut])
+
+
+_SHORTEST: Final = 64
+_ALONE: Final = 1024
+"""The least limit that is believed where one text alone ends at it: of shorter texts many have just its length."""
+
+_CERTAIN: Final = 128
+_WHOLE_CHARACTER: Final = 3
+"""How many bytes a limit of bytes may leave free, where the next character has more."""
+
+_LENGTHS: Final = frozenset(
+    limit.length + spare
+    for limit in LIMITS
+    if limit.length is not None
+    for spare in ({0, len(limit.ending.encode())} if limit.ending == "..." else {0})
+)
+
+
+def _cut_at(
+    texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit, shown: Collection[int]
+) -> tuple[CutValue, ...]:
+    """The texts that are cut if the greatest of their lengths, in one unit, is shown to be a limit."""
+    top = max(lengths)
+    spare = _WHOLE_CHARACTER if unit == "bytes" else 0
+    at_top = [
+        one
+        for one, length in zip(texts, lengths, strict=True)
+        if length == top or (length >= top - spare and not one[1].isascii())
+    ]
+    open_texts = [(name, text) for name, text in at_top if not _is_whole_json(text)]
+    limit = _documented(open_texts, top, unit) if open_texts else None
+    evidence = (
+        f"{limit.setter} cuts at {limit.length:,} {limit.unit}"
+        if limit is not None
+        else f"other spans of the trace are cut at {top:,} {unit}"
+        if top in shown
+        else _shown_by(open_texts, top, unit)
+    )
+    if evidence is None:
+        return ()
+    length = top if limit is None or limit.length is None else limit.length
+    return tuple(
+        CutValue(name=name, length=length, unit=unit, evidence=evidence)
+        for name, _ in open_texts
+        if may_hold_content(name)
+    )
+
+
+def _documented(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> ValueLimit | None:
+    """The limit of the table that the greatest length is, or that a cut at a whole character leaves."""
+    spare = 0 if all(text.isascii() for _, text in texts) or unit == "characters" else _WHOLE_CHARACTER
+    for limit in LIMITS:
+        if limit.length is None or limit.length < _ALONE or limit.unit != unit:
+            continue
+        length = limit.length + (len(limit.ending) if limit.ending == "..." else 0)
+        if length - spare <= top <= length and all(text.endswith(limit.ending) for _, text in texts):
+            return limit
+    return None
+
+
+def _shown_by(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> str | None:
+    """What shows that a length is a limit, where several texts have it; None where it may be chance."""
+    different = {text for _, text in texts}
+    if len(different) < 2:
+        return None
+    if any(_is_torn_json(text) for text in different):
+        return f"JSON ends in the middle at {top:,} {unit}"
+    answers = len({text for name, text in texts if _is_answer(name)})
+    others = len({text for name, text in texts if not _is_answer(name)})
+    many = f"{len(different)} texts have the greatest length, {top:,} {unit}"
+    if _is_chosen(top) and ((answers and others) or len(different) > 2):
+        return many
+    return many if top >= _CERTAIN and answers and others > 1 else None
+
+
+def _is_chosen(length: int) -> bool:
+    """Whether people choose such a number as a limit."""
+    return length % 50 == 0 or length % 128 == 0 or length & (length - 1) == 0 or length & (length + 1) == 0
+
+
+def _is_torn_json(text: str) -> bool:
+    if not text.startswith(("{", "[")):
+        return False
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    except (UnicodeError, RecursionError):
+        return False
+    return False
+
+
+def _is_whole_json(text: str) -> bool:
+    if not text.startswith(("{", "[")) or not text.rstrip().endswith(("}", "]")):
+        return False
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _utf8_length(text: str) -> int:
+    """The bytes of a text as UTF-8; a character that was torn and became U+FFFD counts as nothing."""
+    return len(text) if text.isascii() else len(text.rstrip("\ufffd").encode("utf-8", "surrogatepass"))
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+_ASIDE: Final = re.compile(
+    r"(?:exception|error|code|url|http|net|network|server|client|db|rpc|user|session|service|telemetry|resource|art|host"
+    r"|process|deployment|cloud|traceloop\.association|traceloop\.entity|openinference)[._]"
+    r"|(?:.*\.)?(?:metadata|hidden_params|model_config|model_parameters)(?:$|\.)"
+    r"|logfire\.(?:msg|json_schema|scrubbed)|gen_ai\.(?:task|workflow|agent)\."
+)
+"""Names of attributes that hold nothing of what was sent and sampled, or repeat it from outside of the call."""
+
+_ANSWER: Final = re.compile(
+    r"completion|response|choice|assistant|(?:^|[._])(?:spanO|o)utputs?(?:$|[._])|output_messages", re.IGNORECASE
+)
+
+
+@lru_cache(maxsize=4096)
+def may_hold_content(name: str) -> bool:
+    """Whether an attribute of this name may hold something of what was sent and sampled."""
+    return _ASIDE.match(name) is None
+
+
+@lru_cache(maxsize=4096)
+def _is_answer(name: str) -> bool:
+    return _ANSWER.search(name) is not None
