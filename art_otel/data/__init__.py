@@ -3,54 +3,28 @@
 `art_otel.batches`, `art_otel.message_batches` and `art_otel.preference_batches` begin here.
 """
 
-from art_otel.data.arranging.collate import Batch
-from art_otel.data.loader import Batches
-from art_otel.data.report import BatchReport
-from art_otel.data.rewards.advantages import (
-    ADVANTAGES,
-    Advantages,
-    Rewards,
-    centered,
-    dr_grpo,
-    grpo,
-    reinforce,
-    rloo,
-    step_level,
-)
-from art_otel.data.rewards.credit import (
-    CREDITS,
-    Credit,
-    TurnRewards,
-    call_reward,
-    discounted,
-    outcome_reward,
-    reward_function,
-    step_reward,
-    weighted,
-)
-from art_otel.data.sequences.builder import Verdict
+from art_otel.lazy_names import defer_imports
 
-__all__ = [
-    "ADVANTAGES",
-    "CREDITS",
-    "Advantages",
-    "Batch",
-    "BatchReport",
-    "Batches",
-    "Credit",
-    "Rewards",
-    "TurnRewards",
-    "Verdict",
-    "call_reward",
-    "centered",
-    "discounted",
-    "dr_grpo",
-    "grpo",
-    "outcome_reward",
-    "reinforce",
-    "reward_function",
-    "rloo",
-    "step_level",
-    "step_reward",
-    "weighted",
-]
+if not defer_imports(__name__):
+    from art_otel.data.arranging.collate import Batch as Batch
+    from art_otel.data.loader import Batches as Batches
+    from art_otel.data.report import BatchReport as BatchReport
+    from art_otel.data.rewards.advantages import ADVANTAGES as ADVANTAGES
+    from art_otel.data.rewards.advantages import Advantages as Advantages
+    from art_otel.data.rewards.advantages import Rewards as Rewards
+    from art_otel.data.rewards.advantages import centered as centered
+    from art_otel.data.rewards.advantages import dr_grpo as dr_grpo
+    from art_otel.data.rewards.advantages import grpo as grpo
+    from art_otel.data.rewards.advantages import reinforce as reinforce
+    from art_otel.data.rewards.advantages import rloo as rloo
+    from art_otel.data.rewards.advantages import step_level as step_level
+    from art_otel.data.rewards.credit import CREDITS as CREDITS
+    from art_otel.data.rewards.credit import Credit as Credit
+    from art_otel.data.rewards.credit import TurnRewards as TurnRewards
+    from art_otel.data.rewards.credit import call_reward as call_reward
+    from art_otel.data.rewards.credit import discounted as discounted
+    from art_otel.data.rewards.credit import outcome_reward as outcome_reward
+    from art_otel.data.rewards.credit import reward_function as reward_function
+    from art_otel.data.rewards.credit import step_reward as step_reward
+    from art_otel.data.rewards.credit import weighted as weighted
+    from art_otel.data.sequences.builder import Verdict as Verdict

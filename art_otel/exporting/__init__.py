@@ -1,75 +1,44 @@
 """Exporting: trajectories to the files that a trainer reads. docs/exporters.md tells how to write an exporter."""
 
-from art_otel.data.conversations.preferences import PreferencePair
-from art_otel.data.conversations.sft import MessageExample
-from art_otel.data.rewards.plan import TurnReward
-from art_otel.data.rewards.usable import unrewarded
-from art_otel.data.sequences.sequence import TokenSequence
-from art_otel.data.spill_file import SpillFile
-from art_otel.exporting.chat_rows import (
-    NO_ASSISTANT,
-    NO_PROMPT,
-    SAME,
-    FormatError,
-    answers,
-    encode_each,
-    is_function,
-    text_message,
-)
-from art_otel.exporting.export import export
-from art_otel.exporting.exporter import Encode, Exporter, ExportStats, Format, Input, ScoredTrajectory, Sink
-from art_otel.exporting.places import check_place
-from art_otel.exporting.policy_number import policy_number
-from art_otel.exporting.registry import GROUP, Installed, find_exporter, find_format, installed_exporters
-from art_otel.exporting.report import ExportReport, NotCarried
-from art_otel.exporting.sequences import UNREWARDED_SPANS, sequences_of
-from art_otel.exporting.settings import Option, options_of
-from art_otel.exporting.sinks import Folder, JsonLines, ParquetFile
-from art_otel.exporting.streams import DEFAULT, NULL_REWARD
-from art_otel.exporting.whole_file import whole_file
-from art_otel.spans import Value
-
-__all__ = [
-    "DEFAULT",
-    "GROUP",
-    "NO_ASSISTANT",
-    "NO_PROMPT",
-    "NULL_REWARD",
-    "SAME",
-    "UNREWARDED_SPANS",
-    "Encode",
-    "ExportReport",
-    "ExportStats",
-    "Exporter",
-    "Folder",
-    "Format",
-    "FormatError",
-    "Input",
-    "Installed",
-    "JsonLines",
-    "MessageExample",
-    "NotCarried",
-    "Option",
-    "ParquetFile",
-    "PreferencePair",
-    "ScoredTrajectory",
-    "Sink",
-    "SpillFile",
-    "TokenSequence",
-    "TurnReward",
-    "Value",
-    "answers",
-    "check_place",
-    "encode_each",
-    "export",
-    "find_exporter",
-    "find_format",
-    "installed_exporters",
-    "is_function",
-    "options_of",
-    "policy_number",
-    "sequences_of",
-    "text_message",
-    "unrewarded",
-    "whole_file",
-]
+from art_otel.data.conversations.preferences import PreferencePair as PreferencePair
+from art_otel.data.conversations.sft import MessageExample as MessageExample
+from art_otel.data.rewards.plan import TurnReward as TurnReward
+from art_otel.data.rewards.usable import unrewarded as unrewarded
+from art_otel.data.sequences.sequence import TokenSequence as TokenSequence
+from art_otel.data.spill_file import SpillFile as SpillFile
+from art_otel.exporting.chat_rows import NO_ASSISTANT as NO_ASSISTANT
+from art_otel.exporting.chat_rows import NO_PROMPT as NO_PROMPT
+from art_otel.exporting.chat_rows import SAME as SAME
+from art_otel.exporting.chat_rows import FormatError as FormatError
+from art_otel.exporting.chat_rows import answers as answers
+from art_otel.exporting.chat_rows import encode_each as encode_each
+from art_otel.exporting.chat_rows import is_function as is_function
+from art_otel.exporting.chat_rows import text_message as text_message
+from art_otel.exporting.export import export as export
+from art_otel.exporting.exporter import Encode as Encode
+from art_otel.exporting.exporter import Exporter as Exporter
+from art_otel.exporting.exporter import ExportStats as ExportStats
+from art_otel.exporting.exporter import Format as Format
+from art_otel.exporting.exporter import Input as Input
+from art_otel.exporting.exporter import ScoredTrajectory as ScoredTrajectory
+from art_otel.exporting.exporter import Sink as Sink
+from art_otel.exporting.places import check_place as check_place
+from art_otel.exporting.policy_number import policy_number as policy_number
+from art_otel.exporting.registry import GROUP as GROUP
+from art_otel.exporting.registry import Installed as Installed
+from art_otel.exporting.registry import find_exporter as find_exporter
+from art_otel.exporting.registry import find_format as find_format
+from art_otel.exporting.registry import installed_exporters as installed_exporters
+from art_otel.exporting.report import ExportReport as ExportReport
+from art_otel.exporting.report import NotCarried as NotCarried
+from art_otel.exporting.sequences import UNREWARDED_SPANS as UNREWARDED_SPANS
+from art_otel.exporting.sequences import sequences_of as sequences_of
+from art_otel.exporting.settings import Option as Option
+from art_otel.exporting.settings import options_of as options_of
+from art_otel.exporting.sinks import Folder as Folder
+from art_otel.exporting.sinks import JsonLines as JsonLines
+from art_otel.exporting.sinks import ParquetFile as ParquetFile
+from art_otel.exporting.streams import DEFAULT as DEFAULT
+from art_otel.exporting.streams import NULL_REWARD as NULL_REWARD
+from art_otel.exporting.whole_file import whole_file as whole_file
+from art_otel.spans import Value as Value

@@ -11,38 +11,16 @@ A rollout has ended when its own span has, and all the spans that this counted. 
 never come, it has ended when it was quiet for a grace. What comes later gives its trajectory again, as a new revision.
 """
 
-from typing import TYPE_CHECKING
+from art_otel.lazy_names import defer_imports
 
-from art_otel.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from art_otel.live.arriving_rollouts import ArrivingRollouts, EndedRollout
-    from art_otel.live.assembly import Line, assemble, read_records
-    from art_otel.live.buffer import MAX_AGE, MAX_OPEN, RolloutBuffer
-    from art_otel.live.new_trajectories import NewTrajectories
-    from art_otel.live.open_rollout import SpanCounts
-
-__all__ = [
-    "MAX_AGE",
-    "MAX_OPEN",
-    "ArrivingRollouts",
-    "EndedRollout",
-    "Line",
-    "NewTrajectories",
-    "RolloutBuffer",
-    "SpanCounts",
-    "assemble",
-    "read_records",
-]
-
-# Who records, who asks for what arrives, and who converts need different halves.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "arriving_rollouts": ("ArrivingRollouts", "EndedRollout"),
-        "assembly": ("Line", "assemble", "read_records"),
-        "buffer": ("MAX_AGE", "MAX_OPEN", "RolloutBuffer"),
-        "new_trajectories": ("NewTrajectories",),
-        "open_rollout": ("SpanCounts",),
-    },
-)
+if not defer_imports(__name__):
+    from art_otel.live.arriving_rollouts import ArrivingRollouts as ArrivingRollouts
+    from art_otel.live.arriving_rollouts import EndedRollout as EndedRollout
+    from art_otel.live.assembly import Line as Line
+    from art_otel.live.assembly import assemble as assemble
+    from art_otel.live.assembly import read_records as read_records
+    from art_otel.live.buffer import MAX_AGE as MAX_AGE
+    from art_otel.live.buffer import MAX_OPEN as MAX_OPEN
+    from art_otel.live.buffer import RolloutBuffer as RolloutBuffer
+    from art_otel.live.new_trajectories import NewTrajectories as NewTrajectories
+    from art_otel.live.open_rollout import SpanCounts as SpanCounts

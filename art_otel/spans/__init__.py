@@ -1,48 +1,22 @@
 """Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
 
-from art_otel.spans.quarantine import (
-    MAX_LISTED,
-    Quarantined,
-    QuarantineReason,
-    extend_sorted,
-    first_sorted,
-    list_quarantined,
-)
-from art_otel.spans.size import size_of
-from art_otel.spans.span import (
-    Attributes,
-    Event,
-    Link,
-    LogRecord,
-    Resource,
-    Scope,
-    Span,
-    SpanKey,
-    SpanKind,
-    StatusCode,
-    Value,
-)
-from art_otel.spans.tree import SpanTree, build_tree
-
-__all__ = [
-    "MAX_LISTED",
-    "Attributes",
-    "Event",
-    "Link",
-    "LogRecord",
-    "QuarantineReason",
-    "Quarantined",
-    "Resource",
-    "Scope",
-    "Span",
-    "SpanKey",
-    "SpanKind",
-    "SpanTree",
-    "StatusCode",
-    "Value",
-    "build_tree",
-    "extend_sorted",
-    "first_sorted",
-    "list_quarantined",
-    "size_of",
-]
+from art_otel.spans.quarantine import MAX_LISTED as MAX_LISTED
+from art_otel.spans.quarantine import Quarantined as Quarantined
+from art_otel.spans.quarantine import QuarantineReason as QuarantineReason
+from art_otel.spans.quarantine import extend_sorted as extend_sorted
+from art_otel.spans.quarantine import first_sorted as first_sorted
+from art_otel.spans.quarantine import list_quarantined as list_quarantined
+from art_otel.spans.size import size_of as size_of
+from art_otel.spans.span import Attributes as Attributes
+from art_otel.spans.span import Event as Event
+from art_otel.spans.span import Link as Link
+from art_otel.spans.span import LogRecord as LogRecord
+from art_otel.spans.span import Resource as Resource
+from art_otel.spans.span import Scope as Scope
+from art_otel.spans.span import Span as Span
+from art_otel.spans.span import SpanKey as SpanKey
+from art_otel.spans.span import SpanKind as SpanKind
+from art_otel.spans.span import StatusCode as StatusCode
+from art_otel.spans.span import Value as Value
+from art_otel.spans.tree import SpanTree as SpanTree
+from art_otel.spans.tree import build_tree as build_tree
