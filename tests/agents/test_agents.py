@@ -3,6 +3,7 @@
 import json
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,59 @@ def test_inspect_is_what_its_server_saw(tmp_path):
         ("weather", "sunny", 0),
         ("weather", "rainy", 0),
     ]
+
+
+def members(path: Path, name: str) -> dict:
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(name))
+
+
+@pytest.mark.parametrize("name", ["inspect_first_bodies", "inspect_pool"])
+def test_prompts_that_inspect_kept_no_body_of_are_spelled_as_it_sends_them(name, tmp_path):
+    """The bodies of the first five calls, or of none, are in these logs."""
+    (trajectory,), _ = convert_files(tmp_path, HERE / f"{name}.eval")
+    truth = truth_of(name)
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    for call, entry in zip(trajectory.calls, truth, strict=True):
+        sent = [text for message in entry["messages"] for _, _, text in message.get("tool_calls", ())]
+        assert [tool.arguments for message in call.input_messages for tool in message.tool_calls] == sent
+    assert trajectory.complete
+    assert len(histories(trajectory)) == (1 if name == "inspect_pool" else 8)  # it sends "\\nText" after reasoning
+
+
+def test_a_message_outside_of_the_pool_of_inspect_is_missing(tmp_path):
+    sample = members(HERE / "inspect_pool.eval", "samples/a_epoch_1.json")
+    del sample["message_pool"][-2:]
+    with zipfile.ZipFile(tmp_path / "a.eval", "w") as archive:
+        archive.writestr("samples/a_epoch_1.json", json.dumps(sample))
+    (trajectory,), _ = convert_files(tmp_path / "out", tmp_path / "a.eval")
+    last = trajectory.calls[-1]
+    assert last.input_messages is None
+    assert last.extra["art.missing"] == ["messages"]
+    assert not trajectory.complete
+    assert all("art.missing" not in call.extra for call in trajectory.calls[:-1])
+
+
+def test_the_error_of_a_tool_is_known_as_it_was_sent_where_the_api_is(tmp_path):
+    sample = members(HERE / "inspect_pool.eval", "samples/a_epoch_1.json")
+    for event in sample["events"]:
+        event["model"] = "hf/tiny"
+    with zipfile.ZipFile(tmp_path / "a.eval", "w") as archive:
+        archive.writestr("samples/a_epoch_1.json", json.dumps(sample))
+    (trajectory,), _ = convert_files(tmp_path / "out", tmp_path / "a.eval")
+    assert ["art.missing" in call.extra for call in trajectory.calls] == [False] * 4 + [True] * 4
+
+
+def test_the_json_log_of_inspect_is_read_as_its_archive(tmp_path):
+    """As `--log-format json` writes it: indented, the evaluation before its samples."""
+    name = HERE / "inspect_first_bodies.eval"
+    log = {"version": 2, "status": "success", "eval": members(name, "_journal/start.json")["eval"]}
+    log["samples"] = [members(name, "samples/a_epoch_1.json"), {"uuid": 1}]
+    (tmp_path / "log.json").write_text(json.dumps(log, indent=2), encoding="utf-8")
+    trajectories, report = convert_files(tmp_path / "json", tmp_path / "log.json")
+    assert trajectories == convert_files(tmp_path / "eval", name)[0]
+    assert report.spans.quarantined == {"bad field": 1}
 
 
 def test_a_sample_that_is_broken_or_large_costs_itself(tmp_path):

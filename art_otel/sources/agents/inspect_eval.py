@@ -1,28 +1,31 @@
-"""Evaluation logs of inspect_ai: `.eval`, a zip archive with a JSON file for each sample.
+"""Evaluation logs of inspect_ai: `.eval`, a zip archive with a JSON file for each sample, or one `.json` with all.
 
 A sample is a rollout: its `model` events are the calls, its scores the rewards; samples of one id (epochs) are a group.
-What events share stands once: messages in `events_data`, to which `input_refs` and `call_refs` lead as ranges, and long
-texts in `attachments`. Invariant: a call has the bodies that the API had where the log keeps them, else the log's own
-messages.
+What events share stands once: messages in pools, to which `input_refs` and `call_refs` lead as ranges, and long texts
+in `attachments`. Invariant: a call has the bodies that the API had where the log keeps them (of the first five calls,
+unless told otherwise), else the log's own messages, written as inspect_ai writes them for that API. A prompt that leads
+out of its pool, or that cannot be written so, says that messages are missing.
 
 Source of the format: `inspect_ai.log` (https://inspect.aisi.org.uk/eval-logs.html), recordings of 0.3.
 """
 
 import io
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from art_otel import attributes as names
 from art_otel.sources.agents.secrets import scrubbed
-from art_otel.sources.agents.session import ROOT, Call, Score, Session, Tool, body_text
+from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, Tool, body_text
 from art_otel.sources.agents.zip_members import MAGIC, read_members
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.values import encode, is_list, is_object, text_or_none
+from art_otel.sources.json_text.objects import read_objects
+from art_otel.sources.json_text.values import encode, is_list, is_object, objects_in_head, text_or_none
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
@@ -33,12 +36,48 @@ _ATTACHMENT: Final = "attachment://"
 _GRADES: Final = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """The grades of its scorers as the numbers that its metrics make of them."""
 
+T = TypeVar("T")
+_Api = Literal["chat", "responses", "anthropic"]
+"""The API that a call was made to: OpenAI's two, or Anthropic's."""
+
+_APIS: Final[dict[str, _Api]] = {
+    **dict.fromkeys(("openai-api", "vllm", "sglang", "ollama", "together", "fireworks", "openrouter"), "chat"),
+    **dict.fromkeys(("deepseek", "moonshot", "cloudflare", "perplexity", "litellm-proxy"), "chat"),
+    "anthropic": "anthropic",
+}
+"""The APIs of providers, which stand before the slash in the names of models."""
+
+_REASONING_FIELDS: Final = ("reasoning", "reasoning_content", "reasoning_details")
+"""The fields of a message of the chat API that reasoning came in, and is sent in again."""
+
 
 def _detects(head: bytes) -> bool:
-    return head.startswith(MAGIC) and _FIRST.match(head) is not None
+    if head.startswith(MAGIC):
+        return _FIRST.match(head) is not None
+    return any(map(_is_log, objects_in_head(head)))
+
+
+def _is_log(value: dict[str, Value]) -> bool:
+    return value.keys() >= {"version", "status", "eval"} and "eval_id" in _object(value["eval"])
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+    return (_read_archive if stream.peek(len(MAGIC)).startswith(MAGIC) else _read_documents)(stream, reading)
+
+
+def _read_documents(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+    for line, log in read_objects(stream, reading.limits.max_message_bytes):
+        if isinstance(log, Refused):
+            yield log.quarantine(f"{reading.path}:{line}")
+            continue
+        for number, sample in enumerate(_items(log.get("samples"))):
+            try:
+                yield from _Sample(_object(sample), _object(log.get("eval"))).spans()
+            except Refused as problem:
+                yield problem.quarantine(f"{reading.path}:{line}:samples/{number}")
+
+
+def _read_archive(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     eval_: dict[str, Value] = {}
     try:
         for name, data in read_members(stream, reading.limits.max_message_bytes, _is_wanted):
@@ -105,13 +144,15 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample as the log has it."""
+    """A sample as the log has it. Before 0.3.200 it has the two pools itself."""
 
     id: Value = None
     epoch: int | None = None
     uuid: str | None = None
     attachments: dict[str, str] = {}
     events_data: dict[str, list[Value]] | None = None
+    message_pool: list[Value] = []
+    call_pool: list[Value] = []
     events: list[dict[str, Value]] = []
     scores: dict[str, dict[str, Value]] | None = None
     metadata: dict[str, Value] | None = None
@@ -126,15 +167,18 @@ class _Sample:
     def __init__(self, sample: dict[str, Value], eval_: dict[str, Value]) -> None:
         self._sample = record = converted(sample, _Record, strict=True)
         self._eval = eval_
-        shared = record.events_data or {}
-        self._messages = _texts(self._resolved(shared.get("messages")))
-        self._bodies = _texts(self._resolved(shared.get("calls")))
+        shared = record.events_data or {"messages": record.message_pool, "calls": record.call_pool}
+        self._messages = _items(self._resolved(shared.get("messages")))
+        self._bodies = [encode(body) for body in _items(self._resolved(shared.get("calls")))]
         rollout_id = record.uuid or f"{eval_.get('eval_id')}-{record.id}-{record.epoch}"
         self._session = Session(_NAME, rollout_id, agent=text_or_none(eval_.get("task")) or "inspect")
         kinds = ("model", "tool", "span_begin")
         events = [event for event in record.events if event.get("event") in kinds]
         self._events = [converted(self._resolved(event), _Event, strict=True) for event in events]
         self._agents = {event.id: event for event in self._events if event.event == "span_begin"}
+        self._apis: dict[str | None, _Api] = {
+            event.model: api for event in self._events if (api := _api_of(event.call or {}))
+        }
 
     def spans(self) -> Iterator[Span]:
         times: list[int] = []
@@ -165,33 +209,42 @@ class _Sample:
         )
 
     def _call(self, event: _Event, key: str) -> Span:
-        request, response = self._bodies_of(event.call or {})
-        if request is None:
-            messages = event.input or self._range(self._messages, event.input_refs)
-            texts = [encode(_openai_message(_decoded(text.encode()))) for text in _texts(messages)]
-            request = body_text({"model": event.model, "tools": event.tools, **event.config}, texts)
+        request, missing = self._logged_request(event.call or {}) or self._rebuilt_request(event)
+        is_logged = _api_of(event.call or {}) is not None
         call = Call(
             key=key,
             model=event.model,
             start_ns=event.start_ns,
             end_ns=None if event.pending else event.end_ns,
             request=request,
-            response=response or _openai_response(event.output),
+            response=encode((event.call or {}).get("response")) if is_logged else _rebuilt_response(event.output),
+            missing=missing,
             error=None if event.error is None else ("model_error", str(event.error)),
             extra={"gen_ai.response.id": event.output.get("response_id")},
         )
         return self._session.call(call, self._agent_of(event.span_id))
 
-    def _bodies_of(self, call: dict[str, Value]) -> tuple[str | None, str | None]:
-        """The bodies of the API, where they are of one whose bodies are read."""
-        request, response = call.get("request"), call.get("response")
-        key = call.get("call_key") or "messages"
-        if not is_object(request) or not is_object(response) or key not in ("messages", "input"):
-            return None, None
-        if not {"choices", "output", "role"} & response.keys():
-            return None, None
-        messages = request.get(key) or self._range(self._bodies, call.get("call_refs"))
-        return body_text(request, _texts(messages), key), encode(response)
+    def _logged_request(self, call: dict[str, Value]) -> tuple[str, Sequence[Missing]] | None:
+        """The body that the API was sent, and what is missing of it; None where the log has none that is read."""
+        api, request = _api_of(call), call.get("request")
+        if api is None or not is_object(request):
+            return None
+        key = "input" if api == "responses" else "messages"
+        if key in request:
+            return encode(request), ()
+        if call.get("call_key") != key:
+            return None
+        messages = _pooled(self._bodies, call.get("call_refs"))
+        return body_text(request, messages, key), ("messages",) if messages is None else ()
+
+    def _rebuilt_request(self, event: _Event) -> tuple[str, Sequence[Missing]]:
+        """A body of the log's own messages, and what is missing of it."""
+        api = self._apis.get(event.model) or _APIS.get(str(event.model).partition("/")[0])
+        messages = event.input or _pooled(self._messages, event.input_refs)
+        sent = None if not messages else [encode(_sent(_object(message), api)) for message in messages]
+        is_exact = bool(messages) and all(_is_known(_object(message), api) for message in messages)
+        fields = {"model": event.model, "tools": event.tools, **event.config}
+        return body_text(fields, sent), () if is_exact else ("messages",)
 
     def _tool(self, event: _Event, key: str) -> Span:
         tool = Tool(
@@ -222,11 +275,6 @@ class _Sample:
             at = self._agents[at].parent_id
         return ROOT
 
-    def _range(self, shared: list[str], ranges: Value) -> list[str]:
-        """The shared texts that ranges `[start, end]` lead to."""
-        pairs = converted(ranges or [], list[tuple[int, int]], strict=True)
-        return [text for start, end in pairs for text in shared[start:end]]
-
     def _resolved(self, value: Value) -> Value:
         """A value with its attachments."""
         if isinstance(value, str) and value.startswith(_ATTACHMENT):
@@ -240,25 +288,94 @@ def _object(value: Value) -> dict[str, Value]:
     return value if is_object(value) else {}
 
 
-def _texts(messages: Value) -> list[str]:
-    """Messages as JSON texts; those that are texts already stay."""
-    entries = messages if is_list(messages) else []
-    return [entry if isinstance(entry, str) else encode(entry) for entry in entries]
+def _items(value: Value) -> list[Value]:
+    return value if is_list(value) else []
 
 
-def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
-    """A message of the log in OpenAI's words."""
-    calls = message.get("tool_calls")
+def _pooled(pool: list[T], ranges: Value) -> list[T] | None:
+    """What ranges `[start, end]` lead to in a pool; None where they lead out of it, or nowhere."""
+    pairs = converted(ranges or [], list[tuple[int, int]], strict=True)
+    is_inside = all(0 <= start <= end <= len(pool) for start, end in pairs)
+    return [entry for start, end in pairs for entry in pool[start:end]] if pairs and is_inside else None
+
+
+def _api_of(call: dict[str, Value]) -> _Api | None:
+    """The API whose bodies a call was logged with; None for one whose bodies are not read."""
+    response = _object(call.get("response")) if is_object(call.get("request")) else {}
+    return (
+        "chat"
+        if "choices" in response
+        else "responses"
+        if "output" in response
+        else "anthropic"
+        if "role" in response
+        else None
+    )
+
+
+def _sent(message: dict[str, Value], api: _Api | None) -> dict[str, Value]:
+    """A message of the log in OpenAI's words, as it is sent to an API."""
+    error = _object(message.get("error")).get("message")
+    is_text = api in ("chat", "responses")  # else arguments are sent as the object that they are
     renamed = [
-        {"id": call.get("id"), "function": {"name": call.get("function"), "arguments": call.get("arguments")}}
-        for call in (calls if is_list(calls) else [])
-        if is_object(call)
+        {
+            "id": call.get("id"),
+            "function": {"name": call.get("function"), "arguments": json.dumps(arguments) if is_text else arguments},
+        }
+        for call in map(_object, _items(message.get("tool_calls")))
+        for arguments in (call.get("arguments"),)
     ]
     kept = {name: message[name] for name in ("role", "content", "tool_call_id") if message.get(name) is not None}
+    if error:
+        kept["content"] = f"Error: {error}" if api == "chat" else error
+    elif api == "chat" and kept.get("role") == "assistant" and is_list(kept.get("content")):
+        kept |= _as_chat(kept["content"])
     return {**kept, "tool_calls": renamed} if renamed else kept
 
 
-def _openai_response(output: dict[str, Value]) -> str | None:
+def _as_chat(parts: list[Value]) -> dict[str, Value]:
+    """The parts of an answer as the chat API is sent them again: reasoning in its field or in tags, texts in lines."""
+    texts: list[str] = []
+    fields: dict[str, Value] = {}
+    for part in map(_object, parts):
+        if part.get("type") == "text":
+            texts.append(f"\n{part.get('text')}")
+        elif part.get("internal") in _REASONING_FIELDS:
+            fields[str(part["internal"])] = part.get("reasoning")
+        else:
+            texts.append(f"\n<think>\n{part.get('reasoning')}\n</think>\n")
+    return {"content": "".join(texts), **fields}
+
+
+def _sampled(message: dict[str, Value]) -> dict[str, Value]:
+    """An answer of the log in OpenAI's words, as the API gave it: its texts are one, as is its reasoning."""
+    parts = [_object(part) for part in _items(message.get("content"))]
+    if not parts or any(part.get("type") not in ("text", "reasoning") for part in parts):
+        return _sent(message, None)
+    texts = {kind: [str(part[kind]) for part in parts if part.get(kind)] for kind in ("text", "reasoning")}
+    content, reasoning = ("".join(texts[kind]) or None for kind in ("text", "reasoning"))
+    return {**_sent(message, None), "content": content, "reasoning_content": reasoning}
+
+
+def _is_known(message: dict[str, Value], api: _Api | None) -> bool:
+    """Whether a message can be written as it was sent."""
+    if api is None:
+        return message.get("error") is None
+    parts = message.get("content")
+    if api != "chat" or message.get("role") != "assistant" or not is_list(parts):
+        return True
+    return all(_is_known_part(_object(part)) for part in parts)
+
+
+def _is_known_part(part: dict[str, Value]) -> bool:
+    if part.get("type") == "text":
+        return part.get("internal") is None
+    is_field = part.get("internal") in _REASONING_FIELDS
+    is_plain = not any(part.get(name) for name in ("internal", "signature", "summary", "redacted"))
+    return part.get("type") == "reasoning" and (is_field or is_plain)
+
+
+def _rebuilt_response(output: dict[str, Value]) -> str | None:
     choices = output.get("choices")
     if not is_list(choices) or not choices:
         return None
@@ -267,7 +384,7 @@ def _openai_response(output: dict[str, Value]) -> str | None:
         {
             "index": index,
             "finish_reason": _object(choice).get("stop_reason"),
-            "message": _openai_message(_object(_object(choice).get("message"))),
+            "message": _sampled(_object(_object(choice).get("message"))),
             "logprobs": _object(choice).get("logprobs"),
         }
         for index, choice in enumerate(choices)
