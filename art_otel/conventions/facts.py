@@ -112,8 +112,8 @@ def _merge_message(trusted: Message, lesser: Message) -> Message | None:
     if trusted is lesser:
         return trusted
     if (
-        trusted is UNKNOWN_MESSAGE and lesser.content and lesser.role == UNKNOWN_MESSAGE.role
-    ):  # as below, without comparing each field
+        trusted is UNKNOWN_MESSAGE and lesser.content is not None and lesser.role == UNKNOWN_MESSAGE.role
+    ):  # as below, without comparing each field; an empty text is known
         return lesser
     if trusted == Message(role=lesser.role) and _has_content(lesser):  # as where only ids are known exactly
         return lesser

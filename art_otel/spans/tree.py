@@ -56,6 +56,29 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             yield self.spans[above]
             above = self.parents.get(above)
 
+    @cached_property
+    def _subtrees(self) -> Mapping[SpanKey, tuple[int, int]]:
+        """The position of each span where every span stands before those below it, and the last position below it."""
+        order = list(self.topological_order())
+        sizes = dict.fromkeys(order, 1)
+        for key in reversed(order):
+            if key in self.parents:
+                sizes[self.parents[key]] += sizes[key]
+        firsts: dict[SpanKey | None, int] = {None: 0}
+        subtrees: dict[SpanKey, tuple[int, int]] = {}
+        for key in order:
+            above = self.parents.get(key)
+            first = firsts[above]
+            firsts[above] += sizes[key]
+            firsts[key] = first + 1
+            subtrees[key] = first, first + sizes[key] - 1
+        return subtrees
+
+    def is_below(self, key: SpanKey, ancestor: SpanKey) -> bool:
+        """Whether a span is below another one, at any depth."""
+        first, last = self._subtrees[ancestor]
+        return first < self._subtrees[key][0] <= last
+
     def topological_order(self) -> Iterator[SpanKey]:
         """Every span after its parent, else in the order of their start."""
         return topological_order(self.spans, self.parents)

@@ -73,7 +73,7 @@ def both(message, part_texts, **fields):
 
 def test_what_the_exact_body_says_is_said_by_nobody_else():
     assert both({"content": None, "refusal": REFUSED}, [REFUSED]) == Message(role="assistant", refusal=REFUSED)
-    assert both({"content": None}, [""]) == Message(role="assistant")
+    assert both({"content": None}, [""]) == Message(role="assistant", content="")
     assert both({}, [""]) == Message(role="assistant")
     assert both({"content": None, "refusal": REFUSED}, ["more"]) == Message(role="assistant", refusal=REFUSED)
     called = [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
@@ -112,3 +114,64 @@ def test_recordings_that_start_in_one_nanosecond_are_still_one_call(tmp_path):
         ("one", chat_span(3, 1, ["a"], "b", attributes=with_id, startTimeUnixNano="5")),
     )
     assert [call.span_id for call in trajectory.calls] == [f"{3:016x}"]
+
+
+def trained_once(tmp_path, *scoped) -> bool:
+    """Whether the recordings are one call, whose completion is trained once."""
+    (trajectory,), _ = convert(tmp_path, ("app", rollout()), *scoped)
+    return [turn.untrained for turn in trajectory.turns] == [None] and len(trajectory.calls) == 1
+
+
+AT_ONCE = {"startTimeUnixNano": "1000010", "endTimeUnixNano": "1000030"}
+INSIDE = {"startTimeUnixNano": "1000012", "endTimeUnixNano": "1000028"}
+WITH_ID = {"gen_ai.response.id": "chatcmpl-1"}
+
+
+@pytest.mark.parametrize("times", [AT_ONCE, INSIDE], ids=["LiteLLM's second callback", "two providers"])
+@pytest.mark.parametrize("parent", [1, 2], ids=["beside", "nested"])
+def test_what_one_instrumentor_recorded_twice_of_one_response_is_one_call(tmp_path, parent, times):
+    first = chat_span(2, 1, ["a"], "b", attributes=WITH_ID, **AT_ONCE)
+    assert trained_once(tmp_path, ("x", first), ("x", chat_span(3, parent, ["a"], "b", attributes=WITH_ID, **times)))
+
+
+def test_each_of_two_instrumentors_may_record_twice(tmp_path):
+    spans = [
+        (scope, chat_span(number, parent, ["a"], "b", attributes=WITH_ID, **AT_ONCE))
+        for number, (scope, parent) in enumerate([("x", 1), ("x", 2), ("y", 3), ("y", 4)], start=2)
+    ]
+    assert trained_once(tmp_path, *spans)
+
+
+TOKENS = [WITH_ID | {"art.tokens.completion.0": f"i4:1:{token}AAAA=="} for token in ("BQ", "Bg")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "known", "times"),
+    [
+        ("b", (WITH_ID, {"gen_ai.response.id": "chatcmpl-2"}), AT_ONCE),
+        ("b", ({}, {}), AT_ONCE),
+        ("c", (WITH_ID, WITH_ID), AT_ONCE),
+        ("b", TOKENS, AT_ONCE),
+        ("b", (WITH_ID, WITH_ID), {"startTimeUnixNano": "1000030", "endTimeUnixNano": "1000050"}),
+    ],
+    ids=["another id", "no ids", "another answer", "other tokens", "afterwards"],
+)
+def test_two_samples_of_one_prompt_are_two_calls(tmp_path, answer, known, times):
+    (trajectory,), _ = convert(
+        tmp_path,
+        ("app", rollout()),
+        ("x", chat_span(2, 1, ["a"], "b", attributes=known[0], **AT_ONCE)),
+        ("x", chat_span(3, 1, ["a"], answer, attributes=known[1], **times)),
+    )
+    assert [turn.untrained for turn in trajectory.turns] == [None, None]
+
+
+@pytest.mark.parametrize("ends", [("1000010", "1000010"), ("1000010", "1000040")], ids=["both empty", "one empty"])
+def test_recordings_without_length_that_start_at_once_are_one_call(tmp_path, ends):
+    """A clock of milliseconds gives a fast server's answers no length."""
+    times = [{"startTimeUnixNano": "1000010", "endTimeUnixNano": end} for end in ends]
+    assert trained_once(
+        tmp_path,
+        ("x", chat_span(2, 1, ["a"], "b", attributes=WITH_ID, **times[0])),
+        ("openinference.instrumentation.openai", openinference(3, 1, "chatcmpl-1", **times[1])),
+    )

@@ -264,3 +264,19 @@ def test_a_loss_in_the_midst_of_a_conversation_is_found_once():
         chat.ask(more, said(f"sun {count}"))
         more = [*more, said(f"sun {count}"), Message(role="user", content="and then?")]
     assert flagged(chat) == [0]
+
+
+@pytest.mark.parametrize("wire", ["GenAI", "body"])
+def test_an_empty_answer_with_its_tokens_is_a_message_of_its_history(wire):
+    """A model that samples its end of sequence first says nothing; that is known."""
+    empty = '[{"role": "assistant", "parts": [], "finish_reason": "stop"}]'
+    body = '{"choices": [{"index": 0, "message": {"role": "assistant", "content": null}, "finish_reason": "stop"}]}'
+    known = {"gen_ai.output.messages": empty} if wire == "GenAI" else {"output.value": body}
+    without = () if wire == "GenAI" else ("gen_ai.output.messages",)
+    chat = Chat()
+    chat.ask(ASKED, said(""), ids=TokenIds.of([2]), known=known, without=without)
+    chat.ask([*ASKED, said(""), *ASKED], said("sun"), ids=TokenIds.of([3]))
+    found = chat.trajectory()
+    check_views(found)
+    (history,) = histories(found)
+    assert [entry.content for entry in history if entry.trained] == ["", "sun"]

@@ -214,11 +214,14 @@ def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str,
         raise ParseError("", "is no list of choices")
     message = fields.get("message")
     message = {"content": fields.get("text")} if message is None else message
+    sampled = messages_of(message, role="assistant")[-1]
+    if sampled.is_unknown and "content" in (values.mapping(message) or {}) and message is fields.get("message"):
+        sampled = msgspec.structs.replace(sampled, content="")  # the server says `null`: nothing was sampled
     index = values.integer(fields.get("index"))
     ids, logprobs = read_tokens(reader, name, *choice_tokens(fields))
     return Choice(
         index=position if index is None or index < 0 else index,
-        message=messages_of(message, role="assistant")[-1],
+        message=sampled,
         finish_reason=finish_reason(fields.get("finish_reason")),
         token_ids=ids,
         logprobs=logprobs,

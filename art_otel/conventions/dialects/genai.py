@@ -203,14 +203,19 @@ def _output_messages(reader: AttributeReader, *, responses: bool) -> list[tuple[
     entries = values.items(value)
     try:
         return [
-            (
-                messages_of(entry, role="assistant")[-1],
-                finish_reason((values.mapping(entry) or {}).get("finish_reason")),
-            )
+            (_output_message(entry), finish_reason((values.mapping(entry) or {}).get("finish_reason")))
             for entry in ([value] if entries is None else entries)
         ]
     except ParseError:
         return None
+
+
+def _output_message(entry: Value) -> Message:
+    """Parse an output message. One with an empty list of parts is an empty answer, and not an unknown one."""
+    message = messages_of(entry, role="assistant")[-1]
+    if message.is_unknown and (values.mapping(entry) or {}).get("parts") == []:
+        return msgspec.structs.replace(message, content="")
+    return message
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:

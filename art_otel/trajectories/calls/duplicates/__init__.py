@@ -5,7 +5,7 @@ joins the recordings that it shows to be of one call. `Clusters` lets no rule jo
 other, or two recordings of one instrumentor.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -29,6 +29,7 @@ from art_otel.trajectories.calls.duplicates.nested import (
     join_nested,
 )
 from art_otel.trajectories.calls.duplicates.overlapping import (
+    attach_doubles,
     join_enclosed,
     join_late_streams,
     join_one_response,
@@ -55,7 +56,7 @@ def mark_contradicting(clusters: Clusters) -> None:
             continue
         if contradicts(first.call, second.call):
             for cluster in (first, second):
-                cluster.call = msgspec.structs.replace(cluster.call, contradicted=True)
+                cluster.merged = msgspec.structs.replace(cluster.call, contradicted=True)
 
 
 def _has_same_prompt(outer: Recording, inner: Recording) -> bool:
@@ -67,6 +68,7 @@ def _has_same_prompt(outer: Recording, inner: Recording) -> bool:
 
 
 RULES: Final[tuple[Rule, ...]] = (
+    attach_doubles,
     attach_wrapper_methods,
     attach_request_only_spans,
     attach_requests_in_one,
@@ -99,7 +101,13 @@ def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry
     return sorted(calls, key=lambda call: tree.order(call.spans[0]))
 
 
-def _is_each_one_call(parsed: Collection[SpanKey], tree: SpanTree, ancestry: Ancestry) -> bool:
-    """Whether no two recordings can be of one call, as in most rollouts: one instrumentor, no span inside another."""
+def _is_each_one_call(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> bool:
+    """Whether no two recordings can be of one call, as in most rollouts.
+
+    One instrumentor made all of them, none inside another, and no two have one response id.
+    """
     recorders = {recorder_of(tree.spans[key]) for key in parsed}
-    return len(recorders) < 2 and all(ancestry.context_above(key).call is None for key in parsed)
+    if len(recorders) > 1 or any(ancestry.context_above(key).call is not None for key in parsed):
+        return False
+    response_ids = [call.response_id for call in parsed.values() if call.response_id is not None]
+    return len(set(response_ids)) == len(response_ids)

@@ -4,26 +4,31 @@ Invariant: a recording is in exactly one cluster. Two clusters are merged only i
 contradicts; `join` enforces it.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import merge_calls
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.calls.duplicates.contradictions import complement, contradicts, has_same_id
+from art_otel.trajectories.calls.duplicates.contradictions import complement, content_key, contradicts, has_same_id
 from art_otel.trajectories.calls.duplicates.recording import Recording
 
 
 class Cluster(msgspec.Struct, kw_only=True, eq=False):
-    """The recordings of one call, the outermost first, and the call that they describe together.
+    """The recordings of one call, the outermost first, and what is attached to them.
 
-    `wrappers` are spans around the request that are no recording of it (see `Clusters.attach`).
+    `wrappers` are spans around the request that are no recording of it (see `Clusters.attach`). `recorders` says who
+    made the recordings. `merged` is the call that they describe together, None until somebody asks for `call`: to merge
+    after each of many recordings would be quadratic.
     """
 
     recordings: list[Recording]
-    call: InferenceCall
+    recorders: set[tuple[str, str]]
     wrappers: list[Recording] = []
+    merged: InferenceCall | None = None
 
     @property
     def outermost(self) -> Recording:
@@ -31,9 +36,11 @@ class Cluster(msgspec.Struct, kw_only=True, eq=False):
         return self.recordings[0]
 
     @property
-    def recorders(self) -> set[tuple[str, str]]:
-        """Who made the recordings."""
-        return {recording.recorder for recording in self.recordings}
+    def call(self) -> InferenceCall:
+        """The call that the recordings and wrappers describe together."""
+        if self.merged is None:
+            self.merged = merge_calls([one.call for one in (*self.recordings, *self.wrappers)])
+        return self.merged
 
     @property
     def spans(self) -> list[Span]:
@@ -42,9 +49,24 @@ class Cluster(msgspec.Struct, kw_only=True, eq=False):
 
     def add(self, recordings: Iterable[Recording], wrappers: Iterable[Recording]) -> None:
         """Add recordings that are further in, and wrappers."""
-        self.recordings = [*self.recordings, *recordings]
-        self.wrappers = [*self.wrappers, *wrappers]
-        self.call = merge_calls([one.call for one in (*self.recordings, *self.wrappers)])
+        for recording in recordings:
+            self.recordings.append(recording)
+            self.recorders.add(recording.recorder)
+        self.wrappers.extend(wrappers)
+        self.merged = None
+
+
+_Item = TypeVar("_Item")
+
+
+def grouped(items: Iterable[_Item], key_of: Callable[[_Item], Hashable | None]) -> list[list[_Item]]:
+    """The items that share a key with another one, one list per key. Items without a key are left out."""
+    groups: dict[Hashable, list[_Item]] = {}
+    for item in items:
+        key = key_of(item)
+        if key is not None:
+            groups.setdefault(key, []).append(item)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 class Clusters:
@@ -53,8 +75,12 @@ class Clusters:
     def __init__(self, recordings: Sequence[Recording], tree: SpanTree) -> None:
         self._tree = tree
         self._recordings = recordings
-        self._cluster_of = {one.span.key: Cluster(recordings=[one], call=one.call) for one in recordings}
-        self._wrappers: set[SpanKey] = set()
+        self._cluster_of = {
+            one.span.key: Cluster(recordings=[one], recorders={one.recorder}, merged=one.call) for one in recordings
+        }
+        self._contents: dict[SpanKey, Hashable | None] = {}
+        self._wrappers: dict[SpanKey, Recording | None] = {}
+        """Each wrapper's key, and a recording around it: the nearest one, or one further out."""
 
     def __iter__(self) -> Iterator[Cluster]:
         """Each cluster once, the outer ones first."""
@@ -72,23 +98,42 @@ class Clusters:
     def enclosing(self, recording: Recording) -> Recording | None:
         """The nearest recording around this one that is no wrapper."""
         outer = recording.outer
+        passed: list[SpanKey] = []
         while outer is not None and outer.span.key in self._wrappers:
-            outer = outer.outer
+            passed.append(outer.span.key)
+            outer = self._wrappers[outer.span.key]
+        for key in passed:  # the next search from here is one step
+            self._wrappers[key] = outer
         return outer
 
-    def grouped(self, key_of: Callable[[Cluster], Hashable | None]) -> Collection[list[Cluster]]:
+    def grouped(self, key_of: Callable[[Cluster], Hashable | None]) -> list[list[Cluster]]:
         """The clusters that share a key, one list per key. Clusters without a key are left out."""
-        groups: dict[Hashable, list[Cluster]] = {}
-        for cluster in self:
-            key = key_of(cluster)
-            if key is not None:
-                groups.setdefault(key, []).append(cluster)
-        return [group for group in groups.values() if len(group) > 1]
+        return grouped(self, key_of)
+
+    def content_of(self, cluster: Cluster) -> Hashable | None:
+        """What was asked and answered, as a key of equal contents; None where unknown, or the call never ended."""
+        if cluster.outermost.end is None:
+            return None
+        for recording in cluster.recordings:
+            key = recording.span.key
+            if key not in self._contents:
+                self._contents[key] = content_key(recording.call)
+            if self._contents[key] is not None:
+                return self._contents[key]
+        return None
 
     def is_below_parent(self, outer: Cluster, inner: Cluster) -> bool:
         """Whether the outer cluster lies below the parent of the inner one, where that has a parent."""
-        parent = self._tree.parent(inner.outermost.span)
-        return parent is None or any(above is parent for above in self._tree.ancestors(outer.outermost.span))
+        parent = self._tree.parents.get(inner.outermost.span.key)
+        return parent is None or self._tree.is_below(outer.outermost.span.key, parent)
+
+    def nearest_ancestors(self, cluster: Cluster, limit: int) -> list[SpanKey]:
+        """The keys of the spans above a cluster, the nearest first and no more than `limit`."""
+        return [span.key for span in islice(self._tree.ancestors(cluster.outermost.span), limit)]
+
+    def parent_of(self, cluster: Cluster) -> SpanKey | None:
+        """The key of the span above a cluster."""
+        return self._tree.parents.get(cluster.outermost.span.key)
 
     def join(self, outer: Cluster, inner: Cluster) -> bool:
         """Merge two clusters if that is allowed; returns whether it was."""
@@ -102,7 +147,7 @@ class Clusters:
 
     def attach(self, wrapper: Recording, cluster: Cluster) -> None:
         """Add a span that is no recording of its own to a call, whoever made it and whatever it contains."""
-        self._wrappers.add(wrapper.span.key)
+        self._wrappers[wrapper.span.key] = wrapper.outer
         attached = self.of(wrapper)
         cluster.add((), (wrapper, *attached.wrappers))
         self._cluster_of.update((span.key, cluster) for span in attached.spans)
