@@ -47,9 +47,9 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     kept: Kept
 
     @property
-    def ledger(self) -> dict[str, LedgerEntry]:
+    def ledger(self) -> tuple[LedgerEntry, ...]:
         """What of each input was read."""
-        return {} if self.manifest is None else self.manifest.ledger
+        return () if self.manifest is None else self.manifest.ledger
 
     @property
     def run(self) -> str | None:
@@ -104,7 +104,7 @@ class Continuation:
         self._superseded = {} if manifest is None else {name: set(rows) for name, rows in manifest.superseded.items()}
 
     @property
-    def ledger(self) -> dict[str, LedgerEntry]:
+    def ledger(self) -> tuple[LedgerEntry, ...]:
         """What of each input was read before."""
         return self._earlier.ledger
 

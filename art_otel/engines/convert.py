@@ -26,7 +26,7 @@ from art_otel import storage
 from art_otel.engines.continuation import Continuation, Earlier, Times, read_earlier
 from art_otel.engines.engine import Engine
 from art_otel.engines.incremental.kept import Settings
-from art_otel.engines.incremental.ledger import ledger_of, unread
+from art_otel.engines.incremental.ledger import Unread, all_of, ledger_after, unread
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
 from art_otel.engines.phases.delivery import deliver_by_response
 from art_otel.engines.phases.linking import link_traces
@@ -105,7 +105,8 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     if conversion.format is not None:
         format_named(conversion.format)
     out = os.fspath(conversion.out)
-    inputs, earlier = _find_work(conversion, out)
+    new, earlier = _find_work(conversion, out)
+    inputs = [one.source for one in new]
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
@@ -116,23 +117,23 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
         if earlier is not None and read_manifest(out) != earlier.manifest:
             raise UsageError(f"{storage.shown(out)}: was written to by another process meanwhile; start again")
         continued = None if earlier is None else Continuation(out, earlier, conversion.times, workspace)
-        return _Run(conversion, workspace, runs, continued).convert(inputs, out)
+        return _Run(conversion, workspace, runs, continued).convert(new, out)
 
 
 def has_work(conversion: Conversion) -> bool:
     """Whether an incremental conversion has something to do: new input, or rollouts that waited long enough."""
-    inputs, earlier = _find_work(conversion, os.fspath(conversion.out))
-    return bool(inputs) or earlier is None or bool(earlier.due(conversion.times))
+    new, earlier = _find_work(conversion, os.fspath(conversion.out))
+    return bool(new) or earlier is None or bool(earlier.due(conversion.times))
 
 
-def _find_work(conversion: Conversion, out: str) -> tuple[list[Input], Earlier | None]:
+def _find_work(conversion: Conversion, out: str) -> tuple[list[Unread], Earlier | None]:
     """What is to be read, and the dataset that an incremental conversion adds to."""
     inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
     check_out(out)
     if not conversion.incremental:
-        return inputs, None
+        return all_of(inputs), None
     earlier = _earlier(conversion, out)
-    return list(unread(inputs, earlier.ledger, follows=conversion.follows)), earlier
+    return unread(inputs, earlier.ledger, follows=conversion.follows), earlier
 
 
 def _earlier(conversion: Conversion, out: str) -> Earlier:
@@ -167,8 +168,8 @@ class _Run:
         self._sizes = conversion.sizes
         self._slots = conversion.sizes.slots
 
-    def convert(self, inputs: Sequence[Input], out: str) -> "ConversionReport":
-        reads = self._read(inputs)
+    def convert(self, new: Sequence[Unread], out: str) -> "ConversionReport":
+        reads = self._read([one.source for one in new])
         linked = link_traces(self._workspace, self._engine, self._sizes, reads.shuffle, self._continued)
         delivery = deliver_by_response(self._workspace, self._engine, self._sizes, reads, linked, self._continued)
         placement, leaving = place(Links(linked.edges), self._slots, self._workspace.folder)
@@ -184,10 +185,10 @@ class _Run:
 
         report = describe_conversion(reads.counts, stats)
         failed = {file.path for file in report.unread}
-        addition, ledger = None, ledger_of(one for one in inputs if one.name not in failed)
+        addition, ledger = None, () if self._continued is None else self._continued.ledger
         if self._continued is not None:
             addition = self._continued.addition(reads.shuffle, self._workspace, self._engine, self._sizes)
-            ledger = self._continued.ledger | ledger
+        ledger = ledger_after(ledger, (one for one in new if one.source.name not in failed))
         commit(out, self._workspace.run, parts, report, addition=addition, ledger=ledger)
         return report
 

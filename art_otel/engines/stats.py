@@ -84,14 +84,14 @@ def _file(account: FileStats) -> FileReport:
         logs=account.log_records + account.logs_without_span,
         damaged=account.quarantined + account.partly_quarantined,
         lacks=account.lacks,
-        note=account.note or _noted(account),
+        note=_noted(account),
         error=account.error,
     )
 
 
 def _noted(account: FileStats) -> str | None:
-    """What was read although it is not as it was written."""
-    notes: list[str] = []
+    """What a reader should know, also of what was read although it is not as it was written."""
+    notes = [account.note] if account.note else []
     if lines := account.altered:
         notes.append(
             f"{lines} line{'s' * (lines > 1)} read with a checksum that does not match: altered after being written"

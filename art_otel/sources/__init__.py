@@ -8,7 +8,7 @@ for source in find_inputs(["dumps/"]):
 from art_otel.sources.file_stats import FileStats
 from art_otel.sources.files.inputs import ByteRange, Input, find_inputs, identified, identity_of
 from art_otel.sources.files.lines import Lines
-from art_otel.sources.files.plan_splits import cuttable_format, plan_splits
+from art_otel.sources.files.plan_splits import line_format, plan_splits
 from art_otel.sources.files.prefetch import Prefetcher
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.formats import all_formats, format_named
@@ -29,11 +29,11 @@ __all__ = [
     "Record",
     "advice",
     "all_formats",
-    "cuttable_format",
     "find_inputs",
     "format_named",
     "identified",
     "identity_of",
+    "line_format",
     "option_of",
     "plan_splits",
     "read_file",

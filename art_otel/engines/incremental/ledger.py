@@ -1,120 +1,300 @@
 """Ledger: what conversions into a dataset have read, and what of the inputs is new since then.
 
-Invariant: no byte of an input is taken into a dataset twice. A file of lines that grew, as a live app's spool does,
-gives its new lines; a last one without an end waits for the next time, unless nobody writes to the file any more. Any
-other input is read as a whole, and one that was changed or replaced since is never passed over.
+A file of this machine is known by its content and not by its name, because logs are rotated. Invariant: bytes are
+passed over only at the beginning of a file, and only where the first and the last 1,000 of them are those that were
+read before. So nothing new is passed over, whatever files are called. In doubt a file is read from its beginning again,
+and spans that are known change nothing.
+
+    what happens to a file                     what is read of it
+    lines are added                            the new lines
+    it is renamed and a new one is begun       what is new in the one, all of the other
+    it is copied and truncated                 the same
+    it is compressed after it was read         what stands behind the lines that were read
+    it is replaced, by a file of any size      all of the new one
+    its last line is torn                      the line once it is whole; 10 minutes after the last write, as it is
+    a line that was read torn goes on          that line again, and what follows
+    it is no file of lines, and changes        all of it again
+    it is an object of a store                 all of it, when no object with its ETag was read: objects are put whole
+
+What bytes cannot tell stands in the report as the note of the file that is read, see `_note`.
 """
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from art_otel.errors import SourceError
-from art_otel.sources import ByteRange, Format, Input, cuttable_format
+from art_otel.sources import ByteRange, Input, Limits, line_format
+from art_otel.sources.files.decompress import compression_of
+from art_otel.sources.files.streams import HEAD_BYTES, open_input
 from art_otel.store.dataset.manifest import LedgerEntry
 
+_MARK_BYTES: Final = 1_000
+"""So many bytes at the beginning and at the end of what was read are compared."""
+
 _BLOCK: Final = 1 << 16
-_QUIET: Final = 60 * 10**9
+_COMPRESSED: Final = ("gzip", "zstd")
+
+_QUIET: Final = 10 * 60 * 10**9
 """Nanoseconds without a change after which a last line without an end is all that comes."""
 
 _STILL: Final = 30 * 10**9
-"""The same for a file that is read as a whole."""
-
-_NOTHING: Final = LedgerEntry(bytes=0)
+"""The same for a file that is read as a whole while others write to it."""
 
 
-def unread(inputs: Iterable[Input], ledger: Mapping[str, LedgerEntry], *, follows: bool = False) -> Iterator[Input]:
-    """What no earlier conversion took. Raises SourceError for a file that was changed and did not only grow.
+class Unread(NamedTuple):
+    """An input that is to be read, the entry of the ledger that says so afterwards, and the one that it replaces.
 
-    Who `follows` files that others write gets such a file again whole, and one that cannot be cut when nobody wrote to
-    it for a while.
+    A pipe has no entry: nobody can say what it gave before.
     """
+
+    source: Input
+    entry: LedgerEntry | None = None
+    replaces: LedgerEntry | None = None
+
+
+def all_of(inputs: Iterable[Input]) -> list[Unread]:
+    """The inputs, each to be read as a whole."""
+    return [Unread(source, _entry(source, source.size or 0)) for source in inputs]
+
+
+def unread(inputs: Sequence[Input], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
+    """What no earlier conversion read.
+
+    Who `follows` files that others write gets one that is read as a whole when nobody wrote to it for a while.
+    """
+    known = _KnownFiles(ledger)
+    matches = {source: match for source in inputs if (match := known.by_name(source)) is not None}
+    others = (source for source in inputs if source not in matches)
+    matches |= {source: match for source in others if (match := known.by_content(source)) is not None}
+    new: list[Unread] = []
     for source in inputs:
-        name, size = _name(source), source.size
-        entry = ledger.get(name or "", _NOTHING)
-        if name is None or size is None:  # a pipe: nobody can say what it gave before
-            yield source
-        elif size < entry.bytes and not follows:
-            raise _changed(source)
-        elif size != entry.bytes:
-            yield from _rest(source, entry.bytes if entry.bytes < size else 0, size, follows=follows)
-        elif _has_other_content(source, entry):
-            yield from _again(source, follows=follows)
+        match = matches.get(source)
+        rest = _rest(source, match, follows=follows)
+        if rest is not None:
+            noted = msgspec.structs.replace(rest, note=_note(rest, match, known))
+            new.append(Unread(noted, _entry(noted, _end(noted)), known.replaced_by(match)))
+    return new
 
 
-def ledger_of(inputs: Iterable[Input]) -> dict[str, LedgerEntry]:
-    """What of each input is read, by its path or URL."""
-    named = ((_name(source), source) for source in inputs)
-    return {name: _entry(source) for name, source in named if name}
+def ledger_after(ledger: Iterable[LedgerEntry], read: Iterable[Unread]) -> tuple[LedgerEntry, ...]:
+    """The ledger when these inputs were read. One that became another while it was read has no entry."""
+    entries = {
+        one.entry: one.replaces for one in read if one.entry and _entry(one.source, one.entry.bytes) == one.entry
+    }
+    replaced = set(entries.values())
+    return (*(entry for entry in ledger if entry not in replaced and entry not in entries), *entries)
 
 
-def _entry(source: Input) -> LedgerEntry:
-    etag = source.stored and source.stored.etag
-    return LedgerEntry(
-        bytes=source.byte_range.end if source.byte_range else source.size or 0,
-        etag=etag,
-        mtime_ns=source.mtime_ns if etag is None else None,
+class _Match(NamedTuple):
+    """A file that begins with what was read before.
+
+    `rest` is what stands behind it, from the last line that was read whole, in bytes of the content; None where that
+    is to be looked up.
+    """
+
+    entry: LedgerEntry
+    is_renamed: bool = False
+    rest: tuple[int, int] | None = None
+
+
+class _KnownFiles:
+    """The files that were read, by their names and by how they begin."""
+
+    def __init__(self, ledger: Sequence[LedgerEntry]) -> None:
+        self._by_name: dict[str, list[LedgerEntry]] = defaultdict(list)
+        self._by_head: dict[tuple[int, str | None], list[LedgerEntry]] = defaultdict(list)
+        self._by_etag: dict[tuple[int, str | None], LedgerEntry] = {}
+        self._matched: dict[LedgerEntry, int] = defaultdict(int)
+        for entry in reversed(ledger):  # the last of a name is what stood under it last
+            self._by_name[entry.name].append(entry)
+            if entry.head is None:
+                self._by_etag.setdefault((entry.bytes, entry.etag), entry)
+            else:
+                self._by_head[min(entry.bytes, _MARK_BYTES), entry.head].append(entry)
+
+    def by_name(self, source: Input) -> _Match | None:
+        """Match a file with what was read under its name."""
+        for entry in self._by_name.get(_name(source) or "", ()):
+            if _is_unchanged(source, entry) or (source.path is not None and _continues(source, entry)):
+                return self._match(entry)
+        return None
+
+    def by_content(self, source: Input) -> _Match | None:
+        """Match a file with what was read under another name."""
+        if source.stored is not None:
+            entry = self._by_etag.get((source.size or 0, source.stored.etag)) if source.stored.etag else None
+            return entry and self._match(entry, is_renamed=True)
+        if source.path is None or not source.size:
+            return None
+        head = _read(source.path, 0, _MARK_BYTES)
+        for entry in self._beginning_like(head):
+            if _continues(source, entry):
+                return self._match(entry, is_renamed=True)
+        if compression_of(head) in _COMPRESSED:
+            return self._by_decompressed_content(source)
+        return None
+
+    def _by_decompressed_content(self, source: Input) -> _Match | None:
+        """Match a file that was compressed after it was read."""
+        match: _Match | None = None
+        position = line_start = 0
+        with suppress(SourceError), open_input(source, Limits(), lambda _: None) as opened:
+            head = opened.stream.peek(HEAD_BYTES)[:_MARK_BYTES]
+            last = b""
+            for entry in sorted(self._beginning_like(head), key=lambda entry: entry.bytes):
+                while position < entry.bytes and (block := opened.stream.read(min(entry.bytes - position, _BLOCK))):
+                    newline = block.rfind(b"\n")
+                    line_start = position + newline + 1 if newline >= 0 else line_start
+                    position += len(block)
+                    last = (last + block)[-_MARK_BYTES:]
+                if position == entry.bytes and _mark(last) == entry.tail:
+                    match = _Match(entry, is_renamed=True, rest=(line_start, position))
+            while match is not None and (block := opened.stream.read(_BLOCK)):
+                position += len(block)
+        if match is None or match.rest is None:
+            return None
+        return self._match(match.entry, is_renamed=True)._replace(rest=(match.rest[0], position))
+
+    def _beginning_like(self, head: bytes) -> Iterator[LedgerEntry]:
+        """The files that begin with these bytes, but for those that stand under their own names too.
+
+        Of such a file no other is a continuation, but a copy where it is long enough to tell.
+        """
+        lengths = sorted({length for length, _ in self._by_head if length <= len(head)}, reverse=True)
+        for length in lengths:
+            for entry in self._by_head.get((length, _mark(head[:length])), ()):
+                if length == _MARK_BYTES or entry not in self._matched:
+                    yield entry
+
+    def _match(self, entry: LedgerEntry, *, is_renamed: bool = False) -> _Match:
+        self._matched[entry] += 1
+        return _Match(entry, is_renamed=is_renamed)
+
+    def replaced_by(self, match: _Match | None) -> LedgerEntry | None:
+        """The entry that goes when what a file has more is read: none that other files are known by."""
+        return match.entry if match is not None and self._matched[match.entry] == 1 else None
+
+    def missing(self, source: Input) -> LedgerEntry | None:
+        """What was read last under the name of a file, if that is now another file, and no source leads to it."""
+        entry = next(iter(self._by_name.get(_name(source) or "", ())), None)
+        return entry if entry is not None and entry not in self._matched else None
+
+
+def _rest(source: Input, match: _Match | None, *, follows: bool) -> Input | None:
+    """What of an input is to be read now; None for nothing."""
+    size = source.size
+    if size is None or _name(source) is None:
+        return source
+    if size == 0 or (match is not None and (match.rest[1] if match.rest else size) == match.entry.bytes):
+        return None
+    dump_format = line_format(source) if source.path is not None else None
+    if source.path is not None and dump_format is not None and compression_of(_read(source.path, 0, 8)) is None:
+        start = 0 if match is None else _end_of_lines(source.path, 0, match.entry.bytes)
+        is_quiet = _is_quiet(source, _QUIET)
+        end = size if is_quiet else _end_of_lines(source.path, start, size)
+        if start == 0 and is_quiet:
+            return source
+        byte_range = ByteRange(start=start, end=end, format=dump_format.name)
+        return msgspec.structs.replace(source, size=end - start, byte_range=byte_range) if end > start else None
+    if follows and not _is_quiet(source, _STILL):
+        return None
+    if match is None or match.rest is None or dump_format is None:
+        return source
+    start, end = match.rest
+    byte_range = ByteRange(start=start, end=end, format=dump_format.name, is_decompressed=True)
+    return msgspec.structs.replace(source, byte_range=byte_range)
+
+
+def _note(source: Input, match: _Match | None, known: _KnownFiles) -> str | None:
+    """What the bytes cannot tell of a file that is read."""
+    if match is not None and match.is_renamed and source.byte_range is not None and match.entry.bytes < _MARK_BYTES:
+        return (
+            f"its first {match.entry.bytes} bytes were read before as {match.entry.name}: taken for the same file,"
+            " though another may begin like that"
+        )
+    gone = known.missing(source) if match is None and source.path is not None else None
+    if gone is None:
+        return None
+    return (
+        "is not what was read under this name before, or was changed inside, and is read from its beginning; what was"
+        f" added to the other behind its byte {gone.bytes:,}, if anything, is in no source"
     )
 
 
-def _has_other_content(source: Input, entry: LedgerEntry) -> bool:
-    """Whether an input of the same size is another than the one that was read; of a file of lines the size says it."""
-    now = _entry(source)
-    if now.etag is not None and entry.etag is not None:
-        return now.etag != entry.etag
-    if now.mtime_ns is None or entry.mtime_ns is None or now.mtime_ns == entry.mtime_ns:
+def _entry(source: Input, end: int) -> LedgerEntry | None:
+    """The entry for an input that was read up to this byte; None where nobody can say what that was."""
+    name = _name(source)
+    if name is None or not end:
+        return None
+    if source.stored is not None:
+        etag = source.stored.etag
+        return LedgerEntry(name=name, bytes=end, etag=etag, mtime_ns=None if etag else source.mtime_ns)
+    marks = _marks(source.path, end) if source.path is not None else None
+    return marks and LedgerEntry(name=name, bytes=end, head=marks[0], tail=marks[1], mtime_ns=source.mtime_ns)
+
+
+def _end(source: Input) -> int:
+    """Where what is read of an input ends in its file."""
+    byte_range = source.byte_range
+    return (source.size or 0) if byte_range is None or byte_range.is_decompressed else byte_range.end
+
+
+def _is_unchanged(source: Input, entry: LedgerEntry) -> bool:
+    """Whether an input is as it was when it was read, by what needs no look into it."""
+    if source.size != entry.bytes:
         return False
-    return _line_format(source) is None
+    if source.stored is not None and (source.stored.etag or entry.etag):
+        return source.stored.etag == entry.etag
+    return source.mtime_ns is not None and source.mtime_ns == entry.mtime_ns
 
 
-def _rest(source: Input, taken: int, size: int, *, follows: bool) -> Iterator[Input]:
-    dump_format = _line_format(source)
-    if source.path is None or dump_format is None:
-        if taken:
-            yield from _again(source, follows=follows)
-        elif not follows or _is_quiet(source, _STILL):
-            yield source
-        return
-    end = size if source.mtime_ns is not None and _is_quiet(source, _QUIET) else _end_of_lines(source.path, taken, size)
-    if end > taken:
-        byte_range = ByteRange(start=taken, end=end, format=dump_format.name)
-        yield msgspec.structs.replace(source, size=end - taken, byte_range=byte_range)
+def _continues(source: Input, entry: LedgerEntry) -> bool:
+    """Whether a file of this machine begins with what was read, as far as its marks tell."""
+    if source.path is None or source.size is None or source.size < entry.bytes:
+        return False
+    return _marks(source.path, entry.bytes) == (entry.head, entry.tail)
 
 
-def _again(source: Input, *, follows: bool) -> Iterator[Input]:
-    """An input that is read as a whole, and of which something was read before it was changed."""
-    if not follows:
-        raise _changed(source)
-    if _is_quiet(source, _STILL):
-        yield source
+def _marks(path: Path, end: int) -> tuple[str, str] | None:
+    """What the first bytes of a file are known by, and the last ones before `end`; None where it is shorter."""
+    head, tail = _read(path, 0, min(end, _MARK_BYTES)), _read(path, max(0, end - _MARK_BYTES), end)
+    return (_mark(head), _mark(tail)) if len(tail) == min(end, _MARK_BYTES) else None
 
 
-def _line_format(source: Input) -> Format | None:
-    """The format of a file of this machine that grows by lines."""
-    dump_format = cuttable_format(source) if source.path is not None else None
-    return None if dump_format is None or dump_format.cuts is None else dump_format
+def _mark(data: bytes) -> str:
+    return blake2b(data, digest_size=12).hexdigest()
+
+
+def _read(path: Path, start: int, end: int) -> bytes:
+    """Bytes of a file, fewer where it is shorter; none of one that cannot be opened: reading it says why."""
+    with suppress(OSError), path.open("rb", buffering=0) as file:
+        file.seek(start)
+        return file.read(end - start) or b""
+    return b""
+
+
+def _end_of_lines(path: Path, start: int, end: int) -> int:
+    """Where the last whole line between two places ends; `start` where there is none."""
+    while end > start:
+        begin = max(start, end - _BLOCK)
+        newline = _read(path, begin, end).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return start
 
 
 def _is_quiet(source: Input, time_ns: int) -> bool:
     """Whether nobody changed it for so long, or nobody knows. An object is put whole."""
     return source.stored is not None or source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns
-
-
-def _end_of_lines(path: Path, start: int, end: int) -> int:
-    """Where the last whole line between two places ends; `start` where there is none."""
-    with path.open("rb") as file:
-        while end > start:
-            begin = max(start, end - _BLOCK)
-            file.seek(begin)
-            newline = file.read(end - begin).rfind(b"\n")
-            if newline >= 0:
-                return begin + newline + 1
-            end = begin
-    return start
 
 
 def _name(source: Input) -> str | None:
@@ -123,10 +303,3 @@ def _name(source: Input) -> str | None:
     if source.path is None or source.size is None:
         return None
     return os.fsencode(os.path.realpath(source.path)).decode(errors="backslashreplace")  # a name need not be text
-
-
-def _changed(source: Input) -> SourceError:
-    return SourceError(
-        f"{source.name}: was changed since it was converted into this folder, and not by lines at its end; convert"
-        " everything anew, without --incremental"
-    )

@@ -85,7 +85,7 @@ def read_split(task: ReadTask) -> ReadSummary:
     chosen = None if task.format is None else format_named(task.format)
     with Prefetcher(task.inputs) as prefetcher:
         for source in task.inputs:
-            account = FileStats(path=source.name)
+            account = FileStats(path=source.name, note=source.note)
             summary.files.append(account)
             records = read_file(
                 source, account, limits=task.limits, format=chosen, scrub=task.scrub, prefetcher=prefetcher

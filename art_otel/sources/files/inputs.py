@@ -28,12 +28,14 @@ _DEEP: Final = "**"
 class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
 
-    `format` names that of the whole file: a part may begin with what nobody would know it by.
+    `format` names that of the whole file: a part may begin with what nobody would know it by. A range that
+    `is_decompressed` is one of what a compressed file holds, up to its end.
     """
 
     start: int
     end: int
     format: str
+    is_decompressed: bool = False
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +44,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     `name` is what people see, `size` is in bytes and None when unknown.
     `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
     in a folder may be anything, so that it is no error when nobody knows its format. `byte_range` is what is to be read
-    of a file that several processes share; `size` is then that of the range. `mtime_ns` is when the whole was changed.
+    of a file that several processes share, or that was read in part before; `size` is then what is to be read of the
+    file. `mtime_ns` is when the whole was changed. `note` is what its report says of it before it is read.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     mtime_ns: int | None = None
     stored: StoredFile | None = None
     byte_range: ByteRange | None = None
+    note: str | None = None
 
 
 def identity_of(source: Input) -> tuple[str, int, int | str] | None:

@@ -16,9 +16,10 @@ from art_otel.errors import SourceError
 from art_otel.sources.files.decompress import compression_of
 from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.stores import read_range
-from art_otel.sources.files.streams import HEAD_BYTES
+from art_otel.sources.files.streams import HEAD_BYTES, open_input
 from art_otel.sources.format import Format
 from art_otel.sources.formats import detect_format
+from art_otel.sources.limits import Limits
 
 _BLOCK: Final = 1 << 20
 _LOOKAHEAD: Final = 1 << 12
@@ -51,7 +52,7 @@ def _parts(source: Input, split_bytes: int, dump_format: Format | None) -> Itera
     size = source.size or 0
     if source.byte_range is not None:
         return (source,)
-    dump_format = cuttable_format(source, dump_format) if size > split_bytes else None
+    dump_format = _cuttable_format(source, dump_format) if size > split_bytes else None
     if dump_format is None or dump_format.cuts is None:
         return (source,)
     count = -(-size // split_bytes)
@@ -69,7 +70,15 @@ def _parts(source: Input, split_bytes: int, dump_format: Format | None) -> Itera
     ]
 
 
-def cuttable_format(source: Input, dump_format: Format | None = None) -> Format | None:
+def line_format(source: Input) -> Format | None:
+    """Find the format of an input of lines, compressed or not; None where it is no such format."""
+    dump_format: Format | None = None
+    with suppress(SourceError), open_input(source, Limits(), lambda _: None) as opened:
+        dump_format = detect_format(opened.stream.peek(HEAD_BYTES))
+    return None if dump_format is None or dump_format.cuts is None else dump_format
+
+
+def _cuttable_format(source: Input, dump_format: Format | None = None) -> Format | None:
     """Find the format of an input that can be cut; None for one that cannot."""
     head = next(_blocks(source, 0), b"")
     if compression_of(head) is not None:
@@ -117,9 +126,17 @@ def _blocks(source: Input, start: int) -> Iterator[bytes]:
 def lines_before(source: Input, position: int) -> int:
     """Count the lines of an input before a position in bytes."""
     count = 0
-    for block in _blocks(source, 0):
+    for block in _content(source) if source.byte_range and source.byte_range.is_decompressed else _blocks(source, 0):
         if len(block) >= position:
             return count + block.count(b"\n", 0, position)
         count += block.count(b"\n")
         position -= len(block)
     return count
+
+
+def _content(source: Input) -> Iterator[bytes]:
+    """Read the bytes that a compressed input holds."""
+    whole = msgspec.structs.replace(source, byte_range=None)
+    with open_input(whole, Limits(), lambda _: None) as opened:
+        while block := opened.stream.read(_BLOCK):
+            yield block

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from art_otel.errors import SourceError
 from art_otel.sources.files.decompress import Failure, bounded, compression_of, decompress
-from art_otel.sources.files.inputs import Input
+from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.prefetch import Prefetcher
 from art_otel.sources.limits import Limits
 
@@ -29,7 +29,7 @@ class OpenInput:
     `failures` says what could not be read. `became_shorter` is known when it was read to its end.
     """
 
-    def __init__(self, raw: "_Raw", limits: Limits) -> None:
+    def __init__(self, raw: "_Raw", limits: Limits, byte_range: ByteRange | None = None) -> None:
         self.stream: io.BufferedReader = io.BufferedReader(raw, HEAD_BYTES)
         self.failures: list[Failure] = []
         self.compression = compression_of(self.stream.peek())
@@ -37,7 +37,10 @@ class OpenInput:
         if self.compression in ("gzip", "zstd"):
             fail = self.failures.append
             pieces = decompress(self.stream, limits.max_message_bytes, fail)
-            self.stream = io.BufferedReader(_Pieces(bounded(pieces, limits.max_decompressed_bytes, fail)), HEAD_BYTES)
+            pieces = bounded(pieces, limits.max_decompressed_bytes, fail)
+            if byte_range is not None and byte_range.is_decompressed:
+                pieces = _behind(pieces, byte_range.start)
+            self.stream = io.BufferedReader(_Pieces(pieces), HEAD_BYTES)
 
     @property
     def became_shorter(self) -> bool:
@@ -92,10 +95,11 @@ class _File(_Raw):
         self._file = file
         self._name = source.name
         self._consumed = consumed
-        self._is_part = source.byte_range is not None
+        byte_range = source.byte_range
+        self._is_part = byte_range is not None and not byte_range.is_decompressed
         self._left = source.size or 0
-        if source.byte_range is not None:
-            file.seek(source.byte_range.start)
+        if byte_range is not None and self._is_part:
+            file.seek(byte_range.start)
 
     def _fill(self, target: memoryview) -> int:
         try:
@@ -122,7 +126,8 @@ def open_input(
             chunks = stack.enter_context(contextlib.closing(prefetcher.chunks(source)))
             yield OpenInput(_Pieces(_counted(chunks, consumed)), limits)
             return
-        yield OpenInput(_File(stack.enter_context(open_unbuffered(source)), source, consumed), limits)
+        file = _File(stack.enter_context(open_unbuffered(source)), source, consumed)
+        yield OpenInput(file, limits, source.byte_range)
 
 
 def open_unbuffered(source: Input) -> io.FileIO:
@@ -146,6 +151,14 @@ def _standard_input() -> io.FileIO:
         return open(_STDIN, "rb", buffering=0, closefd=False)
     except OSError as error:
         raise SourceError(f"{closed} ({error.strerror})") from error
+
+
+def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """The bytes from `start` on."""
+    for piece in pieces:
+        if len(piece) > start:
+            yield piece[start:]
+        start = max(0, start - len(piece))
 
 
 def _counted(chunks: Iterator[bytes], consumed: Consumed) -> Iterator[bytes]:

@@ -45,7 +45,7 @@ def commit(
     report: ConversionReport | Mapping[str, object] | None = None,
     *,
     addition: "Addition | None" = None,
-    ledger: Mapping[str, LedgerEntry] | None = None,
+    ledger: tuple[LedgerEntry, ...] = (),
     linger: float = 0.0,
 ) -> tuple[str, ...]:
     """Make the staged files, in their order, the dataset of a folder, and give their locations.
@@ -67,7 +67,7 @@ def commit(
         run=run,
         parts=parts,
         superseded={part.name: rows for part in parts if (rows := addition.superseded.get(part.name))},
-        ledger=dict(ledger or {}),
+        ledger=ledger,
         kept=tuple(file.name for file in addition.kept),
     )
     storage.make_folder(out)

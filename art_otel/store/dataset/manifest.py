@@ -40,12 +40,16 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How many bytes of an input are in a dataset, and which content it had.
+    """How many bytes of an input are in a dataset: the first ones of what has this path or URL, or had it.
 
-    That is the ETag of an object in a store, and when a file of this machine was changed; None where nobody knows.
+    An object in a store is known by its `etag`; None where the store says none. A file of this machine is known by the
+    hashes of the first and of the last bytes that were read, `head` and `tail`. `mtime_ns` is when it was changed.
     """
 
+    name: str
     bytes: int
+    head: str | None = None
+    tail: str | None = None
     etag: str | None = None
     mtime_ns: int | None = None
 
@@ -54,7 +58,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset: its parts in order, the number of the commit that made it, and the run that committed it.
 
     `superseded` are the rows that no longer count, by the name of their part: a later row is their next revision, or
-    their rollout turned out to be a part of another. `ledger` says what of each input is in it, by path or URL.
+    their rollout turned out to be a part of another. `ledger` says what of each input is in it.
     `kept` names the files of ours that hold what later conversions need of these inputs.
     """
 
@@ -63,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     parts: tuple[Part, ...]
     superseded: dict[str, tuple[int, ...]] = {}
-    ledger: dict[str, LedgerEntry] = {}
+    ledger: tuple[LedgerEntry, ...] = ()
     kept: tuple[str, ...] = ()
 
     @property
