@@ -31,10 +31,7 @@ FLAGGED = {
 }
 """Recordings that are incomplete, and what the recorder lost, with its attribute."""
 
-DOUBTED = {
-    "llama_oi": "`message.contents` begin at 1: a thinking block at 0 is left out",
-    "smolagents_oi": "the framework joins messages after `llm.input_messages` were recorded",
-}
+DOUBTED: dict[str, str] = {}
 """Recordings that come out right and are incomplete, because the same signs can hide a loss."""
 
 WITHOUT_CALLS = {

@@ -4,6 +4,7 @@ Invariant: nothing here raises for any content. A value that cannot be read whol
 attribute is named in `cut`.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -49,6 +50,13 @@ class AttributeReader:
         """Record that what an attribute shows may be less or other than what was sent and sampled."""
         if reason not in self._doubts:
             self._doubts = (*self._doubts, reason)
+
+    def add_losses(self, other: "AttributeReader", but: Collection[str] = ()) -> None:
+        """Record what another reader of these attributes could not read whole, and its doubts but for some."""
+        self._cut |= dict.fromkeys(other.cut)
+        for reason in other.doubts:
+            if reason not in but:
+                self.doubt(reason)
 
     def mark_invalid(self, name: str) -> None:
         """Record that the value of an attribute could not be read whole."""

@@ -29,7 +29,9 @@ def typed(fields: _Fields) -> _Fields | None:
 
 def is_block(fields: _Fields) -> bool:
     """Whether an object is a block: a text alone, or one that its key names."""
-    return list(fields) == ["text"] or ("type" not in fields and any(key in _WRITERS for key in fields))
+    if list(fields) == ["text"]:
+        return True
+    return "type" not in fields and any(key in _WRITERS and isinstance(fields[key], dict) for key in fields)
 
 
 _AS_TYPE: Final = frozenset(

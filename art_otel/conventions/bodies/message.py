@@ -8,8 +8,8 @@ Responses items, GenAI's messages with `parts`
 """
 
 import json
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
@@ -28,12 +28,21 @@ _MAX_PARTS: Final = 1 << 16
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
 _REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_text", "summary_text"})
 _TOOL_CALL: Final = frozenset({"tool_call", "tool_use", "function_call", "custom_tool_call", "tool-call"})
-_ANSWER: Final = frozenset(
-    {"tool_call_response", "tool_result", "tool-result", "function_call_output", "custom_tool_call_output"}
-)
+_API_ANSWER: Final = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
+_ANSWER: Final = frozenset({"tool_call_response", "tool-result"}) | _API_ANSWER
+"""Answers of tools: in GenAI's and Vercel's words their results are values of the tool's own."""
 
 
-def messages_of(entry: Value, role: str | None = None) -> tuple[Message, ...]:
+ResultWriter: TypeAlias = Callable[[Value], Value]
+"""Writes what a tool gave as it was sent: a text, or a list of content parts."""
+
+
+def sent_result(result: Value) -> Value:
+    """Write the result of a tool as clients send it: text and content parts as they are, else as Python's JSON."""
+    return result if isinstance(result, str) or is_content(result) else _json(result)
+
+
+def messages_of(entry: Value, role: str | None = None, write_result: ResultWriter = sent_result) -> tuple[Message, ...]:
     """Parse one recorded message: to several when it answers several tool calls at once, else to one.
 
     `role` is that of a message that names none. Raises ParseError when `entry` is no message.
@@ -45,7 +54,7 @@ def messages_of(entry: Value, role: str | None = None) -> tuple[Message, ...]:
         return (plain,)
     kind = values.text(fields.get("type"))
     named_role = values.text(fields.get("role"))
-    draft = Draft()
+    draft = Draft(write_result)
     if named_role is None and kind is not None and kind != "message" and kind not in ROLES:
         draft.add(fields)
         return draft.messages(role="assistant")
@@ -133,7 +142,8 @@ def join(messages: Sequence[Message]) -> Message:
 class Draft:
     """A message being put together from its parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, write_result: ResultWriter = sent_result) -> None:
+        self._write_result = write_result
         self.parts: list[dict[str, Value]] = []
         self.reasoning: list[str] = []
         self.refusals: list[str] = []
@@ -178,7 +188,7 @@ class Draft:
         elif kind in _TOOL_CALL:
             self._add_tool_call(tool_call(fields))
         elif kind in _ANSWER:
-            self.answers.append(_answer(fields))
+            self.answers.append(_answer(fields, self._write_result))
         elif (block := blocks.typed(fields)) is not None:
             self.add(block)
         else:
@@ -261,22 +271,33 @@ def _summary(part: Value) -> str | None:
     return values.text(part) or values.text((values.mapping(part) or {}).get("text"))
 
 
-def _answer(fields: dict[str, Value]) -> Message:
-    """Parse the answer to a tool call: text and parts stay what they are, any other value becomes JSON text."""
+def _answer(fields: dict[str, Value], write_result: ResultWriter) -> Message:
+    """Parse the answer to a tool call. Raises ParseError when it cannot be written."""
     names = ("response", "result", "output", "content")
     response = next((fields[name] for name in names if fields.get(name) is not None), None)
     draft = Draft()
-    inner = values.items(response)
-    is_content = bool(inner) and all(_is_content(values.mapping(part) or {}) for part in inner)
-    if response is not None:
-        draft.add_recorded(response if isinstance(response, str) or is_content else _json(response))
+    is_sent = response is None or _is_api_content(fields, response)
+    draft.add_recorded(response if is_sent else write_result(response))
     call_id = _first(fields, "call_id", "tool_use_id", "tool_call_id", "toolCallId", "id")
     return draft.message(role="tool", tool_call_id=call_id)
 
 
-def _is_content(part: dict[str, Value]) -> bool:
-    """Whether an entry of a tool's answer is a content part, not a value of the tool's own."""
-    return "type" in part or blocks.is_block(part)
+def _is_api_content(fields: dict[str, Value], response: Value) -> bool:
+    """Whether an answer in the words of an API, whose lists are content parts, has such a list: of any types."""
+    entries = values.items(response)
+    if not entries or fields.get("type") not in _API_ANSWER:
+        return False
+    return all("type" in part or blocks.is_block(part) for part in (values.mapping(entry) or {} for entry in entries))
+
+
+def is_content(value: Value) -> bool:
+    """Whether a value is a list of content parts, each of a type that some API documents."""
+    entries = values.items(value)
+    return bool(entries) and all(_is_content_part(values.mapping(entry) or {}) for entry in entries or ())
+
+
+def _is_content_part(fields: dict[str, Value]) -> bool:
+    return fields.get("type") in _TEXT or parts.is_known(fields) or blocks.is_block(fields)
 
 
 def _json(value: Value) -> str:

@@ -8,6 +8,8 @@ value of any other shape gives no facts, so its call is one without content.
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -24,6 +26,9 @@ _ITEMS: Final = frozenset(
 """Types of items of the Responses API, of which several are one message."""
 
 _WRAPPED: Final = ("output", "message", "response")
+_FAKE_ID: Final = "__fake_id__"
+"""The response's id where the Agents SDK makes a response out of a stream of Chat Completions."""
+
 _MAX_WRAPPINGS: Final = 4
 """Functions that return what a function returned wrap it again."""
 
@@ -76,7 +81,8 @@ def _read_output(reader: AttributeReader, name: str, value: Value, wrappings: in
     listed = values.items(value)
     try:
         if listed is not None:
-            return _answers(_sampled(listed))
+            response = _only_response(listed)
+            return _answers(_sampled(listed)) if response is None else _read_object(reader, name, response, wrappings)
         return _read_object(reader, name, values.mapping(value) or {}, wrappings)
     except ParseError:
         reader.mark_invalid(name)
@@ -93,13 +99,29 @@ def _read_object(reader: AttributeReader, name: str, body: dict[str, Value], wra
         return gemini.read_response(reader, name, body)
     is_responses = values.items(body.get("output")) is not None and "object" in body
     if "choices" in body or is_responses or ("stop_reason" in body and "content" in body):
-        return openai_body.read_response(reader, name, body)
+        answered = openai_body.read_response(reader, name, body)
+        if answered is None or answered.response_id != _FAKE_ID:
+            return answered
+        return msgspec.structs.replace(answered, response_id=_provider_id(body))
     if "role" in body or _is_item(body):
         return _answers(messages_of(body, role="assistant")[-1:])
     if (parts := body.get("parts")) is not None:
         return _answers([gemini.sampled({"parts": parts})])
     wrapped = next((body[key] for key in _WRAPPED if body.get(key) is not None), None)
     return None if wrapped is None or not wrappings else _read_output(reader, name, wrapped, wrappings - 1)
+
+
+def _only_response(entries: list[Value]) -> dict[str, Value] | None:
+    """The response body that is a list's only entry: what the Agents SDK makes of a stream."""
+    body = values.mapping(entries[0]) if len(entries) == 1 else None
+    return body if body is not None and body.get("object") == "response" else None
+
+
+def _provider_id(response: dict[str, Value]) -> str | None:
+    """Find the id of the completion that the Agents SDK made a response of."""
+    items = [values.mapping(item) or {} for item in values.items(response.get("output")) or ()]
+    data = [values.mapping(item.get("provider_data")) or {} for item in items]
+    return next((response_id for entry in data if (response_id := values.text(entry.get("response_id")))), None)
 
 
 def _sampled(entries: list[Value]) -> list[Message]:

@@ -31,7 +31,8 @@ from art_otel.conventions.dialects.genai_numbers import (
 )
 from art_otel.conventions.dialects.logfire_responses import LOGFIRE_SPANS, is_logfire_responses
 from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, read_blocks
+from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, read_blocks, with_blocks
+from art_otel.conventions.recorders.tool_results import result_writer
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
@@ -140,8 +141,10 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
     get, text = attributes.get, values.text
     messages = None
     if INPUT_MESSAGES in attributes:
-        are_blocks = may_have_blocks(span.scope.name, attributes[INPUT_MESSAGES])
-        messages = (read_blocks if are_blocks else read_messages)(reader, INPUT_MESSAGES)
+        if may_have_blocks(span.scope.name, attributes[INPUT_MESSAGES]):
+            messages = read_blocks(reader, INPUT_MESSAGES)
+        else:
+            messages = read_messages(reader, INPUT_MESSAGES, result_writer(span))
     responses = is_responses(span)
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
@@ -157,7 +160,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         parameters=read_parameters(reader, layout.parameters),
         tools=_tools(reader) if _TOOLS in attributes else None,
         input_messages=with_instructions(_instructions(reader), messages) if _INSTRUCTIONS in attributes else messages,
-        choices=_choices(reader, responses=responses) if OUTPUT_MESSAGES in attributes else None,
+        choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
         stream=reader.flag(*layout.stream) if layout.stream else None,
         cut=reader.cut,
@@ -172,12 +175,12 @@ def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
     return system_messages(reader.text(_INSTRUCTIONS) if value is None else value)
 
 
-def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] | None:
+def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[Choice, ...] | None:
     """Read each output message as a choice; of the Responses API all are one choice, whose items may be messages.
 
     An empty list means that nobody recorded the choices: a call that ended well has one.
     """
-    outputs = _output_messages(reader, responses=responses)
+    outputs = _output_messages(reader, span, responses=responses)
     if not outputs:
         return None
     if responses:
@@ -192,19 +195,26 @@ def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] 
     )
 
 
-def _output_messages(reader: AttributeReader, *, responses: bool) -> list[tuple[Message, str | None]] | None:
+def _output_messages(
+    reader: AttributeReader, span: Span, *, responses: bool
+) -> list[tuple[Message, str | None]] | None:
     """Parse the output messages, each with its finish reason; None when they are unknown or cannot be parsed."""
     raw = reader.attributes.get(OUTPUT_MESSAGES)
-    if isinstance(raw, str) and not responses and (plain := decode_plain(raw)):
+    are_blocks = may_have_blocks(span.scope.name, raw)
+    if isinstance(raw, str) and not responses and not are_blocks and (plain := decode_plain(raw)):
         return [(message, finish_reason(reason)) for message, reason in plain]
     value = reader.structured(OUTPUT_MESSAGES)
     if value is None:
         return None
     entries = values.items(value)
+    outputs = [value] if entries is None else entries
     try:
         return [
-            (_output_message(entry), finish_reason((values.mapping(entry) or {}).get("finish_reason")))
-            for entry in ([value] if entries is None else entries)
+            (
+                _output_message(with_blocks(entry) if are_blocks else entry),
+                finish_reason((values.mapping(entry) or {}).get("finish_reason")),
+            )
+            for entry in outputs
         ]
     except ParseError:
         return None

@@ -37,8 +37,6 @@ _INPUT: Final = "input"
 _OUTPUT: Final = "output"
 _BODIES: Final = (_REQUEST, _RESPONSE, _AGENTS_RESPONSE, _RAW_INPUT, _INPUT, _OUTPUT)
 _MODEL_CONFIG: Final = "model_config"
-_FAKE_ID: Final = "__fake_id__"
-"""The response's id where the Agents SDK makes a response out of a stream of Chat Completions."""
 
 _ROLES: Final[dict[str, Role]] = {
     "Chat Completion with": "inference",
@@ -73,7 +71,8 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         return None
     reader = recording.reader()
     if _MODEL_CONFIG in reader.attributes:
-        facts = merge_facts(_asked(reader, _INPUT), _generated(reader))
+        outputs = values.items(reader.structured(_OUTPUT)) or []  # of a stream one response, made by the Agents SDK
+        facts = merge_facts(_asked(reader, _INPUT), read_output(reader, _OUTPUT, outputs) or CallFacts())
     elif _RAW_INPUT in reader.attributes or _AGENTS_RESPONSE in reader.attributes:
         facts = _response(reader)
     else:
@@ -88,25 +87,6 @@ def _asked(reader: AttributeReader, name: str) -> CallFacts:
     """Read a prompt, of which the tools were not recorded."""
     asked = read_input(reader, name, reader.json_safe(name)) or CallFacts()
     return msgspec.structs.replace(asked, tools=None)
-
-
-def _generated(reader: AttributeReader) -> CallFacts:
-    """Read the answers of a generation; of a stream it is one response, made by the Agents SDK."""
-    outputs = values.items(reader.structured(_OUTPUT)) or []
-    response = values.mapping(outputs[0]) if len(outputs) == 1 else None
-    if response is None or response.get("object") != "response":
-        return read_output(reader, _OUTPUT, list(outputs)) or CallFacts()
-    facts = openai_body.read_response(reader, _OUTPUT, response) or CallFacts()
-    return (
-        msgspec.structs.replace(facts, response_id=_provider_id(response)) if facts.response_id == _FAKE_ID else facts
-    )
-
-
-def _provider_id(response: dict[str, Value]) -> str | None:
-    """Find the id of the completion that a response was made of."""
-    items = [values.mapping(item) or {} for item in values.items(response.get("output")) or ()]
-    data = [values.mapping(item.get("provider_data")) or {} for item in items]
-    return next((response_id for entry in data if (response_id := values.text(entry.get("response_id")))), None)
 
 
 def _response(reader: AttributeReader) -> CallFacts:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Choice, Message, Usage
+from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, LIST_HOLES, Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -20,9 +20,11 @@ from art_otel.conventions.bodies.messages import join_assistant_messages
 from art_otel.conventions.bodies.openai_body import read_parameters, read_request, read_response, read_tools
 from art_otel.conventions.bodies.tools import parse_tool
 from art_otel.conventions.clients import gemini
+from art_otel.conventions.clients.recorded_values import read_output
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.openinference_frameworks import as_sent
 from art_otel.conventions.recorders.openinference_gemini import is_printed, joins_parts
+from art_otel.conventions.recorders.openinference_llama_index import lacks_thoughts_only
 from art_otel.conventions.recorders.openinference_messages import object_in, read_flattened_messages
 from art_otel.conventions.recorders.openinference_results import langchain_response_id, read_result
 from art_otel.conventions.recording import Recording
@@ -39,6 +41,7 @@ _OUTPUT_TYPE: Final = "output.mime_type"
 _JSON: Final = "application/json"
 AGENT_NAME: Final = "agent.name"
 SPAN_KIND: Final = "openinference.span.kind"
+_AGENTS_SDK: Final = "openinference.instrumentation.openai_agents"
 _STREAM_SPANS: Final = frozenset({"GenerateContentStream", "AsyncGenerateContentStream"})
 """The names of spans of google-genai's streams, which nothing else of a span tells from whole answers."""
 
@@ -66,16 +69,39 @@ def may_be_flattened(names: AttributeNames) -> bool:
 def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the request and response bodies; None when the values are none."""
     reader = recording.reader()
-    request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
-    output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
-    response = values.mapping(output)
-    response_facts = None if response is None else _answered(reader, response)
-    response_facts = read_result(output) if response_facts is None else response_facts
-    request_facts = None if request is None else _asked(reader, request)
+    read_call = _agents_sdk_call if recording.span.scope.name == _AGENTS_SDK else _client_call
+    request_facts, response_facts = read_call(reader)
     if request_facts is None and response_facts is None and not reader.cut:
         return None
     facts = merge_facts(request_facts or CallFacts(), response_facts or CallFacts())
     return msgspec.structs.replace(facts, conventions=(RAW,), cut=reader.cut)
+
+
+def _client_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts | None]:
+    """Read the body of a client's request, and that of its response or what a framework made of it."""
+    request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
+    output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
+    response = values.mapping(output)
+    response_facts = None if response is None else _answered(reader, response)
+    return (
+        None if request is None else _asked(reader, request),
+        read_result(output) if response_facts is None else response_facts,
+    )
+
+
+def _agents_sdk_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts | None]:
+    """Read a call of the OpenAI Agents SDK: the list of its messages or items, and a response or a list of answers.
+
+    Of the Responses API the instructions are in the response; of Chat Completions they are the first message.
+    """
+    items = reader.structured(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
+    output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
+    response = values.mapping(output) or {}
+    asked = None
+    if values.items(items):
+        name = "input" if response.get("object") == "response" else "messages"
+        asked = read_request(reader, INPUT_VALUE, {name: items, "instructions": response.get("instructions")})
+    return asked, None if output is None else read_output(reader, OUTPUT_VALUE, output)
 
 
 def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | None:
@@ -103,7 +129,7 @@ def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts 
         and not any(choice.finish_reason == "tool_calls" for choice in trusted_facts.choices)
     ):
         reader.doubt(CONTENT_LOST)
-    prompt = _messages(reader, _INPUT, responses=responses) if tells_more[0] else None
+    prompt = _messages(reader, span.scope.name, _INPUT, responses=responses) if tells_more[0] else None
     prompt = as_sent(span.scope.name, reader, prompt)
     facts = CallFacts(
         response_id=_langchain_response_id(reader) if trusted_facts.response_id is None else None,
@@ -114,7 +140,7 @@ def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts 
         parameters=read_parameters(reader, _PARAMETERS, parameters),
         tools=_tools(reader) or read_tools(reader, _PARAMETERS, parameters),
         input_messages=prompt,
-        choices=_choices(reader, responses=responses) if tells_more[1] else None,
+        choices=_choices(reader, span.scope.name, responses=responses) if tells_more[1] else None,
         usage=_usage(reader),
         stream=True if span.name in _STREAM_SPANS else values.flag(parameters.get("stream")),
         cut=reader.cut,
@@ -157,13 +183,16 @@ def _is_json(reader: AttributeReader, mime_type: str) -> bool:
     return _JSON.startswith(reader.text(mime_type) or "?")
 
 
-def _messages(reader: AttributeReader, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
-    parsed = read_flattened_messages(reader, prefix)
+def _messages(reader: AttributeReader, scope: str, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
+    losses = AttributeReader(reader.attributes, reader.names)
+    parsed = read_flattened_messages(losses, prefix)
+    is_excused = LIST_HOLES in losses.doubts and lacks_thoughts_only(scope, reader, prefix)
+    reader.add_losses(losses, but=(LIST_HOLES,) if is_excused else ())
     return join_assistant_messages(parsed) if responses and parsed is not None else parsed
 
 
-def _choices(reader: AttributeReader, *, responses: bool) -> tuple[Choice, ...] | None:
-    sampled = _messages(reader, _OUTPUT, responses=responses)
+def _choices(reader: AttributeReader, scope: str, *, responses: bool) -> tuple[Choice, ...] | None:
+    sampled = _messages(reader, scope, _OUTPUT, responses=responses)
     if sampled is None:
         return None
     reasons = [finish_reason(reader.text("llm.finish_reason"))]

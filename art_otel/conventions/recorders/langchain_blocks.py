@@ -31,12 +31,13 @@ def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | Non
     messages = reader.structured(name)
     entries = values.items(messages)
     try:
-        return parse(messages if entries is None else [_message(entry) for entry in entries])
+        return parse(messages if entries is None else [with_blocks(entry) for entry in entries])
     except ParseError:
         return None
 
 
-def _message(entry: Value) -> Value:
+def with_blocks(entry: Value) -> Value:
+    """A message in whose parts texts that are blocks are those blocks."""
     fields = values.mapping(entry) or {}
     content = values.items(fields.get("parts"))
     return entry if content is None else {**fields, "parts": [_block(part) for part in content]}

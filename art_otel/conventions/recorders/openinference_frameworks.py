@@ -1,9 +1,10 @@
 """What frameworks do to messages between OpenInference's recording and the request.
 
 smolagents (`get_clean_message_list` in its `models.py`) sends its own roles as the model's and joins neighbors of one
-role; AutoGen's OpenAI client (`_message_transform.py`) sends what is recorded as `developer` as `system`; answers of
-tools are recorded as the user's by google-genai's instrumentor before 1.0. Invariant: only what these do is done; a
-prompt that smolagents joined is doubted, because its versions join differently.
+role, with a line break since its messages count tokens; AutoGen's OpenAI client (`_message_transform.py`) sends what is
+recorded as `developer` as `system`; answers of tools are recorded as the user's by google-genai's instrumentor before
+1.0. Invariant: only what these do is done; a prompt that an older smolagents joined is doubted, because its versions
+join differently.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from art_otel.calls import CONTENT_REWRITTEN, Message
 from art_otel.conventions.attributes.reader import AttributeReader
 
 _SMOLAGENTS_ROLES: Final = {"tool-call": "assistant", "tool-response": "user"}
+_COUNTS_TOKENS: Final = "token_usage="
+"""What is printed of each message of smolagents from 1.17 on."""
 
 
 def as_sent(scope: str, reader: AttributeReader, prompt: tuple[Message, ...] | None) -> tuple[Message, ...] | None:
@@ -29,11 +32,13 @@ def _smolagents(reader: AttributeReader, prompt: tuple[Message, ...]) -> tuple[M
         msgspec.structs.replace(one, role=_SMOLAGENTS_ROLES.get(one.role, one.role), tool_calls=()) for one in prompt
     ]
     sent: list[Message] = []
+    joins_texts = _COUNTS_TOKENS in (reader.text("input.value") or "")
     for _, group in groupby(converted, key=lambda message: message.role):
         neighbors = list(group)
-        if len(neighbors) > 1:
+        has_parts = any(message.parts is not None for message in neighbors)
+        if len(neighbors) > 1 and (has_parts or not joins_texts):
             reader.doubt(CONTENT_REWRITTEN)
-        if any(message.parts is not None for message in neighbors):
+        if has_parts:
             sent += neighbors
         else:
             text = "\n".join(message.content or "" for message in neighbors)

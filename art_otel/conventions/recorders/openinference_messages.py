@@ -58,7 +58,7 @@ def _openai_message(reader: AttributeReader, message: dict[str, Value], *, thoug
     contents, tool_calls = numbered(message.get("contents")), numbered(message.get("tool_calls"))
     if _has_hole([at for at, _ in contents], [at for at, _ in tool_calls]):
         reader.doubt(LIST_HOLES)
-    calls = [object_in(entry, "tool_call") for _, entry in tool_calls]
+    calls = [_tool_call(entry) for _, entry in tool_calls]
     parts = [_part(entry, is_repeated=bool(calls)) for _, entry in contents]
     function_name = message.get("function_call_name")
     return {
@@ -72,6 +72,12 @@ def _openai_message(reader: AttributeReader, message: dict[str, Value], *, thoug
             else {}
         ),
     }
+
+
+def _tool_call(entry: Value) -> dict[str, Value]:
+    """The fields of a tool call. Arguments that are `{}` are left out by instrumentors."""
+    call = object_in(entry, "tool_call")
+    return {**call, "function": {"arguments": "{}", **object_in(call, "function")}}
 
 
 def _has_hole(contents: list[int], tool_calls: list[int]) -> bool:

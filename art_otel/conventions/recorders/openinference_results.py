@@ -24,14 +24,17 @@ def read_result(value: Value) -> CallFacts | None:
     if fields is not None:
         return CallFacts(choices=(_created(fields),)) if fields.keys() >= _CREATE_RESULT else None
     outputs = values.items(value)
-    if not outputs or not all(
-        isinstance(output, str) or "text" in (values.mapping(output) or {}) for output in outputs
-    ):
+    if not outputs or not all(isinstance(output, str) or _has_text(values.mapping(output) or {}) for output in outputs):
         return None
     try:
         return CallFacts(choices=tuple(_output(index, output) for index, output in enumerate(outputs)))
     except ParseError:
         return None
+
+
+def _has_text(output: dict[str, Value]) -> bool:
+    """Whether an output is DSPy's: a body of an API names its object, and may have a `text` that is none."""
+    return "text" in output and "object" not in output
 
 
 def langchain_response_id(result: dict[str, Value]) -> str | None:

@@ -1,0 +1,105 @@
+"""Results of tools: what a tool gave is written as its framework sends it, and no list of parts by its looks."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel.conventions import parse_call
+from art_otel.spans import Scope
+from tests.conventions.builders import call as call_of
+from tests.conventions.builders import genai, span
+
+TEXTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+EVENTS = [{"type": "PushEvent", "id": 3}]
+ERRORS = [{"type": "missing", "loc": ["city"], "msg": "Field required", "input": {}}]
+
+
+def result_of(result, scope, provider="openai", kind="tool_call_response"):
+    answer = [{"role": "tool", "parts": [{"type": kind, "id": "c", "result": result}]}]
+    call = genai(answer, attributes={"gen_ai.provider.name": provider}, scope=scope)
+    (message,) = call.input_messages
+    return message.content, message.parts, call.doubts
+
+
+@pytest.mark.parametrize("scope", ["pydantic-ai", "ai"])
+@pytest.mark.parametrize("result", [{"x": 1}, TEXTS, EVENTS, [1, 2.5, None], 3, True, {"é": "ü"}])
+def test_frameworks_that_write_compact_json_are_read_so(scope, result):
+    compact = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    assert result_of(result, scope) == (compact, None, ())
+
+
+def test_a_text_stays_the_text_it_is():
+    assert result_of('{"x": 1}', "pydantic-ai") == result_of('{"x": 1}', "other") == ('{"x": 1}', None, ())
+
+
+def test_what_looks_like_no_part_of_any_api_is_the_tools_own():
+    assert result_of(EVENTS, "other") == ('[{"type": "PushEvent", "id": 3}]', None, ())
+    assert result_of([{"image": "x.png"}, {"document": 4}], "other")[0] == '[{"image": "x.png"}, {"document": 4}]'
+    assert result_of(TEXTS, "other")[0] == "ab"
+
+
+def test_an_answer_in_an_apis_own_words_has_parts_only():
+    content, parts, doubts = result_of([*TEXTS, {"type": "new_part"}], "other", kind="tool_result")
+    assert (content, doubts) == ("ab", ("unknown parts",))
+    assert msgspec.json.decode(parts)[-1] == {"type": "new_part"}
+
+
+def test_pydantic_ai_says_what_is_wrong_with_arguments_as_each_provider_asks_for_it():
+    compact = json.dumps(ERRORS, separators=(",", ":"))
+    assert result_of(ERRORS, "pydantic-ai")[0] == f'{{"error":{compact}}}'
+    assert result_of(ERRORS, "pydantic-ai", "anthropic")[0] == compact
+    assert result_of(ERRORS, "pydantic-ai", "google-gla")[0] == json.dumps({"error": ERRORS})
+
+
+def test_pydantic_ai_wraps_for_gemini_what_is_no_object():
+    assert result_of("sunny", "pydantic-ai", "google-gla")[0] == '{"return_value": "sunny"}'
+    assert result_of({"x": 1}, "pydantic-ai", "gcp.gemini")[0] == '{"x": 1}'
+
+
+@pytest.mark.parametrize(("version", "content"), [("1.60.0", '["a",{"x":1}]'), ("2.68.0", 'a{"x":1}')])
+def test_pydantic_ai_sends_anthropic_the_entries_of_a_list_since_a_version(version, content):
+    answer = [{"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "result": ["a", {"x": 1}]}]}]
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.input.messages": json.dumps(answer),
+    }
+    recorded = msgspec.structs.replace(span(attributes), scope=Scope(name="pydantic-ai", version=version))
+    assert parse_call(recorded).input_messages[0].content == content
+
+
+@given(st.lists(st.sampled_from([TEXTS, EVENTS, {"x": 1}, "t"]), min_size=1, max_size=4))
+def test_the_same_messages_of_two_recorders_are_kept_apart(results):
+    """A prompt that was parsed for one recorder must not be taken for that of another."""
+    parts = [{"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "result": one}]} for one in results]
+    for count in range(1, len(parts) + 1):
+        for scope in ("pydantic-ai", "other"):
+            fresh = [result_of(one, scope)[0] for one in results[:count]]
+            recorded = genai(parts[:count], attributes={"gen_ai.provider.name": "openai"}, scope=scope)
+            assert [message.content for message in recorded.input_messages] == fresh
+
+
+def test_arguments_that_openinference_leaves_out_are_an_empty_object():
+    found = call_of(
+        {
+            "openinference.span.kind": "LLM",
+            "llm.output_messages.0.message.role": "assistant",
+            "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c",
+            "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "transfer_to_b",
+        },
+        kind="internal",
+    )
+    assert found.choices[0].message.tool_calls[0].arguments == "{}"
+
+
+def test_a_response_in_a_list_is_no_list_of_texts():
+    item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}
+    response = {"object": "response", "id": "__fake_id__", "text": None, "output": [item]}
+    for scope in ("openinference.instrumentation.openai_agents", "openinference.instrumentation.dspy"):
+        attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps([response])}
+        choices = call_of(attributes, kind="internal", scope=scope).choices
+        assert choices is None or choices[0].message.content == "yes"
