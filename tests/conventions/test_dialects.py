@@ -9,7 +9,7 @@ from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, CONTENT_TRUNCATED, C
 from art_otel.conventions import dialects, role_of
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.facts import CallFacts
-from tests.conventions.builders import call, span
+from tests.conventions.builders import call, log, span
 
 GEMINI_CLI = {
     "gen_ai.operation.name": "llm_call",
@@ -52,6 +52,28 @@ def test_what_gemini_cli_truncated_is_no_prompt():
     cut = GEMINI_CLI["gen_ai.input.messages"][:80] + "...[TRUNCATED: original length 20000]"
     found = call({**GEMINI_CLI, "gen_ai.input.messages": cut}, kind="internal")
     assert (found.input_messages, found.cut, found.doubts) == (None, (), (CONTENT_TRUNCATED,))
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_gemini_clis_events_call_the_model_system(is_cut):
+    """Beside a span stands the event of its request, whole; that of the answer is no span's."""
+    answer = {"gen_ai.output.messages": json.dumps([{"role": "model", "parts": [{"text": "One file."}]}])}
+    called = {"type": "tool_call", "name": "ls", "id": "1", "arguments": '{"dir":"."}'}
+    result = {"type": "tool_call_response", "response": '{"output":"a"}', "id": "1"}
+    messages = [
+        {"role": "user", "parts": [{"type": "text", "content": "list"}]},
+        {"role": "system", "parts": [called]},
+        {"role": "user", "parts": [result]},
+    ]
+    instructions = [{"type": "text", "content": "You are an agent."}]
+    details = {"gen_ai.system_instructions": json.dumps(instructions), "gen_ai.input.messages": json.dumps(messages)}
+    logs = [log(None, attributes={"event.name": "gen_ai.client.inference.operation.details", **details})]
+    cut = {"gen_ai.input.messages": GEMINI_CLI["gen_ai.input.messages"][:80] + "...[TRUNCATED: original length 20000]"}
+    found = call({**GEMINI_CLI, **answer, **(cut if is_cut else {})}, logs, kind="internal")
+    assert [message.role for message in found.input_messages] == ["system", "user", "assistant", "tool"]
+    assert found.input_messages[2].tool_calls[0].name == "ls"
+    assert [choice.message.content for choice in found.choices] == ["One file."]
+    assert (found.cut, found.doubts) == ((), ())
 
 
 def test_what_anthropics_sdk_truncated_is_doubted():

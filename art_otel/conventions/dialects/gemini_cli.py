@@ -1,8 +1,11 @@
 """Gemini CLI: spans `llm_call`, whose messages are Gemini's contents under GenAI's names.
 
-Source of the format: `packages/core/src/telemetry/trace.ts` and `loggingContentGenerator.ts`. A stream's answer is the
-list of its pieces. Invariant: nothing here is in GenAI's shape, so no other dialect reads these attributes; a value of
-more than 10,000 characters was truncated and says so, and then nothing of it is read.
+Source of the format: `packages/core/src/telemetry/trace.ts` and `loggingContentGenerator.ts`, recordings of 0.61. A
+stream's answer is the list of its pieces. Beside a span stand GenAI's details events: that of the request is its own,
+that of the answer mostly no span's. They call the model `system`, and have a choice for each piece of a stream.
+
+Invariant: nothing here is in GenAI's shape, so no other dialect reads these attributes or events; a value of more than
+10,000 characters was truncated and says so, and then nothing of it is read: its prompt is the event's, which is whole.
 """
 
 from typing import Final
@@ -18,7 +21,7 @@ from art_otel.conventions.bodies.message import join
 from art_otel.conventions.clients import gemini
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect
-from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.facts import NO_FACTS, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.conventions.role import Role
 from art_otel.errors import ParseError
@@ -30,6 +33,7 @@ _OPERATION: Final = "llm_call"
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _TOOLS: Final = "gen_ai.tool.definitions"
 _CUT: Final = "...[TRUNCATED: original length "
+_MODEL: Final = {"system": "assistant"}
 _ROLES: Final[dict[Value, Role]] = {_OPERATION: "inference", "tool_call": "tool", "agent_call": "agent"}
 
 
@@ -45,20 +49,20 @@ def role(span: Span) -> Role | None:
 
 
 def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
-    """Read a call; None on other spans. What log records beside it tell is theirs."""
+    """Read a call; None on other spans."""
     reader = recording.reader()
     if reader.text(genai.OPERATION_NAME) != _OPERATION:
         return None
-    is_told = any(genai.event_name(log) == genai.DETAILS_EVENT for log in recording.logs)
+    tools, prompt, choices = _tools(reader), _prompt(reader, recording), _choices(reader)
     return msgspec.structs.replace(
         CallFacts(
             conventions=(CONVENTION,),
             operation_name="generate_content",
             provider="gemini",
             request_model=reader.text(genai.REQUEST_MODEL),
-            tools=None if is_told else _tools(reader),
-            input_messages=None if is_told else _prompt(reader),
-            choices=None if is_told else _choices(reader),
+            tools=tools,
+            input_messages=prompt,
+            choices=choices,
             usage=_usage(reader),
         ),
         cut=reader.cut,
@@ -69,14 +73,22 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
 def _value(reader: AttributeReader, name: str) -> Value:
     """Decode a value; a text is one, unless it was cut."""
     recorded = reader.attributes.get(name)
-    if isinstance(recorded, str) and _CUT in recorded[-64:]:
+    if _is_cut(recorded):
         reader.doubt(CONTENT_TRUNCATED)
         return None
     decoded = reader.structured(name)
     return values.json_value(recorded) if decoded is None else decoded
 
 
-def _prompt(reader: AttributeReader) -> tuple[Message, ...] | None:
+def _is_cut(recorded: Value) -> bool:
+    return isinstance(recorded, str) and _CUT in recorded[-64:]
+
+
+def _prompt(reader: AttributeReader, recording: Recording) -> tuple[Message, ...] | None:
+    if any(_is_cut(reader.attributes.get(name)) for name in (genai.INPUT_MESSAGES, _INSTRUCTIONS)):
+        logged = _logged_prompt(recording)
+        if logged is not None:
+            return logged
     contents, instruction = _value(reader, genai.INPUT_MESSAGES), _value(reader, _INSTRUCTIONS)
     if contents is None or reader.cut or reader.doubts:
         return None
@@ -84,6 +96,15 @@ def _prompt(reader: AttributeReader) -> tuple[Message, ...] | None:
         reader, genai.INPUT_MESSAGES, {"contents": contents, "system_instruction": instruction or None}
     )
     return None if asked is None else asked.input_messages
+
+
+def _logged_prompt(recording: Recording) -> tuple[Message, ...] | None:
+    """The prompt of the details event, whose first message may be the system's; others of that role are the model's."""
+    logged = genai.read_details(recording, NO_FACTS)
+    if logged is None or not logged.input_messages or logged.cut or logged.doubts:
+        return None
+    first, *rest = logged.input_messages
+    return (first, *(msgspec.structs.replace(one, role=_MODEL.get(one.role, one.role)) for one in rest))
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:

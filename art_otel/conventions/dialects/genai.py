@@ -73,10 +73,12 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     return _facts(recording.reader(), CONVENTION, recording.span)
 
 
-def read_details(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read_details(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the details events, which are log records or span events; None when there are none."""
     span, logs = recording.span, recording.logs
-    if not span.events and not logs:
+    if (
+        not span.events and not logs
+    ) or "gemini_cli" in trusted_facts.conventions:  # which reads them as it writes them
         return None
     events = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
     log_events = [log for log in logs if event_name(log) == DETAILS_EVENT]
