@@ -93,7 +93,7 @@ def _of_attributes(span: Span) -> list[RecordedReward | BadReward]:
     response_id = reader.text(RESPONSE_ID) if on_reward_span else None
     rewards: list[RecordedReward | BadReward] = []
     if _SCORE in span.attributes or (on_reward_span and _LABEL in span.attributes):
-        rewards.append(_evaluation(span.attributes, time_ns))
+        rewards.append(_with(_evaluation(span.attributes, time_ns), source="evaluation"))
     if names.REWARD in span.attributes:
         name = span.name.removeprefix(names.REWARD_SPAN_PREFIX) if on_reward_span else REWARD
         reward = _reward(name or REWARD, span.attributes[names.REWARD], time_ns, "attribute", response_id=response_id)
@@ -114,10 +114,14 @@ def evaluation_attributes(
     explanation: str | None = None,
     response_id: str | None = None,
 ) -> dict[str, str | float]:
-    """A reward as the attributes of the event `gen_ai.evaluation.result`, from which it is read again."""
+    """A reward as the attributes of the event `gen_ai.evaluation.result`, from which it is read again.
+
+    `art.reward` beside a name of the app's own tells it from what others evaluate.
+    """
     fields = {
         _EVALUATION_NAME: name,
         _SCORE: value,
+        names.REWARD: None if name == REWARD else value,
         _LABEL: label,
         _EXPLANATION: explanation,
         RESPONSE_ID: response_id,
@@ -149,7 +153,7 @@ def _evaluation(attributes: Attributes, time_ns: int) -> RecordedReward | BadRew
         reader.text(_EVALUATION_NAME) or "evaluation",
         attributes.get(_SCORE),
         time_ns,
-        "evaluation",
+        "attribute" if names.REWARD in attributes else "evaluation",
         label=reader.text(_LABEL),
         explanation=reader.text(_EXPLANATION),
         response_id=reader.text(RESPONSE_ID),

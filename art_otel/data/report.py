@@ -34,7 +34,7 @@ class BatchReport:
     `completions` are those of trajectories that were not refused by an option; one may be skipped, and the rest of its
     trajectory trained. `sequences_skipped` are sequences that were made and not given. `unusable_rewards` names
     rollouts with a reward that is no usable number, the first 100. `no_final_reward` counts, where the final reward was
-    asked for, selected rollouts that have none because several rewards were given and none is called `reward`, by the
+    asked for, selected rollouts that have none although rewards were given, because none is called a reward, by the
     names of these: such rollouts are skipped as `no reward`.
 
     `batches` are those with something to train on, `tokens` and `trained_tokens` those given, `padding` the places

@@ -47,6 +47,7 @@ Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 """How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
 
 RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
+"""How a reward was recorded. All but `evaluation` say that it is a reward, whatever its name is."""
 
 Untrained: TypeAlias = Literal["failed", "stream broke", "scrubbed", "content doubtful", "contradicting recordings"]
 """Why a completion must not be trained.

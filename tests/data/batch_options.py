@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 
 from art_otel.data import call_reward, discounted, outcome_reward, step_reward, weighted
 
-CREDITS = ["outcome_reward", outcome_reward(), weighted({"a": 2.0}), step_reward(), call_reward(), discounted(0.5)]
+CREDITS = [
+    "outcome_reward",
+    outcome_reward(),
+    outcome_reward("a"),
+    weighted({"a": 2.0}),
+    step_reward(),
+    call_reward(),
+    discounted(0.5),
+]
 
 laws = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import art_otel
-from art_otel.data import Batch, call_reward, step_reward, weighted
+from art_otel.data import Batch, call_reward, outcome_reward, step_reward, weighted
 from art_otel.testing import trajectories
 from art_otel.trajectories import EXPLANATIONS, TrajectoryGroup, Untrained, token_histories
 from tests.data.account import PAGE, REASONS, REFUSALS, check_account
@@ -207,6 +207,16 @@ def test_several_rewards_of_which_none_is_final_are_told():
     assert made.report.completions_skipped == {"no reward": 2}
     chosen = art_otel.batches(members, credit=weighted({"correctness": 1.0, "format": 1.0}))
     assert len(list(chosen)) == 1
+    assert chosen.report.no_final_reward == {}
+
+
+def test_a_lone_evaluation_is_trained_with_where_it_is_named():
+    members = [talk(f"r-{at}", 1, group_id="g", rewards=(judged(at, "correct"),)) for at in (0.0, 1.0)]
+    with pytest.warns(UserWarning, match=r'2 rollouts have rewards \(correct: 2\).*outcome_reward\("correct"\)'):
+        assert list(art_otel.batches(members)) == []
+    chosen = art_otel.batches(members, credit=outcome_reward("correct"))
+    (batch,) = chosen
+    assert sorted(batch.rewards.tolist()) == [0.0, 1.0]
     assert chosen.report.no_final_reward == {}
 
 

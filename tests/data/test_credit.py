@@ -30,6 +30,14 @@ def test_the_final_reward_follows_from_rewards_unless_it_is_given():
     assert of(outcome_reward(), judged(0.25), reward=1.0, turns=1) == (1.0,)
 
 
+def test_a_named_reward_of_the_rollout_is_every_turns():
+    rewards = [judged(1.0, "correct"), judged(9.0, "correct", call=1), judged(0.25, "correct"), judged(3.0, "other")]
+    assert of(outcome_reward("correct"), *rewards, reward=7.0) == (0.25, 0.25, 0.25)
+    assert of(outcome_reward("style"), *rewards, reward=7.0) == (None, None, None)
+    assert outcome_reward("correct").name != outcome_reward("style").name != outcome_reward().name
+    pickle.loads(pickle.dumps(outcome_reward("correct")))
+
+
 def test_a_function_of_the_trajectory():
     assert of(reward_function(lambda trajectory: len(trajectory.turns) / 2)) == (1.5, 1.5, 1.5)
 

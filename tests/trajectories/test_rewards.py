@@ -102,6 +102,23 @@ def test_a_label_without_a_number_is_a_reward_without_value(tmp_path):
     assert trajectory.reward is None
 
 
+def test_a_lone_evaluation_of_another_name_is_no_final_reward(tmp_path):
+    """Nothing says that more of it is better: a monitor's `hallucination` of 0.97 would train what it warns of."""
+    monitor = evaluation("hallucination", 0.97, **{"gen_ai.evaluation.score.label": "fail"})
+    (trajectory,), _ = convert_spans(tmp_path / "alone", rollout(events=[monitor]), chat_span(2, 1, ["a"], "b"))
+    assert trajectory.reward is None
+    assert [(given.name, given.value, given.label) for given in trajectory.rewards] == [("hallucination", 0.97, "fail")]
+    human = make_span(7, 1, name="reward human", attributes={"art.reward": 0.5})
+    (trajectory,), _ = convert_spans(tmp_path / "beside", rollout(events=[monitor]), human)
+    assert trajectory.reward == 0.5
+
+
+@pytest.mark.parametrize("given", [{"rl.reward.score": 0.5, "rl.reward.name": "tests"}, {"art.reward": 0.5}])
+def test_what_is_called_a_reward_is_final_under_any_one_name(tmp_path, given):
+    (trajectory,), _ = convert_spans(tmp_path, rollout(attributes=given))
+    assert trajectory.reward == 0.5
+
+
 def test_several_names_without_a_final_one_leave_the_reward_unknown(tmp_path):
     events = [evaluation("style", 1.0), evaluation("tests", 0.0)]
     (trajectory,), _ = convert_spans(tmp_path, rollout(events=events), chat_span(2, 1, ["a"], "b"))

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from art_otel.data.options import validate
-from art_otel.data.rewards.usable import check_weights
+from art_otel.data.rewards.usable import check_weights, reward_of
 from art_otel.errors import UsageError
 from art_otel.trajectories import REWARD_NAME, Reward, Trajectory, aggregate
 
@@ -55,9 +55,14 @@ def reward_function(function: Callable[[Trajectory], float | None], *, name: str
     return Credit(per="rollout", rewards=partial(_of_whole, function), name=name)
 
 
-def outcome_reward() -> Credit:
-    """Give every turn the final reward: r_t = R, propagated as Trinity-RFT's RewardPropagationWorkflow does it."""
-    return reward_function(_final, name="outcome_reward")
+def outcome_reward(name: str | None = None) -> Credit:
+    """Give every turn the final reward: r_t = R, propagated as Trinity-RFT's RewardPropagationWorkflow does it.
+
+    With a name R is the last reward of the whole rollout that has it, such as `outcome_reward("correct")`.
+    """
+    if name is None:
+        return reward_function(_final, name="outcome_reward")
+    return reward_function(partial(reward_of, reward=name), name=f"outcome_reward {name!r}")
 
 
 def weighted(weights: Mapping[str, float]) -> Credit:

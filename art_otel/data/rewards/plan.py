@@ -73,7 +73,7 @@ class Plan:
     """`skipped` are the reasons why trajectories are skipped, by their number. Advantages have shape (units,).
 
     `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
-    one by the names of their several rewards.
+    one by the names of the rewards that they have.
     """
 
     credit: Credit
@@ -119,7 +119,7 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
     """Read the rewards of all trajectories, and compare those of each group.
 
     Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
-    several rewards and none of them is final. Raises UsageError for a credit or an advantage that gives something of
+    rewards and none of them is final. Raises UsageError for a credit or an advantage that gives something of
     another shape, or advantages that are not finite.
     """
     credit, advantage = scoring.credit, scoring.advantage
@@ -175,11 +175,13 @@ def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Itera
 
 def _warn(without_final: Counter[str]) -> None:
     names, count = without_final.most_common(1)[0]
-    weights = ", ".join(f'"{name}": 1.0' for name in names.split(", "))
+    several = names.split(", ")
+    weights = ", ".join(f'"{name}": 1.0' for name in several)
+    credit = f"weighted({{{weights}}})" if len(several) > 1 else f'outcome_reward("{names}")'
     warnings.warn(
-        f"{without_final.total():,} rollouts have several rewards ({names}: {count:,}) and none is the final one, so "
-        f"they are not trained. Say what they come to, with credit=art_otel.data.weighted({{{weights}}}), or give one "
-        "without a name",
+        f"{without_final.total():,} rollouts have {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,})"
+        " and none is the final one, so they are not trained. Say what they come to, with"
+        f" credit=art_otel.data.{credit}, or give one without a name",
         stacklevel=2,
     )
 

@@ -82,9 +82,9 @@ def unrewarded(trajectory: Trajectory) -> Unrewarded | None:
 
 
 def names_without_final(trajectory: Trajectory) -> tuple[str, ...]:
-    """The names of the rollout's rewards where none is the final one, because several names were given."""
+    """The names of the rollout's rewards where none is the final one, because none is called a reward."""
     if trajectory.reward is not None:
         return ()
     whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.value is not None)
     names = {one.name for one in whole}
-    return tuple(sorted(names)) if len(names) > 1 and REWARD_NAME not in names else ()
+    return () if REWARD_NAME in names else tuple(sorted(names))

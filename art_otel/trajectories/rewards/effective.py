@@ -1,6 +1,7 @@
-"""Effective rewards: which rewards of one name and target count.
+"""Effective rewards: which rewards of one name and target count, and which of them is the final one.
 
-Invariant: of several rewards of one thing the last that has a value counts.
+Invariant: of several rewards of one thing the last that has a value counts. Only what is called a reward becomes the
+final reward, by its name or by how it was given (see `model.RewardSource`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,13 +22,14 @@ def aggregate(rewards: Iterable[Reward]) -> float | None:
 
 
 def primary_rewards(rewards: Iterable[Reward]) -> Sequence[Reward]:
-    """The rewards named `reward`; without any, those of the only other name; else none.
+    """The rewards named `reward`; without any, those that were given as a reward, where they have one name only.
 
-    Several names without `reward` say nothing about which is the final one.
+    An evaluation that has another name is not meant as the reward: of a `hallucination` score more is worse.
     """
     valued = [reward for reward in rewards if reward.value is not None]
     named = [reward for reward in valued if reward.name == REWARD_NAME]
-    return named if named or len({reward.name for reward in valued}) > 1 else valued
+    given = [reward for reward in valued if reward.source != "evaluation"]
+    return named or (given if len({reward.name for reward in given}) == 1 else [])
 
 
 def final_reward(rewards: Iterable[Reward]) -> float | None:

@@ -128,6 +128,15 @@ def test_components_with_a_final_reward_are_not(caplog):
     assert caplog.text == ""
 
 
+def test_the_only_name_that_was_given_as_a_reward_is_final_now_or_later(app):
+    with rollout(name="agent"):
+        reward(1, "correctness")
+    with rollout(name="late") as late:
+        pass
+    reward(1, "correctness", target=late)
+    assert [app.stored()[name].reward for name in ("agent", "late")] == [1.0, 1.0]
+
+
 def test_an_episode_s_field_after_its_end_is_told(app, caplog):
     with rollout(name="agent") as trajectory:
         assert get_current_trajectory() is trajectory
