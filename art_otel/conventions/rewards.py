@@ -45,7 +45,8 @@ class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reward as it was recorded. `response_id` names the response it judges, if one was named.
 
     `choice`, `token_start` and `token_end` say which part of a call it judges. `position` orders the rewards of one
-    span and tells them apart: its events in their order, then its attributes, then its log records.
+    span and tells them apart: its events in their order, then its attributes, then its log records. `order` sorts those
+    of one time that stand on different spans.
     """
 
     name: str
@@ -59,6 +60,7 @@ class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_start: int | None = None
     token_end: int | None = None
     position: int = 0
+    order: str = ""
 
 
 class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -78,7 +80,8 @@ def rewards_of(span: Span) -> list[RecordedReward | BadReward]:
     positioned = [*enumerate(events), *enumerate(others, _BEHIND_EVENTS)]
     if not span.name.startswith(names.REWARD_SPAN_PREFIX):
         return [_with(reward, position=position) for position, reward in positioned]
-    return [_with(reward, position=position, source="reward_span") for position, reward in positioned]
+    order = AttributeReader(span.attributes).text(names.REWARD_ORDER) or ""
+    return [_with(reward, position=position, order=order, source="reward_span") for position, reward in positioned]
 
 
 def _with(reward: RecordedReward | BadReward, **fields: object) -> RecordedReward | BadReward:

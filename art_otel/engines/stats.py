@@ -98,4 +98,9 @@ def _noted(account: FileStats) -> str | None:
         )
     if count := account.replaced:
         notes.append(f"{count} half character{'s' * (count > 1)} read as U+FFFD: texts were cut inside a character")
+    if count := account.without_time:
+        notes.append(
+            f"{count} reward{'s' * (count > 1)} without `time`: of those of one name the one counts whose file's"
+            " name sorts last, then the last line"
+        )
     return "; ".join(notes) or None

@@ -18,7 +18,7 @@ class FileStats(msgspec.Struct, kw_only=True):
     belong to no span, `other_signals` requests with metrics or profiles; neither is quarantined.
     `altered` counts lines that were read although their checksum does not match, `replaced` the characters U+FFFD that
     stand for what no text can hold: halves of emoji (surrogate pairs), and bytes that are no UTF-8.
-    `lacks` says what the format cannot carry.
+    `without_time` counts rewards that do not say when they were given. `lacks` says what the format cannot carry.
     `note` says why a file gave nothing, `error` why it could not be read.
     """
 
@@ -34,6 +34,7 @@ class FileStats(msgspec.Struct, kw_only=True):
     other_signals: int = 0
     altered: int = 0
     replaced: int = 0
+    without_time: int = 0
     lacks: tuple[str, ...] = ()
     note: str | None = None
     error: str | None = None

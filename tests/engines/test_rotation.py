@@ -241,3 +241,17 @@ def test_who_follows_reads_rotated_files_once(tmp_path):
     look()
     assert sum(report.spans.read for report in reports) == 6
     assert sorted(int(row.trace_id, 16) for row in read_trajectories(tmp_path / "out")) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_file_that_is_rotated_while_it_is_converted_is_read_once_more_and_nothing_is_lost(tmp_path):
+    file = tmp_path / "in" / "traces.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(lines(1, 2))
+
+    def rotate(_: int | None) -> None:
+        file.rename(file.with_name("old.jsonl"))
+        file.write_bytes(lines(3, 4, 5))
+
+    times = Times(grace=0.0)
+    convert_files(tmp_path / "out", file.parent, incremental=True, times=times, workers=1, on_start=rotate)
+    assert convert(tmp_path)[0] == [1, 2, 3, 4, 5]

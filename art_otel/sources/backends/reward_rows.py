@@ -1,11 +1,14 @@
 """Rewards in a file of their own: lines `{"rollout_id", "name", "value"}`, given after a session or an evaluation.
 
 A line may also have `label`, `explanation`, `attempt`, `response_id` (of the call that it judges) and `time`. Each is
-the span of a reward that was given elsewhere. Invariant: lines are ordered by their time, those without one are before
-those that have one, in their order, so that of two rewards of one name the later line counts.
+the span of a reward that was given elsewhere. Invariant: lines are ordered by their time. Those without one are before
+those that have one, ordered by the names of their files and then by line, whichever process reads them in which round:
+of two rewards of one name the later line counts, and a line of `rewards-tuesday-2.jsonl` corrects one of
+`rewards-tuesday.jsonl`. No name says for sure which file is later, so the report counts the lines without a time.
 """
 
 import io
+import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
@@ -19,6 +22,12 @@ from art_otel.sources.json_text.objects import read_objects
 from art_otel.sources.json_text.values import head_detector
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
+
+_SUFFIXES: Final = re.compile(r"(\.(jsonl?|ndjson|gz|zstd?))+$")
+_NUMBER: Final = re.compile(r"\d+")
+_DIGITS: Final = 20
+_UNKNOWN_NS: Final = 1
+"""The time of a reward whose line has none: before all others."""
 
 
 class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -43,12 +52,22 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         try:
             if isinstance(value, Refused):
                 raise value
-            yield _span(converted(value, _Row, strict=True), line)
+            row = converted(value, _Row, strict=True)
+            span = _span(row, reading.path, line)
+            reading.stats.without_time += span.start_ns == _UNKNOWN_NS
+            yield span
         except Refused as problem:
             yield problem.quarantine(f"{reading.path}:{line}")
 
 
-def _span(row: _Row, line: int) -> Span:
+def _order(path: str, line: int) -> str:
+    """A text that sorts as the names of files do for people: 2 is before 10, and `a.jsonl` before `a-2.jsonl`."""
+    name = _SUFFIXES.sub("", path).replace("/", " ")
+    return _NUMBER.sub(lambda number: number[0].zfill(_DIGITS), f"{name} {line}")
+
+
+def _span(row: _Row, path: str, line: int) -> Span:
+    """Make the span of a reward. Lines that say the same are one span, with the order of the last of them."""
     time_ns = as_ns(row.time, "time")
     if row.value is None and row.label is None:
         raise Refused("bad reward", "value", "has neither a value nor a label")
@@ -63,7 +82,10 @@ def _span(row: _Row, line: int) -> Span:
     }
     present = {name: value for name, value in attributes.items() if value is not None}
     digest = blake2b(msgspec.json.encode([present, time_ns]), digest_size=24).hexdigest()
-    start_ns = line if time_ns is None else time_ns
+    start_ns = time_ns
+    if start_ns is None:
+        start_ns = _UNKNOWN_NS
+        present[names.REWARD_ORDER] = _order(path, line)
     name = f"{names.REWARD_SPAN_PREFIX}{row.name}"
     return Span(
         trace_id=digest[:32], span_id=digest[32:], name=name, start_ns=start_ns, end_ns=start_ns, attributes=present

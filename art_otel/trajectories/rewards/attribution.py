@@ -23,7 +23,7 @@ from art_otel.trajectories.rewards.resolution import Resolution, Target, Unresol
 from art_otel.trajectories.rewards.undeliverable import NO_PART, NO_RESPONSE, NO_ROLLOUT
 from art_otel.trajectories.rollouts.index import RolloutSpans
 
-_Order: TypeAlias = tuple[int, SpanKey, int, SpanKey]
+_Order: TypeAlias = tuple[int, str, SpanKey, int, SpanKey]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class Attribution:
         return sum(map(len, self.by_rollout.values()))
 
     def of(self, rollout: RolloutSpans) -> tuple[Reward, ...]:
-        """The rollout's rewards by time; those of one time by their position on their span."""
+        """The rollout's rewards by time; those of one time as their spans say, then by their position on them."""
         return tuple(reward for _, reward in sorted(self.by_rollout.get(rollout, ()), key=lambda entry: entry[0]))
 
 
@@ -108,7 +108,8 @@ def _deliver(
             reward = make_reward(addressed.reward, resolution, context)
             if isinstance(reward, Reward):
                 target_key = ("", "") if resolution.span is None else resolution.span.key
-                order = (reward.time_ns, addressed.origin, addressed.reward.position, target_key)
+                recorded = addressed.reward
+                order = (recorded.time_ns, recorded.order, addressed.origin, recorded.position, target_key)
                 attribution.by_rollout.setdefault(resolution.rollout, []).append((order, reward))
                 continue
             is_same_rollout = resolution.rollout is origin_rollout

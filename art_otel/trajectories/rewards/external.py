@@ -67,7 +67,8 @@ def distinct(rewards: Iterable[ExternalReward]) -> list[ExternalReward]:
     return [max(copies[key], key=_richness) for key in kept]
 
 
-def _richness(reward: ExternalReward) -> tuple[int, bool, int, bytes]:
+def _richness(reward: ExternalReward) -> tuple[int, bool, int, str, bytes]:
     """The key of the richest copy: a store that keeps less may have lost some links, and rounded times down."""
     encoded = msgspec.msgpack.encode(reward, order="deterministic")
-    return len(reward.address.links), reward.undeliverable is None, reward.reward.time_ns, encoded
+    recorded = reward.reward
+    return len(reward.address.links), reward.undeliverable is None, recorded.time_ns, recorded.order, encoded

@@ -1,0 +1,89 @@
+"""Files of rewards without times: a later file corrects an earlier one, however and whenever they are read."""
+
+import json
+import random
+
+import pytest
+
+from art_otel.engines import Sizes, Times
+from tests.conversions import SMALL, convert_files
+from tests.dumps import chat_span, make_span, request_of, write_lines
+
+
+def write_traces(folder, count=1):
+    rollouts = [
+        request_of(
+            make_span(1, name="rollout x", trace=trace, attributes={"art.rollout.id": f"r{trace}"}),
+            chat_span(2, 1, ["q"], "a", trace=trace),
+        )
+        for trace in range(1, count + 1)
+    ]
+    return write_lines(folder / "traces.jsonl", rollouts)
+
+
+def write_rewards(path, *rows):
+    path.write_text("".join(json.dumps({"rollout_id": name, "value": value}) + "\n" for name, value in rows))
+
+
+def in_order(trajectories):
+    return sorted(trajectories, key=lambda trajectory: trajectory.order)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("rewards-1-monday.jsonl", "rewards-2-tuesday.jsonl"),
+        ("rewards-2.jsonl", "rewards-10.jsonl"),
+        ("rewards.jsonl", "rewards-fixed.jsonl"),
+        ("2026-11-09.jsonl", "2026-11-10.jsonl"),
+        ("day-1.jsonl", "day-1-fixed.jsonl"),
+    ],
+)
+@pytest.mark.parametrize("sizes", [SMALL, Sizes()])
+def test_the_later_file_counts_wherever_the_line_stands(earlier, later, sizes, tmp_path):
+    folder = tmp_path / "in"
+    write_traces(folder)
+    write_rewards(folder / earlier, ("x", 1.0), ("y", 1.0), ("r1", 0.0))
+    write_rewards(folder / later, ("r1", 1.0))
+    (row,), report = convert_files(tmp_path / "out", folder, sizes=sizes)
+    assert (row.reward, [reward.value for reward in row.rewards]) == (1.0, [0.0, 1.0])
+    assert {file.path.rpartition("/")[2]: "without `time`" in (file.note or "") for file in report.files} == {
+        "traces.jsonl": False,
+        earlier: True,
+        later: True,
+    }
+
+
+def test_within_a_file_the_later_line_counts_also_when_it_says_what_an_earlier_one_said(tmp_path):
+    write_traces(tmp_path / "in")
+    write_rewards(tmp_path / "in" / "rewards.jsonl", ("r1", 0.0), ("r1", 1.0), ("r1", 0.0))
+    (row,), _ = convert_files(tmp_path / "out", tmp_path / "in")
+    assert row.reward == 0.0
+
+
+def test_rounds_engines_and_copies_change_nothing(tmp_path):
+    folder, chance = tmp_path / "in", random.Random(0)
+    write_traces(folder, 8)
+    files = {
+        f"rewards-{number}.jsonl": [
+            (f"r{chance.randint(1, 8)}", chance.choice([0.0, 0.5, 1.0])) for _ in range(chance.randint(1, 9))
+        ]
+        for number in range(1, 12)
+    }
+    for name, lines in files.items():
+        write_rewards(folder / name, *lines)
+    expected = {name: value for lines in files.values() for name, value in lines}
+    whole, _ = convert_files(tmp_path / "whole", folder)
+    assert {row.rollout_id: row.reward for row in whole if row.reward is not None} == expected
+    assert in_order(convert_files(tmp_path / "divided", folder, sizes=SMALL, workers=2)[0]) == in_order(whole)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name, lines in files.items():
+        write_rewards(copy / name, *lines)
+    assert in_order(convert_files(tmp_path / "twice", folder, copy)[0]) == in_order(whole)
+    rounds = tmp_path / "rounds"
+    write_traces(rounds, 8)
+    for name in chance.sample(sorted(files), len(files)):
+        write_rewards(rounds / name, *files[name])
+        rows, _ = convert_files(tmp_path / "out", rounds, incremental=True, times=Times(grace=0.0))
+    assert {row.rollout_id: row.rewards for row in rows} == {row.rollout_id: row.rewards for row in whole}
