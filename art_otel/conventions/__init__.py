@@ -40,6 +40,7 @@ from art_otel.conventions.history_events import (
     recorded_messages,
 )
 from art_otel.conventions.known import CONTENT_ATTRIBUTES, is_convention_attribute
+from art_otel.conventions.recorders.sent_by_frameworks import retried_tool_call, with_retried_tools
 from art_otel.conventions.recordings import merge_calls, request_key
 from art_otel.conventions.rewards import (
     EVALUATION,
@@ -108,6 +109,7 @@ __all__ = [
     "response_attributes",
     "response_id_of_details",
     "result_attributes",
+    "retried_tool_call",
     "rewards_of",
     "rewards_of_log",
     "role_of",
@@ -115,5 +117,6 @@ __all__ = [
     "span_extra",
     "tool_facts",
     "with_agent_instructions",
+    "with_retried_tools",
     "without_thinking",
 ]

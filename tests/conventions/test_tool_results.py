@@ -12,6 +12,7 @@ from art_otel.spans import Scope
 from tests.conventions.builders import call as call_of
 from tests.conventions.builders import genai, span
 
+TEXT = {"type": "text", "content": "t"}
 TEXTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 EVENTS = [{"type": "PushEvent", "id": 3}]
 ERRORS = [{"type": "missing", "loc": ["city"], "msg": "Field required", "input": {}}]
@@ -70,6 +71,44 @@ def test_pydantic_ai_sends_anthropic_the_entries_of_a_list_since_a_version(versi
     }
     recorded = msgspec.structs.replace(span(attributes), scope=Scope(name="pydantic-ai", version=version))
     assert parse_call(recorded).input_messages[0].content == content
+
+
+@pytest.mark.parametrize(
+    ("text", "provider", "sent"),
+    [
+        ("too hot", "openai", '{"error":"too hot"}'),
+        ("too hot", "anthropic", "too hot"),
+        ("too hot", "google-gla", '{"error": "too hot"}'),
+        ("too hot\n\nFix the errors and try again.", "openai", "too hot\n\nFix the errors and try again."),
+    ],
+)
+def test_an_output_that_pydantic_ai_refused_is_sent_as_an_error(text, provider, sent):
+    """The run went on without the user, so it was refused; the result of the other tool is what it gave."""
+    calls = [{"type": "tool_call", "id": name, "name": name, "arguments": "{}"} for name in ("final_result", "now")]
+    answers = [{"type": "tool_call_response", "id": name, "result": text} for name in ("final_result", "now")]
+    prompt = [{"role": "assistant", "parts": calls}, {"role": "user", "parts": answers}]
+    attributes = {
+        "gen_ai.provider.name": provider,
+        "model_request_parameters": json.dumps({"output_tools": [{"name": "final_result"}]}),
+    }
+    refused, plain = genai(prompt, attributes=attributes, scope="pydantic-ai").input_messages[1:]
+    assert refused.content == sent
+    assert plain.content != sent or sent == text
+    ended = [*prompt, {"role": "user", "parts": [{"type": "text", "content": "And?"}]}]
+    accepted = genai(ended, attributes=attributes, scope="pydantic-ai").input_messages[1]
+    assert accepted.content == plain.content
+
+
+def test_instructions_of_pydantic_ai_stand_behind_system_prompts_since_a_version():
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.input.messages": json.dumps([{"role": role, "parts": [TEXT]} for role in ("system", "user")]),
+        "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "be kind"}]),
+    }
+    for version, place in (("1.32.0", 0), ("1.33.0", 1)):
+        recorded = msgspec.structs.replace(span(attributes), scope=Scope(name="pydantic-ai", version=version))
+        assert [message.content for message in parse_call(recorded).input_messages].index("be kind") == place
 
 
 @given(st.lists(st.sampled_from([TEXTS, EVENTS, {"x": 1}, "t"]), min_size=1, max_size=4))

@@ -17,7 +17,7 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages, with_instructions
+from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages
 from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
 from art_otel.conventions.bodies.operations import operation
 from art_otel.conventions.bodies.plain_messages import decode_plain
@@ -32,7 +32,7 @@ from art_otel.conventions.dialects.genai_numbers import (
 from art_otel.conventions.dialects.logfire_responses import LOGFIRE_SPANS, is_logfire_responses
 from art_otel.conventions.facts import CallFacts, merge_facts
 from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, read_blocks, with_blocks
-from art_otel.conventions.recorders.tool_results import result_writer
+from art_otel.conventions.recorders.sent_by_frameworks import result_writer, sent_prompt
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
@@ -150,6 +150,8 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
     responses = is_responses(span)
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
+    instructions = _instructions(reader) if _INSTRUCTIONS in attributes else ()
+    messages = sent_prompt(span, text(get(RESPONSE_ID)), instructions, messages)
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
     operation_name = None if operation_word is None else operation(operation_word)
     facts = CallFacts(
@@ -161,7 +163,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         response_model=text(get("gen_ai.response.model")),
         parameters=read_parameters(reader, layout.parameters),
         tools=_tools(reader) if _TOOLS in attributes else None,
-        input_messages=with_instructions(_instructions(reader), messages) if _INSTRUCTIONS in attributes else messages,
+        input_messages=messages,
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
         stream=reader.flag(*layout.stream) if layout.stream else None,

@@ -12,7 +12,15 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import Role, agent_name, integer, parse_call, with_agent_instructions
+from art_otel.conventions import (
+    Role,
+    agent_name,
+    integer,
+    parse_call,
+    retried_tool_call,
+    with_agent_instructions,
+    with_retried_tools,
+)
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
 from art_otel.trajectories.calls.continued_responses import continue_responses
@@ -62,8 +70,11 @@ def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
     parsed = {key: parse_call(tree.spans[key], context.logs.get(key, ())) for _, key in inference}
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
+    tools = [tree.spans[key] for key in rollout.keys if context.roles[key] == "tool"]
+    retried = {call_id for span in tools if (call_id := retried_tool_call(span)) is not None}
     for call, spans in find_calls(parsed, tree, context.ancestry):
-        calls.append(_in_context(call, spans, context))
+        in_context = _in_context(call, spans, context)
+        calls.append(with_retried_tools(in_context, spans[0], retried) if retried else in_context)
         for span in spans:
             call_of[span.key] = call.span_id
     continued, unresolved = continue_responses(calls, MAX_CONTINUED_MESSAGES)

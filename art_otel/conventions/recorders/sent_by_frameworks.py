@@ -1,0 +1,201 @@
+"""What frameworks send otherwise than they record it in GenAI's messages: results of tools and instructions.
+
+Sources: pydantic-ai (`messages.py`: `model_response_str`, `model_response_object`, `content_items`; `models/*.py`:
+`_map_messages`) and the AI SDK (`packages/otel/src/gen-ai-format-messages.ts`, the prompt converters of its providers),
+recorded beside the model's server. Invariant: a list that a tool gave is no list of content parts, whatever its entries
+look like.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from art_otel.calls import InferenceCall, Message
+from art_otel.conventions.attributes import values
+from art_otel.conventions.bodies.finish import is_responses_api_id
+from art_otel.conventions.bodies.message import ResultWriter, messages_of, sent_result
+from art_otel.conventions.bodies.messages import with_instructions
+from art_otel.spans import Span, Value
+
+_PYDANTIC_AI: Final = "pydantic-ai"
+_ERROR_DETAILS: Final = frozenset({"type", "loc", "msg"})
+"""What pydantic says of an argument that is not valid."""
+
+_GEMINI: Final = ("google", "gemini", "gcp.")
+_BLOCKS: Final = ("anthropic", "bedrock", "aws.bedrock")
+"""Providers whose messages are lists of blocks, and whose API has a field for a tool that failed."""
+
+_SENDS_ENTRIES: Final = (1, 69)
+"""The first version of pydantic-ai that sends the entries of a list apart to these providers."""
+
+_SENDS_INSTRUCTIONS_LAST: Final = (1, 33)
+"""The first version of pydantic-ai that sends instructions behind system prompts."""
+
+_RETRY: Final = "pydantic_ai.tool.retry.cause"
+_ASKS_AGAIN: Final = "Fix the errors and try again."
+"""How older versions of pydantic-ai end what they send, and record whole, when a tool has to be called again."""
+
+
+def result_writer(span: Span) -> ResultWriter:
+    """How results of tools are written in the messages of a span."""
+    writers = _WRITERS.get(span.scope.name)
+    return sent_result if writers is None else writers(span)
+
+
+def compact_result(result: Value) -> Value:
+    """Write a result as JSON without spaces, as the AI SDK and pydantic-ai do."""
+    return result if isinstance(result, str) else msgspec.json.encode(values.json_safe(result)).decode()
+
+
+def _pydantic_ai_writer(span: Span) -> ResultWriter:
+    provider = _provider(span)
+    if provider.startswith(_GEMINI):
+        return _gemini_result
+    if not provider.startswith(_BLOCKS):
+        return _result_or_error
+    return compact_result if _version(span) < _SENDS_ENTRIES else _entries
+
+
+def _result_or_error(result: Value) -> Value:
+    """Write a result; what is wrong with a call's arguments is sent as an error."""
+    return compact_result({"error": result} if _is_error(result) else result)
+
+
+def _gemini_result(result: Value) -> Value:
+    """Write a result as the object that Gemini's API asks for."""
+    if _is_error(result):
+        return sent_result({"error": result})
+    return sent_result(result if isinstance(result, dict) else {"return_value": result})
+
+
+def _entries(result: Value) -> Value:
+    """Write each entry of a list as a text of its own."""
+    entries = values.items(result)
+    if entries is None or _is_error(result):
+        return compact_result(result)
+    return [entry if isinstance(entry, str) else compact_result(entry) for entry in entries]
+
+
+def _is_error(result: Value) -> bool:
+    entries = values.items(result)
+    return bool(entries) and all((values.mapping(entry) or {}).keys() >= _ERROR_DETAILS for entry in entries or ())
+
+
+def _ai_sdk_writer(_: Span) -> ResultWriter:
+    return compact_result
+
+
+_WRITERS: Final[dict[str, Callable[[Span], ResultWriter]]] = {
+    _PYDANTIC_AI: _pydantic_ai_writer,
+    "ai": _ai_sdk_writer,
+}
+
+
+class _Instruction(msgspec.Struct):
+    content: str
+
+
+class _OutputTool(msgspec.Struct):
+    name: str
+
+
+class _RequestParameters(msgspec.Struct):
+    instruction_parts: list[_Instruction] | None = None
+    output_tools: list[_OutputTool] = []
+
+
+_REQUEST_PARAMETERS: Final = msgspec.json.Decoder(_RequestParameters)
+
+
+def sent_prompt(
+    span: Span, response_id: str | None, instructions: tuple[Message, ...], messages: tuple[Message, ...] | None
+) -> tuple[Message, ...] | None:
+    """The prompt as the framework of a span sends it: instructions lead it, but for what pydantic-ai does."""
+    if span.scope.name != _PYDANTIC_AI or not messages:
+        return with_instructions(instructions, messages)
+    parameters = _request_parameters(span)
+    output_tools = {tool.name for tool in parameters.output_tools}
+    if output_tools:
+        messages = _with_retries(span, messages, _retried_outputs(messages, output_tools))
+    if is_responses_api_id(response_id) or messages[: len(instructions)] == instructions:
+        return with_instructions(instructions, messages)
+    instructions = _apart(span, instructions, [part.content for part in parameters.instruction_parts or ()])
+    if _version(span) < _SENDS_INSTRUCTIONS_LAST:
+        return with_instructions(instructions, messages)
+    count = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+    return (*messages[:count], *instructions, *messages[count:])
+
+
+def _request_parameters(span: Span) -> _RequestParameters:
+    try:
+        return _REQUEST_PARAMETERS.decode(values.text(span.attributes.get("model_request_parameters")) or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return _RequestParameters()
+
+
+def _apart(span: Span, instructions: tuple[Message, ...], texts: list[str]) -> tuple[Message, ...]:
+    """Take instructions apart that pydantic-ai joined to record them: into messages, or the parts of one."""
+    if [message.content for message in instructions] != ["\n\n".join(texts).strip()]:
+        return instructions
+    if _provider(span).startswith((*_BLOCKS, *_GEMINI)):
+        return messages_of({"role": "system", "content": [{"type": "text", "text": text} for text in texts]})
+    return tuple(Message(role="system", content=text) for text in texts)
+
+
+def retried_tool_call(span: Span) -> str | None:
+    """The id of the tool call that the span of a tool shows to be tried again; None for any other span."""
+    return values.text(span.attributes.get("gen_ai.tool.call.id")) if _RETRY in span.attributes else None
+
+
+def with_retried_tools(call: InferenceCall, span: Span, retried: Collection[str]) -> InferenceCall:
+    """The call that a span recorded, with what it was told of the tools that had to be tried again."""
+    prompt = call.input_messages
+    if span.scope.name != _PYDANTIC_AI or prompt is None:
+        return call
+    sent = _with_retries(span, prompt, retried)
+    return call if sent is prompt else msgspec.structs.replace(call, input_messages=sent)
+
+
+def _retried_outputs(messages: tuple[Message, ...], output_tools: Collection[str]) -> set[str]:
+    """The ids of calls that gave the output and were refused: the run went on without the user."""
+    retried: set[str] = set()
+    is_answered_by_user = False
+    for message in reversed(messages):
+        if message.role != "tool":
+            is_answered_by_user = message.role == "user"
+        if message.role == "assistant":
+            retried -= {call.id for call in message.tool_calls if call.name not in output_tools and call.id}
+        elif message.role == "tool" and message.tool_call_id is not None and not is_answered_by_user:
+            retried.add(message.tool_call_id)
+    return retried
+
+
+def _with_retries(span: Span, messages: tuple[Message, ...], retried: Collection[str]) -> tuple[Message, ...]:
+    if not retried or _provider(span).startswith(_BLOCKS):
+        return messages
+    write = sent_result if _provider(span).startswith(_GEMINI) else compact_result
+    sent = tuple(_refused(one, write) if one.tool_call_id in retried else one for one in messages)
+    return messages if sent == messages else sent
+
+
+@lru_cache(maxsize=256)
+def _refused(answer: Message, write: ResultWriter) -> Message:
+    """Write why a tool has to be called again, which is recorded bare, as the error that it is sent as."""
+    text = answer.content
+    if answer.role != "tool" or text is None or text.startswith('{"error":') or text.endswith(_ASKS_AGAIN):
+        return answer
+    wrapped = values.mapping(values.json_value(text)) or {}
+    reason = wrapped["return_value"] if write is sent_result and wrapped.keys() == {"return_value"} else text
+    return msgspec.structs.replace(answer, content=str(write({"error": reason})))
+
+
+def _provider(span: Span) -> str:
+    recorded = span.attributes.get("gen_ai.provider.name", span.attributes.get("gen_ai.system"))
+    return values.text(recorded) or ""
+
+
+def _version(span: Span) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", span.scope.version or "1000")))
