@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from art_otel.conventions import capture_switch, client_instrumentor
 from art_otel.trajectories import AssemblyStats
+from art_otel.trajectories.accounting.count import UNASSIGNED
 from art_otel.trajectories.rewards.undeliverable import ADVICE
 
 NOTHING_NEW = "nothing is new: all that the sources hold was converted into this folder before."
@@ -49,6 +50,16 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
         yield (
             f"{count} of {calls} LLM calls without messages, made by {scope or 'an unnamed scope'}: if content capture"
             f" was off, set {capture_switch(scope)} in the traced app."
+        )
+    yield from _unmatched(account)
+
+
+def _unmatched(account: AssemblyStats) -> Iterator[str]:
+    """Explain what was read and belongs to nothing."""
+    if unassigned := account.ignored[UNASSIGNED]:
+        yield (
+            f"{_count(unassigned, 'span')} unassigned: they name a rollout id of which several attempts may be meant."
+            " Pass the trace on to the service that made them, or set art.rollout.attempt on them."
         )
     for reason, count in _commonest(account.rewards_undeliverable):
         yield f"{_count(count, 'reward')} undeliverable, {reason}: {ADVICE[reason]}."

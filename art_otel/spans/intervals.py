@@ -32,3 +32,8 @@ class IntervalIndex(Generic[_Item]):
         if last_change < 0 or self._counts[last_change] != 1:
             return None
         return self._items[self._positions[last_change]]
+
+    def count_at(self, moment: int) -> int:
+        """How many items were running at a moment."""
+        last_change = bisect_right(self._moments, moment) - 1
+        return 0 if last_change < 0 else self._counts[last_change]

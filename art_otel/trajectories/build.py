@@ -113,7 +113,9 @@ def _assemble(
     )
     losses = find_losses((*group.quarantine, *tree.cyclic))
     trajectories = tuple(
-        _build_trajectory(rollout, recorded[rollout], attribution, losses, tree, roles)
+        _build_trajectory(
+            rollout, recorded[rollout], attribution, losses, tree, roles, assignment.candidates.get(rollout, 0)
+        )
         for rollout in assignment.rollouts
     )
     assembled = AssembledGroup(
@@ -136,6 +138,7 @@ def _build_trajectory(
     losses: Losses,
     tree: SpanTree,
     roles: Mapping[SpanKey, Role],
+    unassigned: int,
 ) -> Trajectory:
     rollout_attributes = read_rollout_attributes(rollout.root)
     rewards = attribution.of(rollout)
@@ -149,6 +152,7 @@ def _build_trajectory(
         unresolved_histories=recorded.unresolved_histories,
         lost_spans=lost_spans,
         lost_values=lost_values,
+        unassigned=unassigned,
         # A span that lost a value is counted as that.
         bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
     )

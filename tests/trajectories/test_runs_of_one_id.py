@@ -102,13 +102,53 @@ def test_a_run_whose_own_span_is_lost_has_its_reward(tmp_path):
         assert (one.incomplete_reasons, one.reward) == ({"missing root": 1, "missing parent": 1}, 3.0)
 
 
-def test_runs_of_one_id_in_one_trace_are_told_apart_by_attempt_else_the_last_has_it(tmp_path):
+def test_runs_of_one_id_in_one_trace_are_told_apart_by_attempt_else_none_has_it(tmp_path):
     def nested(number, **attributes):
         return make_span(number, 1, name="rollout x", attributes=ROLLOUT | attributes)
 
     runs = [make_span(1, name="app"), *(nested(number, **{"art.rollout.attempt": number}) for number in (2, 3))]
-    found, _ = convert_spans(tmp_path, *runs, judge(5, **named(1), **{"art.rollout.attempt": 2}), judge(6, **named(1)))
-    assert [(one.attempt, [given.value for given in one.rewards]) for one in found] == [(2, [5.0]), (3, [6.0])]
+    judged = [judge(5, **named(1), **{"art.rollout.attempt": 2}), judge(6, **named(1)), judge(7, trace=1, parent=1)]
+    found, report = convert_spans(tmp_path, *runs, *judged)
+    assert [(one.attempt, [given.value for given in one.rewards]) for one in found] == [(2, [5.0]), (3, [])]
+    assert report.rewards.undeliverable == {"several rollouts with this id": 2}
+
+
+def served(number, trace, start, parent=None, **attributes):
+    """A request to another service, which does not pass the trace on: its span and a call below, each with the id."""
+    times = {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + 9)}
+    yield make_span(number, parent, name="POST /", trace=trace, attributes=ROLLOUT | attributes, **times)
+    yield chat_span(number + 1, number, ["q"], f"s{number}", trace=trace, attributes=ROLLOUT, **times)
+
+
+def test_another_service_s_call_is_of_none_of_two_running_attempts(tmp_path):
+    """The last one would have it by chance, and be complete."""
+    runs = [*run(1), *run(2, 1_050), *run(3, 5_000)]
+    found, report = convert_spans(tmp_path / "both", *runs, *served(11, 9, 1_060))
+    assert [len(one.calls) for one in found] == [1, 1, 1]
+    assert [one.incomplete_reasons for one in found] == [{"spans unassigned": 1}, {"spans unassigned": 1}, {}]
+    assert report.spans.ignored == {"unassigned": 2}
+    assert report.spans.read == report.spans.used + 2
+    assert any(hint.startswith("2 spans unassigned: they name a rollout id of which several") for hint in report.hints)
+    found, report = convert_spans(tmp_path / "one", *runs, *served(11, 9, 1_120))
+    assert ([len(one.calls) for one in found], report.spans.ignored) == ([1, 2, 1], {})
+    found, report = convert_spans(tmp_path / "none", *runs, *served(11, 9, 3_000))
+    assert {tuple(one.incomplete_reasons) for one in found} == {("spans unassigned",)}
+    found, _ = convert_spans(tmp_path / "tools", *runs, next(served(11, 9, 1_060)))
+    assert all(one.complete for one in found)
+
+
+def test_what_is_below_an_unassigned_span_is_unassigned_but_for_what_names_its_attempt(tmp_path):
+    runs = [*run(1, **{"art.rollout.attempt": 1}), *run(2, 1_050, **{"art.rollout.attempt": 2})]
+    request, call = served(11, 9, 1_060)
+    late = {"startTimeUnixNano": "1120", "endTimeUnixNano": "1130"}
+    below = [chat_span(13, 11, ["q"], "b", trace=9, **late), chat_span(14, 11, ["q"], "c", trace=9, attributes=ROLLOUT)]
+    told = chat_span(15, 11, ["q"], "d", trace=9, attributes=ROLLOUT | {"art.rollout.attempt": 1})
+    graded = make_span(16, 12, name="reward reward", trace=9, attributes={"art.reward": 1.0})
+    found, report = convert_spans(tmp_path, *runs, request, call, *below, told, graded)
+    assert [len(one.calls) for one in found] == [2, 1]
+    assert [one.incomplete_reasons["spans unassigned"] for one in found] == [3, 3]
+    assert report.spans.ignored == {"unassigned": 5}
+    assert report.rewards.undeliverable == {"several rollouts with this id": 1}
 
 
 def test_a_reward_that_lost_its_parent_is_of_the_run_of_its_trace(tmp_path):

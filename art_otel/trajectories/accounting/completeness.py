@@ -39,6 +39,7 @@ PARTLY_LOGGED: Final = "request not logged whole"
 NOT_UNDERSTOOD: Final = "content not understood"
 UNKNOWN_HISTORY: Final = "unknown history"
 SPANS_MISSING: Final = "spans missing"
+SPANS_UNASSIGNED: Final = "spans unassigned"
 SPAN_QUARANTINED: Final = "span quarantined"
 VALUE_QUARANTINED: Final = "value quarantined"
 BAD_REWARD: Final = "bad reward"
@@ -73,6 +74,10 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     UNKNOWN_PARTS: "calls with message parts of types that this version does not know (report them)",
     UNKNOWN_HISTORY: "calls that continue a response nobody recorded, or too long a history",
     SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
+    SPANS_UNASSIGNED: (
+        "calls and tools that may be of this or of another attempt under its id (pass the trace on to the service that"
+        " recorded them, or set art.rollout.attempt on them)"
+    ),
     SPAN_QUARANTINED: "quarantined spans of its traces",
     VALUE_QUARANTINED: "quarantined values in its spans",
     BAD_REWARD: "rewards in it that are no number, or judge what it does not have",
@@ -90,7 +95,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     `call_of` leads from each inference span to the span id of its call. `unresolved_histories` counts calls that
     continue a response nobody recorded. `lost_spans` and `lost_values` count the spans and values that were
-    quarantined. `bad_rewards` counts the spans with a bad reward.
+    quarantined. `unassigned` counts calls and tools that may be of this rollout or of another attempt. `bad_rewards`
+    counts the spans with a bad reward.
     """
 
     root: Span | None
@@ -100,6 +106,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     unresolved_histories: int
     lost_spans: int
     lost_values: int
+    unassigned: int
     bad_rewards: int
 
 
@@ -123,6 +130,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         **_doubts(calls),
         UNKNOWN_HISTORY: evidence.unresolved_histories,
         SPANS_MISSING: missing_spans(root, spans),
+        SPANS_UNASSIGNED: evidence.unassigned,
         SPAN_QUARANTINED: evidence.lost_spans,
         VALUE_QUARANTINED: evidence.lost_values,
         BAD_REWARD: evidence.bad_rewards,

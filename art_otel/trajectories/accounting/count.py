@@ -27,6 +27,7 @@ EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"
 NO_CALL: Final = "no LLM call in its trace"
 OUTSIDE: Final = "outside every rollout"
+UNASSIGNED: Final = "unassigned"
 STARTED: Final = "start of a span that ended"
 
 
@@ -125,7 +126,7 @@ def _count_spans(stats: AssemblyStats, group: AssembledGroup, quarantine: Iterab
             stats.waiting += 1
             continue
         is_used = rollout is not None or key in attribution.senders
-        reason = _ignored_because(key, roles[key], traces_with_calls, is_used=is_used)
+        reason = _ignored_because(key, group, traces_with_calls, is_used=is_used)
         if reason is None:
             stats.used += 1
         else:
@@ -150,13 +151,18 @@ def _count_repeated(stats: AssemblyStats, repeated: int, start_only: int) -> Non
     stats.duplicate += repeated - starts
 
 
-def _ignored_because(key: SpanKey, role: Role, traces_with_calls: Collection[str], *, is_used: bool) -> str | None:
+def _ignored_because(
+    key: SpanKey, group: AssembledGroup, traces_with_calls: Collection[str], *, is_used: bool
+) -> str | None:
+    role = group.roles[key]
     if role == "embeddings":
         return EMBEDDINGS
     if role == "retrieval":
         return RETRIEVAL
     if is_used:
         return None
+    if key in group.assignment.unassigned:
+        return UNASSIGNED
     return OUTSIDE if key[0] in traces_with_calls else NO_CALL
 
 

@@ -56,7 +56,7 @@ def resolve_targets(
         return [_resolve_response_id(addressed, context, anywhere=anywhere)]
     if address.rollout_id is not None:
         return [_resolve_rollout(addressed, context)]
-    return [_at(addressed.origin, context) or UnresolvedTarget(OUTSIDE)]
+    return [_at(addressed.origin, context) or UnresolvedTarget(_outside(addressed.origin, context))]
 
 
 def _at(key: SpanKey, context: AttributionContext) -> Target | None:
@@ -64,8 +64,13 @@ def _at(key: SpanKey, context: AttributionContext) -> Target | None:
     return None if rollout is None else Target(rollout, context.tree.spans[key])
 
 
+def _outside(key: SpanKey, context: AttributionContext) -> str:
+    """Why a span of the sources is in no rollout."""
+    return SEVERAL_ROLLOUTS if key in context.assignment.unassigned else OUTSIDE
+
+
 def _resolve_link(key: SpanKey, addressed: AddressedReward, context: AttributionContext) -> Resolution:
-    reason = OUTSIDE if key in context.tree.spans else NO_SPAN
+    reason = _outside(key, context) if key in context.tree.spans else NO_SPAN
     detail = f"judges span {key[1]}, which is in no rollout of the sources"
     return _at(key, context) or UnresolvedTarget(reason, detail, counts_as_bad=key[0] == addressed.origin[0])
 
@@ -123,7 +128,7 @@ def _choose_rollout(rollouts: RolloutIndex, addressed: AddressedReward) -> Rollo
         return NO_ROLLOUT
     if len(attempts.all) == 1:
         return attempts.all[0]
-    return attempts.running_at(addressed.reward.time_ns) or (SEVERAL_ROLLOUTS if in_trace is None else attempts.all[-1])
+    return attempts.running_at(addressed.reward.time_ns) or SEVERAL_ROLLOUTS
 
 
 def _fits(rollout: RolloutSpans, address: RewardAddress) -> bool:

@@ -3,11 +3,14 @@
 Invariant: every span of a tree is in exactly one rollout or in none, and each rollout says which one it is nested in.
 A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
 that, so a rollout survives a broken trace. A provisional id counts only for spans that nothing else assigns:
-their process made it up, because it did not know who called it.
+their process made it up, because it did not know who called it. Where several rollouts with a span's id could be meant,
+none is chosen: the span is unassigned.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,12 +25,15 @@ from art_otel.trajectories.rollouts.roots import find_roots
 class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """The rollouts of a tree, and for each span the one it belongs to (None: none).
 
-    `by_id` has the rollouts of each rollout id.
+    `by_id` has the rollouts of each rollout id. `unassigned` are the spans that name the id of several rollouts, of
+    which nothing tells the one that is meant; `candidates` counts the calls and tools among them that may be of each.
     """
 
     rollouts: tuple[RolloutSpans, ...]
     of: Mapping[SpanKey, RolloutSpans | None]
     by_id: Mapping[str, RolloutIndex]
+    unassigned: Collection[SpanKey] = ()
+    candidates: Mapping[RolloutSpans, int] = {}
 
 
 def assign_rollouts(
@@ -41,7 +47,20 @@ def assign_rollouts(
         assigner.resolve_provisional()
     assigner.assign_spans()
     rollouts = sorted((one for one in assigner.rollouts if one.spans), key=lambda rollout: rollout.order)
-    return RolloutAssignment(rollouts=tuple(rollouts), of=assigner.of, by_id=assigner.rollouts_by_id())
+    return RolloutAssignment(
+        rollouts=tuple(rollouts),
+        of=assigner.of,
+        by_id=assigner.rollouts_by_id(),
+        unassigned=assigner.unassigned.keys(),
+        candidates=assigner.count_candidates(),
+    )
+
+
+class _Ambiguous(NamedTuple):
+    """Why a span is unassigned: the rollouts that it may be of, and when the topmost such span around it started."""
+
+    rollouts: RolloutIndex
+    start_ns: int
 
 
 class _Assigner:
@@ -61,6 +80,7 @@ class _Assigner:
         self.provisional = {key: rollout_id for key, rollout_id in ids.items() if rollout_id in provisional_ids}
         self.rollouts: list[RolloutSpans] = []
         self.of: dict[SpanKey, RolloutSpans | None] = {}
+        self.unassigned: dict[SpanKey, _Ambiguous] = {}
         self._resolved: dict[str, str] = {}  # provisional ids
         self._by_root: dict[SpanKey, RolloutSpans] = {}
         self._by_id: dict[str, RolloutIndex] = {}
@@ -134,10 +154,14 @@ class _Assigner:
         provisional = self.provisional.get(key)
         if provisional is not None:
             return self._by_declared_id(self._resolved.get(provisional, provisional), key, outer)
+        ambiguous = self._ambiguous_above(key)
+        if ambiguous is not None:
+            self.unassigned[key] = ambiguous
+            return None
         is_lone_call = self._roles[key] == "inference" and self._tree.spans[key].parent_span_id is None
         return self._of_trace(key) if is_lone_call or key in self._tree.orphans else None
 
-    def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans:
+    def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
         rollouts = self._by_id.get(rollout_id)
         if rollouts is not None:
             return self._rollout_with_id(key, rollouts)
@@ -145,16 +169,36 @@ class _Assigner:
         rollout.parent_rollout_id = None if outer is None else outer.rollout_id
         return rollout
 
-    def _rollout_with_id(self, key: SpanKey, rollouts: RolloutIndex) -> RolloutSpans:
-        """Choose a span's rollout among those with its id: by trace, attempt and time, else the last."""
+    def _rollout_with_id(self, key: SpanKey, rollouts: RolloutIndex) -> RolloutSpans | None:
+        """Choose a span's rollout among those with its id: by trace, attempt and time. None where several may be it."""
         if len(rollouts.all) == 1:
             return rollouts.all[0]
         rollouts = rollouts.of_trace(key[0]) or rollouts
         attempt = integer(self._tree.spans[key].attributes.get(attributes.ROLLOUT_ATTEMPT))
-        attempts = rollouts if attempt is None else rollouts.of_attempt(attempt)
-        if attempts is None:  # an attempt that none of them is
-            return rollouts.running_at_start(key) or rollouts.all[-1]
-        return attempts.all[0] if len(attempts.all) == 1 else attempts.running_at_start(key) or attempts.all[-1]
+        attempts = None if attempt is None else rollouts.of_attempt(attempt)
+        rollouts = attempts or rollouts  # it may name an attempt that none of them is
+        if len(rollouts.all) == 1:
+            return rollouts.all[0]
+        above = self._ambiguous_above(key)
+        chosen = rollouts.running_at_start(key) if above is None or attempts is not None else None
+        if chosen is None:
+            self.unassigned[key] = above or _Ambiguous(rollouts, self._tree.starts[key])
+        return chosen
+
+    def _ambiguous_above(self, key: SpanKey) -> "_Ambiguous | None":
+        above = self._tree.parents.get(key)
+        return None if above is None else self.unassigned.get(above)
+
+    def count_candidates(self) -> Mapping[RolloutSpans, int]:
+        """How many unassigned calls and tools may be of each rollout."""
+        starts: dict[int, tuple[RolloutIndex, list[int]]] = {}
+        for key, (rollouts, start_ns) in self.unassigned.items():
+            if self._roles[key] in ("inference", "tool"):
+                starts.setdefault(id(rollouts), (rollouts, []))[1].append(start_ns)
+        counts = Counter[RolloutSpans]()
+        for rollouts, start_times in starts.values():
+            counts.update(dict(rollouts.count_candidates(start_times)))
+        return {rollout: count for rollout, count in counts.items() if count}
 
     def _of_trace(self, key: SpanKey) -> RolloutSpans | None:
         """The rollout of the span's trace; of several the one that was running, if just one was."""

@@ -3,7 +3,8 @@
 Invariant: rollouts of one id are told apart by the trace, the attempt and the time of their roots only.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -67,9 +68,22 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
 
     def running_at(self, time_ns: int) -> RolloutSpans | None:
         """The rollout that was running at a time, if just one was."""
+        return self._intervals().only_at(time_ns)
+
+    def count_candidates(self, starts: Iterable[int]) -> Iterator[tuple[RolloutSpans, int]]:
+        """How many spans, known by their starts, may be of each rollout: of those that ran then, else of all."""
+        outside, inside = list[int](), list[int]()
+        for start in starts:
+            (inside if self._intervals().count_at(start) else outside).append(start)
+        inside.sort()
+        for first, last, rollout in self._times():
+            ended = len(inside) if last is None else bisect_right(inside, last)
+            yield rollout, ended - bisect_left(inside, first) + len(outside)
+
+    def _intervals(self) -> IntervalIndex[RolloutSpans]:
         if self._running is None:
             self._running = IntervalIndex(self._times())
-        return self._running.only_at(time_ns)
+        return self._running
 
     def _by(self, trait: Callable[[Span], _K]) -> "dict[_K, RolloutIndex]":
         indexes: dict[_K, RolloutIndex] = {}
