@@ -17,7 +17,7 @@ from art_otel.data.arranging.layout import Layout
 from art_otel.data.arranging.order import Order
 from art_otel.data.arranging.rows import Rows
 from art_otel.data.choosing.selection import Selection
-from art_otel.data.choosing.sources import Chunk
+from art_otel.data.choosing.sources import Chunk, ListedChunks
 from art_otel.data.options import validate
 from art_otel.data.report import BatchReport
 from art_otel.data.rewards.credit import shared_steps
@@ -65,8 +65,9 @@ class Batches:
     `report` counts what the latest iteration gave and skipped so far.
     """
 
-    def __init__(self, chunks: Sequence[Chunk], recipe: Recipe) -> None:
-        self._chunks = chunks
+    def __init__(self, listed: ListedChunks, recipe: Recipe) -> None:
+        self._listed = listed
+        self._chunks = listed.chunks
         self._recipe = recipe
         self._plan: Plan | None = None
         self._start = self._position = (0, 0)
@@ -82,7 +83,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""
-        report, layout = BatchReport(), self._recipe.layout
+        report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
         for batches in layout.rounds(self._sequences(report, positions)):
             sequences = [sequence for rows in batches for row in rows for sequence in row]
@@ -116,7 +117,7 @@ class Batches:
 
     def sequences(self) -> Iterator[TokenSequence]:
         """Give the sequences of all ranks one by one, in the order of the batches. Raises StoreError."""
-        report = BatchReport()
+        report = self._new_report()
         for sequence in self._sequences(report, deque()):
             report.give([sequence])
             yield sequence
@@ -156,18 +157,20 @@ class Batches:
     def of_worker(self, worker: int, workers: int) -> "Batches":
         """The batches of one worker of several, each with a share of the trajectories of its own."""
         order = replace(self._recipe.order, worker=(worker, workers))
-        return Batches(self._chunks, replace(self._recipe, order=order))
+        return Batches(self._listed, replace(self._recipe, order=order))
 
     def _new_report(self) -> BatchReport:
-        self.report = BatchReport(no_final_reward=self.plan().no_final_reward.copy())
+        self.report = BatchReport(
+            no_final_reward=self.plan().no_final_reward.copy(),
+            repeated=self._listed.repeated,
+            shared_group_ids=self._listed.shared_group_ids,
+        )
         return self.report
 
     def _sequences(self, report: BatchReport, positions: deque[_Position]) -> Iterator[TokenSequence]:
         """The sequences from the start on; `positions` gets the position of each."""
         self._position = (first, skipped) = self._start
         self._start = (0, 0)
-        self.report = report
-        report.no_final_reward.update(self.plan().no_final_reward)
         order = self._recipe.order
         for number, window in enumerate(order.windows(self._chunks)):
             if number < first:

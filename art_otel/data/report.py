@@ -47,6 +47,10 @@ class BatchReport:
     `token_rewards` counts the rewards of spans of tokens by each name that was asked for: 0 for one that nobody gave.
     `shared_steps` counts, where steps are rewarded, indexes of a rollout at which two steps were: neither reward is
     used.
+
+    `repeated` counts recordings of rollouts that an earlier source has, too: they are not read again.
+    `shared_group_ids` counts ids of groups (in one training step) that several runs use: each run's group has the
+    number of its source behind the id.
     """
 
     trajectories: int = 0
@@ -75,6 +79,8 @@ class BatchReport:
     shared_steps: int = 0
     unusable_rewards: list[str] = field(default_factory=list[str])
     no_final_reward: Counter[str] = field(default_factory=Counter[str])
+    repeated: int = 0
+    shared_group_ids: int = 0
 
     def count(self, verdict: Verdict) -> None:
         """Count a trajectory and the completions of it that are skipped."""

@@ -25,6 +25,9 @@ DEFAULT: Final = "default"
 NULL_REWARD: Final = "unusable rewards written as null"
 """What JSON and readers of float32 do not have: NaN, infinities, and what is not below 1e37."""
 
+REPEATED: Final = "recordings: in an earlier source too"
+SHARED_GROUP_IDS: Final = "group ids of several runs, told apart by the number of their source"
+
 _NO_ADVANTAGES: Final = {
     "advantages": NotCarried(trajectories=None, why="asked for, but the format has no place for them")
 }
@@ -85,17 +88,15 @@ class Stream:
         else:
             parts = _named("sequences", source.report.sequences_skipped)
             parts += _named("completions", source.report.completions_skipped)
+        parts[REPEATED] = source.report.repeated
         return Skipped(source.report.trajectories_skipped, parts)
 
     def changed(self) -> Counter[str]:
-        """What became of rewards on the way: a sequence, unlike a trajectory, does not tell which it had."""
-        if (
-            not isinstance(self._source, Batches)
-            or self._format.input != "sequences"
-            or self._format.advantage is not None
-        ):
-            return Counter()
-        return Counter({NULL_REWARD: self._source.plan().unusable_rewards})
+        """What became of group ids and rewards: a sequence, unlike a trajectory, does not tell which reward it had."""
+        changed = Counter({SHARED_GROUP_IDS: self._source.report.shared_group_ids})
+        if isinstance(self._source, Batches) and self._format.input == "sequences" and self._format.advantage is None:
+            changed[NULL_REWARD] = self._source.plan().unusable_rewards
+        return changed
 
     def not_carried(self) -> dict[str, NotCarried]:
         """The fields that the format has no place for, with the number of selected trajectories that have them."""

@@ -4,13 +4,18 @@ from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
     from art_otel.store.dataset.files import SUFFIX as SUFFIX
+    from art_otel.store.dataset.files import GroupKey as GroupKey
+    from art_otel.store.dataset.files import find_all_files as find_all_files
     from art_otel.store.dataset.manifest import REPORT_NAME as REPORT_NAME
     from art_otel.store.dataset.manifest import Manifest as Manifest
     from art_otel.store.dataset.manifest import Part as Part
     from art_otel.store.dataset.manifest import read_manifest as read_manifest
     from art_otel.store.dataset.ownership import check_replaceable as check_replaceable
+    from art_otel.store.reading.combine import Combined as Combined
+    from art_otel.store.reading.combine import combine as combine
     from art_otel.store.reading.read import RowGroup as RowGroup
     from art_otel.store.reading.read import Wanted as Wanted
+    from art_otel.store.reading.read import groups_of as groups_of
     from art_otel.store.reading.read import read_keys as read_keys
     from art_otel.store.reading.read import read_row_group as read_row_group
     from art_otel.store.reading.read import read_trajectories as read_trajectories

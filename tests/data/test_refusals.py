@@ -229,19 +229,6 @@ def test_a_file_that_is_given_twice_would_train_twice(tmp_path):
         art_otel.batches([tmp_path, file])
 
 
-def test_a_rollout_in_two_datasets_would_train_twice(tmp_path):
-    one, other = talk("r", 1), talk("s", 1)
-    write_trajectories([one, one], tmp_path / "one")  # runs that nobody numbered
-    write_trajectories([one, other], tmp_path / "two")
-    write_trajectories([other], tmp_path / "three")
-    both = [tmp_path / "one", tmp_path / "two"]
-    for make in (art_otel.batches, art_otel.message_batches, art_otel.preference_batches):
-        with refuse("rollout 'r' stands in "):
-            make(both)
-    batches = art_otel.batches([tmp_path / "one", tmp_path / "three"], advantage=None)
-    assert [name for batch in batches for name in batch.rollout_ids] == ["r", "r", "s"]
-
-
 def test_span_dumps_name_the_command_that_converts_them(tmp_path):
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / "spans.jsonl").write_text('{"resourceSpans": []}')

@@ -82,6 +82,24 @@ def test_a_task_stands_side_by_side_over_the_steps_of_each_run(tmp_path):
         assert client.get("/api/runs/task?name=nothing").status_code == 404
 
 
+def test_two_runs_and_a_copy_of_one_show_each_rollout_once_and_groups_apart(tmp_path):
+    run = [rewarded(name, reward) for name, reward in (("a", 0.0), ("b", 1.0))]
+    RunLog("project", "model", tmp_path, report_metrics=[]).log(run, "train", step=1)
+    write_trajectories(run, tmp_path / "dataset")
+    write_trajectories([rewarded("c", 5.0), rewarded("d", 9.0)], tmp_path / "other")
+    with viewer(tmp_path / "dataset", tmp_path / "project", tmp_path / "other") as client:
+        plan = answer(client, "plan")
+        assert (plan["trajectories"]["trained"], plan["report"]["repeated"]) == (4, 2)
+        rows = answer(client, "trajectories")["rows"]
+        assert [(row["rolloutId"], row["groupId"]) for row in rows] == [
+            ("a", "g (source 1)"), ("b", "g (source 1)"), ("c", "g (source 3)"), ("d", "g (source 3)")
+        ]  # fmt: skip
+        group = answer(client, f"groups/{rows[2]['groupKey']}")
+        assert ([row["rolloutId"] for row in group["members"]], group["advantage"]["baseline"]) == (["c", "d"], 7.0)
+        tokens = answer(client, f"rollouts/{rows[3]['key']}/tokens")
+        assert "0.99" in str(tokens)
+
+
 def test_a_spool_that_grows_is_followed(tmp_path):
     spool = tmp_path / "spool"
     run = spool / "run-1"

@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from art_otel.data.options import as_names, validate
-from art_otel.store import Part
+from art_otel.store import GroupKey, Part
 from art_otel.store.reading.rows import Rows
 from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, versions_in
 
@@ -27,9 +27,6 @@ TrainingStep: TypeAlias = int | Iterable[int | None] | None
 
 StatusFilter: TypeAlias = Status | Iterable[Status] | None
 """One status or several; None is every status."""
-
-GroupKey: TypeAlias = tuple[int | None, str]
-"""The training step and the id of a group: rollouts of one task in two training steps are two groups."""
 
 ENDED_ON_FAILURE: Final = "ended on a failed call"
 

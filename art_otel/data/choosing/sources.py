@@ -1,23 +1,22 @@
 """Sources: trajectories in files or in memory, in chunks that are read together.
 
-Invariant: the same sources give the same chunks in the same order, and no rollout stands in two datasets that are read
-together.
+Invariant: the same sources give the same chunks in the same order. A rollout that several of them hold is in one chunk,
+and groups of several runs have different ids (`store.combine`).
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from art_otel import storage
 from art_otel.errors import StorageError, StoreError, UsageError
-from art_otel.store import Part, RowGroup, Wanted, read_keys, read_row_group, row_groups
+from art_otel.store import Combined, Part, RowGroup, Wanted, combine, find_all_files, groups_of, read_row_group
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[Trajectory]
-Sources: TypeAlias = Source | Iterable[Source]
-"""Files, folders, globs and URLs of a dataset, or trajectories and groups of them in memory."""
+Sources: TypeAlias = Source | Iterable[Source] | Combined
+"""Files, folders, globs and URLs of a dataset, or trajectories and groups of them in memory; or these combined."""
 
 _ROWS_IN_MEMORY: Final = 1024
 
@@ -58,25 +57,32 @@ class Chunk:
         return read_row_group(self.stored, wanted, rows)
 
 
-def list_chunks(sources: Sources, why_none_of: Callable[[Part], str | None] = lambda _: None) -> tuple[Chunk, ...]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedChunks:
+    """The chunks of some sources, and what was done to combine these: see `store.Combined`."""
+
+    chunks: tuple[Chunk, ...]
+    repeated: int
+    shared_group_ids: int
+
+
+def list_chunks(sources: Sources, why_none_of: Callable[[Part], str | None] = lambda _: None) -> ListedChunks:
     """List the chunks of the sources, in order. `why_none_of` says why no trajectory of a part is selected.
 
-    Raises StoreError for a path without trajectory files, UsageError for a file that is given twice and for a rollout
-    that stands in two datasets.
+    Raises StoreError for a path without trajectory files, UsageError for a file that is given twice.
     """
+    combined = sources if isinstance(sources, Combined) else _combined(sources)
     chunks: list[Chunk] = []
     first = 0
-    for stored in _stored(sources):
-        if isinstance(stored, RowGroup):
-            left_out = None if stored.part is None else why_none_of(stored.part)
-            version = _version(stored)
-            chunk = Chunk(first=first, rows=stored.rows, stored=stored, version=version, left_out=left_out)
-        else:
-            chunk = Chunk(first=first, rows=len(stored), stored=stored)
-        chunks.append(chunk)
-        first += chunk.rows
-    _check_distinct([chunk.stored for chunk in chunks if isinstance(chunk.stored, RowGroup)])
-    return tuple(chunks)
+    for group in (group for file in combined.files for group in groups_of(file)):
+        left_out = None if group.part is None else why_none_of(group.part)
+        chunks.append(Chunk(first=first, rows=group.rows, stored=group, version=_version(group), left_out=left_out))
+        first += group.rows
+    for start in range(0, len(combined.trajectories), _ROWS_IN_MEMORY):
+        stored = combined.trajectories[start : start + _ROWS_IN_MEMORY]
+        chunks.append(Chunk(first=first, rows=len(stored), stored=stored))
+        first += len(stored)
+    return ListedChunks(chunks=tuple(chunks), repeated=combined.repeated, shared_group_ids=combined.shared_group_ids)
 
 
 def list_sources(sources: object) -> list[Source]:
@@ -95,21 +101,12 @@ def read_numbered(
             yield from zip(chosen, chunk.read(wanted, chosen), strict=True)
 
 
-def _stored(sources: Sources) -> Iterator[RowGroup | Sequence[Trajectory]]:
-    in_memory: list[Trajectory] = []
-    files: set[Path] = set()
-    for source in list_sources(sources):
-        if isinstance(source, str | Path):
-            groups = row_groups(source)
-            locations = {Path(group.file).resolve() for group in groups}
-            if twice := locations & files:
-                raise UsageError(f"{source}: {min(twice)} is given twice, so that all in it would be trained twice")
-            files |= locations
-            yield from groups
-        else:
-            in_memory.extend(_in_memory(source))
-    for start in range(0, len(in_memory), _ROWS_IN_MEMORY):
-        yield in_memory[start : start + _ROWS_IN_MEMORY]
+def _combined(sources: object) -> Combined:
+    listed = list_sources(sources)
+    files = find_all_files([source for source in listed if isinstance(source, str | Path)])
+    return combine(
+        files, [one for source in listed if not isinstance(source, str | Path) for one in _in_memory(source)]
+    )
 
 
 def _in_memory(source: object) -> Iterator[Trajectory]:
@@ -124,25 +121,6 @@ def _in_memory(source: object) -> Iterator[Trajectory]:
             yield from _in_memory(member)
     else:
         raise UsageError(f"{source!r:.100}: give paths of trajectory files, or trajectories")
-
-
-def _check_distinct(groups: Sequence[RowGroup]) -> None:
-    """Raise UsageError for a rollout that two datasets hold: it would be trained twice.
-
-    Several recordings in one dataset are runs that nobody numbered. One dataset is not read for it.
-    """
-    if len({group.dataset for group in groups}) < 2:
-        return
-    dataset_of: dict[bytes, str] = {}
-    for group, keys in zip(groups, read_keys(groups), strict=True):
-        for key in keys:
-            digest = blake2b(repr(key).encode(), digest_size=16).digest()
-            earlier = dataset_of.setdefault(digest, group.dataset)
-            if earlier != group.dataset:
-                raise UsageError(
-                    f"rollout {key[0]!r} stands in {earlier} and in {group.dataset}, so it would be trained twice;"
-                    " convert the dumps of both into one dataset: art-otel convert DUMP… --out DATASET"
-                )
 
 
 def _tells_content(group: RowGroup) -> bool:

@@ -6,7 +6,7 @@ likewise for `rejected`, and the reward of the chosen one is higher. Both begin 
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.choosing.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.data.conversations.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.conversations.pairing import Member, Pair, Pairs, pair_up
 from art_otel.data.options import validate
@@ -53,7 +53,8 @@ class PreferenceReport:
 
     `trajectories` = `trajectories_used` (in one pair or more) + the sum of `trajectories_skipped` (by reason). `pairs`
     were given; `pairs_skipped` are those whose two conversations say the same. `other_histories` are those of used
-    trajectories beside their main conversation, which are in no pair.
+    trajectories beside their main conversation, which are in no pair. `repeated` and `shared_group_ids` are those of
+    `BatchReport`.
     """
 
     trajectories: int = 0
@@ -63,6 +64,8 @@ class PreferenceReport:
     pairs: int = 0
     pairs_skipped: Counter[str] = field(default_factory=Counter[str])
     other_histories: int = 0
+    repeated: int = 0
+    shared_group_ids: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,9 @@ class PreferenceBatches:
     `report` counts what the latest iteration gave and skipped.
     """
 
-    def __init__(
-        self, chunks: Sequence[Chunk], selection: Selection, options: "_PairOptions", reward: RewardOf
-    ) -> None:
+    def __init__(self, listed: ListedChunks, selection: Selection, options: "_PairOptions", reward: RewardOf) -> None:
         self.report = PreferenceReport()
-        self._chunks = chunks
+        self._listed = listed
         self._selection = selection
         self._options = options
         self._reward = reward
@@ -96,10 +97,12 @@ class PreferenceBatches:
 
     def pairs(self) -> Iterator[PreferencePair]:
         """Give the pairs one by one."""
-        report = self.report = PreferenceReport()
+        report = self.report = PreferenceReport(
+            repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids
+        )
         plan = self._plan(report)
         with SpillFile[_Side]() as spilled:
-            for number, trajectory in read_numbered(self._chunks, MESSAGES, plan):
+            for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, plan):
                 talk = main_conversation(trajectory)
                 if isinstance(talk, str):  # it was none when the pairs were planned
                     continue
@@ -113,7 +116,7 @@ class PreferenceBatches:
     def _plan(self, report: PreferenceReport) -> Mapping[int, list[Pair]]:
         """The pairs that each trajectory is in, by its number."""
         groups: dict[GroupKey, list[Member]] = {}
-        for number, trajectory in read_numbered(self._chunks, MESSAGES):
+        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
             report.trajectories += 1
             member = self._member(number, trajectory)
             if isinstance(member, str):

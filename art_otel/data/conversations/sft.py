@@ -13,12 +13,13 @@ from typing import Annotated
 
 import msgspec
 
-from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.choosing.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.data.choosing.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.choosing.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.data.conversations.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
 from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
 from art_otel.spans import Value
+from art_otel.store import GroupKey
 from art_otel.trajectories import ChatMessage, Trajectory, histories
 
 
@@ -48,7 +49,8 @@ class MessageReport:
 
     `trajectories` = `trajectories_used` + the sum of `trajectories_skipped` (by reason; of one whose histories are all
     skipped that of the first). Of those used, `histories` = `examples` + the sum of `histories_skipped`. `messages`
-    are those of the examples, `trained_messages` the ones with a flag.
+    are those of the examples, `trained_messages` the ones with a flag. `repeated` and `shared_group_ids` are those of
+    `BatchReport`.
     """
 
     trajectories: int = 0
@@ -59,6 +61,8 @@ class MessageReport:
     examples: int = 0
     messages: int = 0
     trained_messages: int = 0
+    repeated: int = 0
+    shared_group_ids: int = 0
 
 
 class MessageBatches:
@@ -67,9 +71,9 @@ class MessageBatches:
     `report` counts what the latest iteration gave and skipped.
     """
 
-    def __init__(self, chunks: Sequence[Chunk], selection: Selection, options: "_Options", reward: RewardOf) -> None:
+    def __init__(self, listed: ListedChunks, selection: Selection, options: "_Options", reward: RewardOf) -> None:
         self.report = MessageReport()
-        self._chunks = chunks
+        self._listed = listed
         self._selection = selection
         self._options = options
         self._reward = reward
@@ -82,9 +86,11 @@ class MessageBatches:
 
     def examples(self) -> Iterator[MessageExample]:
         """Give the examples one by one."""
-        report = self.report = MessageReport()
+        report = self.report = MessageReport(
+            repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids
+        )
         best = self._best_of_groups()
-        for number, trajectory in read_numbered(self._chunks, MESSAGES):
+        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
             report.trajectories += 1
             conversations = _conversations(trajectory)
             reason = (
@@ -116,7 +122,7 @@ class MessageBatches:
         if not self._options.best_of_group:
             return None
         best: dict[GroupKey, tuple[float, int]] = {}
-        for number, trajectory in read_numbered(self._chunks, MESSAGES):
+        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
             group, reward = group_of(trajectory), reward_of(trajectory, self._reward)
             if group is None or reward is None or self._skip_reason(trajectory) is not None:
                 continue

@@ -22,14 +22,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from art_otel.data.choosing.selection import GroupKey, group_of
+from art_otel.data.choosing.selection import group_of
 from art_otel.data.choosing.sources import Chunk
 from art_otel.data.rewards.advantages import Advantage
 from art_otel.data.rewards.credit import Credit, TurnRewards
 from art_otel.data.rewards.scoring import Scoring
 from art_otel.data.rewards.usable import LARGEST, UNUSABLE, as_reward, names_without_final
 from art_otel.errors import UsageError
-from art_otel.store import RowGroup, Wanted
+from art_otel.store import GroupKey, RowGroup, Wanted
 from art_otel.trajectories import Trajectory, Turn
 
 SkipReason: TypeAlias = Callable[[Trajectory], str | None]

@@ -9,7 +9,8 @@ rows never come out.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from art_otel import storage
 from art_otel.errors import StoreError
-from art_otel.store.dataset.files import DataFile, find_all_files, find_files
+from art_otel.store.dataset.files import DataFile, GroupKey, find_all_files, find_files
 from art_otel.store.dataset.manifest import Part
 from art_otel.store.reading.parquet_file import open_parquet
 from art_otel.store.reading.rows import Rows
@@ -64,7 +65,7 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     `file` is a path or URL, `dataset` names what it is a part of: the files of one dataset share it. `superseded` are
     the rows of the file's row group that are none of these trajectories. `part` is what the dataset's manifest says of
-    the file.
+    the file, `group_ids` are other ids for some of its groups.
     """
 
     file: str
@@ -73,6 +74,7 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     superseded: tuple[int, ...] = ()
     part: Part | None = None
+    group_ids: Mapping[GroupKey, str] = {}
 
     def current(self, table: pa.Table) -> pa.Table:
         """The rows of a table of the whole row group that count. Raises StoreError where it is of another file."""
@@ -121,7 +123,7 @@ def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
 
     Files that a manifest names are not opened for it.
     """
-    return tuple(group for file in find_files(path) for group in _groups_of(file))
+    return tuple(group for file in find_files(path) for group in groups_of(file))
 
 
 def read_row_group(group: RowGroup, wanted: Wanted = WHOLE, rows: Sequence[int] | None = None) -> Iterator[Trajectory]:
@@ -140,7 +142,8 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]
                 yield [(rollout_id, attempt or 0, trace_id) for rollout_id, attempt, trace_id in rows]
 
 
-def _groups_of(file: DataFile) -> list[RowGroup]:
+def groups_of(file: DataFile) -> list[RowGroup]:
+    """The row groups of a file, which is not opened where a manifest tells of it. Raises StoreError."""
     if file.part is not None:
         return _split(file, file.part.group_rows)
     with open_parquet(file.location) as parquet:
@@ -166,6 +169,7 @@ def _split(file: DataFile, sizes: Iterable[int]) -> list[RowGroup]:
                 rows=size - len(superseded),
                 superseded=superseded,
                 part=file.part,
+                group_ids=file.group_ids,
             )
         )
         start += size
@@ -191,7 +195,17 @@ def _read_group(
     group: RowGroup, parquet: pq.ParquetFile, wanted: Wanted, rows: Sequence[int] | None = None
 ) -> Iterator[Trajectory]:
     table = group.current(parquet.read_row_group(group.index, columns=wanted.columns))
-    return restore_trajectories(group.file, table if rows is None else table.take(pa.array(rows, pa.int64())), wanted)
+    chosen = table if rows is None else table.take(pa.array(rows, pa.int64()))
+    trajectories = restore_trajectories(group.file, chosen, wanted)
+    return (with_group_id(one, group.group_ids) for one in trajectories) if group.group_ids else trajectories
+
+
+def with_group_id(trajectory: Trajectory, group_ids: Mapping[GroupKey, str]) -> Trajectory:
+    """The trajectory, with another id of its group where there is one for it."""
+    if trajectory.group_id is None:
+        return trajectory
+    group_id = group_ids.get((trajectory.training_step, trajectory.group_id))
+    return trajectory if group_id is None else replace(trajectory, group_id=group_id)
 
 
 def restore_trajectories(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:

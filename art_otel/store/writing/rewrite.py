@@ -61,7 +61,7 @@ def rewrite_parts(
 
 def _copy(out: str, part: Part, superseded: tuple[int, ...], writer: PartWriter) -> dict[int, int]:
     """Copy the rows that count; return the new row of each."""
-    file = DataFile(storage.join(out, part.name), out, superseded)
+    file = DataFile(location=storage.join(out, part.name), dataset=out, source=out, superseded=superseded)
     first = writer.rows
     with open_parquet(file.location) as parquet:
         for group in groups_in(file, parquet):

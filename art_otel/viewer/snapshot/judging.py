@@ -9,7 +9,7 @@ Invariant: every number comes from `Batches.verdicts()` and its report; nothing 
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from art_otel.data import BatchReport
 from art_otel.errors import ArtOtelError
-from art_otel.store import row_groups
+from art_otel.store import Combined
 from art_otel.store.reading.parquet_file import open_parquet
+from art_otel.store.reading.read import groups_in
 from art_otel.viewer.options import DEFAULTS, PlanOptions
 from art_otel.viewer.problems import ReplacedError
 from art_otel.viewer.snapshot.list_column import ListColumn
@@ -55,9 +56,9 @@ class Judgement:
         return np.array([verdict == reason for verdict in self.verdicts], np.bool_)
 
 
-def judge(files: Sequence[str], options: PlanOptions) -> Judgement:
+def judge(combined: Combined, options: PlanOptions) -> Judgement:
     """Judge the trajectories of the files. Raises UsageError and StoreError."""
-    batches = options.batches(list(files))
+    batches = options.batches(combined)
     verdicts: list[str | None] = []
     completions: list[tuple[str, ...]] = []
     trained: list[int] = []
@@ -75,7 +76,7 @@ def judge(files: Sequence[str], options: PlanOptions) -> Judgement:
         verdicts=verdicts,
         completions=ListColumn.of(completions),
         trained=np.array(trained, np.int64),
-        sampled=_sampled_tokens(files),
+        sampled=_sampled_tokens(combined),
         refused=np.array(refused, np.bool_),
         report=batches.report,
     )
@@ -84,8 +85,8 @@ def judge(files: Sequence[str], options: PlanOptions) -> Judgement:
 class Judging:
     """The judgements of one snapshot, each made once; that of the default options begins at once."""
 
-    def __init__(self, files: Sequence[str], rows: int) -> None:
-        self._files = files
+    def __init__(self, combined: Combined, rows: int) -> None:
+        self._combined = combined
         self._lock = threading.Lock()
         self._futures: dict[PlanOptions, Future[Judgement]] = {}
         self._pool: Pool = ThreadPool(1) if rows <= _FEW else get_context("spawn").Pool(1)
@@ -119,7 +120,7 @@ class Judging:
                 future = self._futures[options] = Future[Judgement]()
                 self._pool.apply_async(
                     judge,
-                    (self._files, options),
+                    (self._combined, options),
                     callback=partial(_settle, future.set_result),
                     error_callback=partial(_settle, future.set_exception),
                 )
@@ -132,13 +133,12 @@ def _settle(setter: Callable[[Any], None], outcome: object) -> None:
         setter(outcome)
 
 
-def _sampled_tokens(files: Sequence[str]) -> NDArray[np.int64]:
+def _sampled_tokens(combined: Combined) -> NDArray[np.int64]:
     """The tokens of all completions of each row. Shape: (rows,)."""
     counts = [np.zeros(0, np.int64)]
-    for file in files:
-        groups = row_groups(file)
-        with open_parquet(file) as parquet:
-            for group in groups:
+    for file in combined.files:
+        with open_parquet(file.location) as parquet:
+            for group in groups_in(file, parquet):
                 turns = group.current(parquet.read_row_group(group.index, columns=[_SAMPLED])).column("turns")
                 ids = pc.struct_field(pc.list_flatten(turns), "token_ids")
                 lengths = pc.fill_null(pc.list_value_length(ids), 0).to_numpy()

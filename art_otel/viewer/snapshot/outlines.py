@@ -106,18 +106,23 @@ def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
 
 
 def _with_place(table: pa.Table, file: ViewedFile) -> pa.Table:
-    """The table with the number of its source; a file of a run also says which step and split it is of."""
+    """The table with the number of its source and the ids of its groups; a run's file says its step and split, too."""
     for name, value, kind in (("training_step", file.step, pa.int64()), ("split", file.split, pa.string())):
         column = table.column(name)
         shown = column if value is None else pc.fill_null(column, pa.scalar(value, kind))
         table = table.append_column(f"shown_{name}", shown)
+    if group_ids := file.data.group_ids:
+        position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
+        ids = table.column("group_id").to_pylist()
+        others = [group_ids.get((step, group_id), group_id) for step, group_id in zip(steps, ids, strict=True)]
+        table = table.set_column(position, "group_id", pa.array(others, pa.string()))
     return table.append_column("source", pa.repeat(pa.scalar(file.source, pa.int32()), table.num_rows))
 
 
 def _empty() -> pa.Table:
     from art_otel.store.rows.schema import SCHEMA  # noqa: PLC0415 # seldom: nothing was written yet
 
-    return _with_place(SCHEMA.empty_table(), ViewedFile(data=DataFile("", ""), source=0))
+    return _with_place(SCHEMA.empty_table(), ViewedFile(data=DataFile(location="", dataset="", source=""), source=0))
 
 
 def _one_chunk(table: pa.Table) -> pa.Table:

@@ -5,7 +5,7 @@ Invariant: what is read through a snapshot is of its generation, or ReplacedErro
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from art_otel import storage
 from art_otel.errors import ArtOtelError, StoreError
-from art_otel.store import Wanted, read_row_group
+from art_otel.store import Wanted, combine, read_row_group
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.keys import TrajectoryKey
 from art_otel.viewer.problems import NotFoundError, ReplacedError
@@ -115,13 +115,13 @@ class ViewedData:
     def _take(self) -> Snapshot:
         files = [file for number, source in enumerate(self._sources) for file in source.files(number)]
         marks = tuple(source.mark() for source in self._sources)
-        outlines = read_outlines(files)
-        locations = [file.data.location for file in files]
+        combined = combine([file.data for file in files])
+        outlines = read_outlines([replace(file, data=data) for file, data in zip(files, combined.files, strict=True)])
         return Snapshot(
             generation=blake2b(repr(marks).encode(), digest_size=8).hexdigest(),
             marks=marks,
             sources=self._sources,
             outlines=outlines,
-            judging=Judging(locations, len(outlines)),
+            judging=Judging(combined, len(outlines)),
             search=Search(outlines),
         )

@@ -112,7 +112,10 @@ class Run:
         """List the files of our format: ART's own writer leaves out what makes a trajectory."""
         return [
             ViewedFile(
-                data=DataFile(str(file), str(file)), source=number, step=_step(file), split=_split(file, self.run)
+                data=DataFile(location=str(file), dataset=str(file), source=self.path),
+                source=number,
+                step=_step(file),
+                split=_split(file, self.run),
             )
             for file in self._parquet()
             if _is_ours(file)

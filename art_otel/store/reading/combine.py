@@ -1,0 +1,144 @@
+"""Combining: the files of several sources, to be read together.
+
+Invariant: a rollout that several datasets hold is read once, from the first of them, and rollouts are one group only if
+one run recorded them. Sources that hold a rollout in common are of one run, all others are of several: what tells runs
+apart is where they were written to. A single dataset is not read for it: it has groups of one run, and several
+recordings of one rollout in it are attempts that nobody numbered.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
+
+from art_otel import storage
+from art_otel.errors import StoreError
+from art_otel.store.dataset.files import DataFile, GroupKey
+from art_otel.store.reading.parquet_file import open_parquet
+from art_otel.store.reading.read import with_group_id
+from art_otel.trajectories import Trajectory
+
+_COLUMNS: Final = ("rollout_id", "attempt", "trace_id", "started_at", "training_step", "group_id")
+_IN_MEMORY: Final = "in memory"
+
+
+class Combined(msgspec.Struct, frozen=True, kw_only=True):
+    """Files, and trajectories in memory behind them, each rollout once and each run's groups with ids of their own.
+
+    `repeated` counts the recordings that are left out because an earlier dataset has them. `shared_group_ids` counts
+    the group ids (in one training step) that several runs use: there each run's group has an id that ends with the
+    number of the run's first source.
+    """
+
+    files: Sequence[DataFile] = ()
+    trajectories: Sequence[Trajectory] = ()
+    repeated: int = 0
+    shared_group_ids: int = 0
+
+
+def combine(files: Sequence[DataFile], trajectories: Sequence[Trajectory] = ()) -> Combined:
+    """Combine files with each other, and with trajectories in memory. Raises StoreError for files that are no data."""
+    if len({file.dataset for file in files}) + bool(trajectories) < 2:
+        return Combined(files=files, trajectories=trajectories)
+    runs = _Runs()
+    repeated_rows = [runs.add(file.source, file.dataset, _keys_in(file)) for file in files]
+    repeated_here = set(runs.add(_IN_MEMORY, _IN_MEMORY, enumerate(map(_key_of, trajectories))))
+    group_ids, shared = runs.tell_groups_apart()
+    return Combined(
+        files=[
+            msgspec.structs.replace(
+                file,
+                superseded=tuple(sorted((*file.superseded, *rows))),
+                group_ids=group_ids.get(file.source, {}),
+            )
+            for file, rows in zip(files, repeated_rows, strict=True)
+        ],
+        trajectories=[
+            with_group_id(one, group_ids.get(_IN_MEMORY, {}))
+            for number, one in enumerate(trajectories)
+            if number not in repeated_here
+        ],
+        repeated=sum(map(len, repeated_rows)) + len(repeated_here),
+        shared_group_ids=shared,
+    )
+
+
+class _Key(NamedTuple):
+    """What a recording of a rollout is known by, and the group of the rollout."""
+
+    recording: tuple[str, int | None, str, int | None]
+    group: GroupKey | None
+
+
+class _Runs:
+    """The runs of the sources that were added, a disjoint set over their numbers, and what each recorded."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, int] = {}
+        self._first_of_run: list[int] = []
+        self._recorded: dict[bytes, tuple[int, str]] = {}
+        self._sources_of: dict[GroupKey, set[int]] = {}
+
+    def add(self, source: str, dataset: str, keys: Iterable[tuple[int, _Key]]) -> list[int]:
+        """Add the rows of a dataset, and say which of them another dataset has."""
+        number = self._sources.setdefault(source, len(self._sources))
+        self._first_of_run += range(len(self._first_of_run), number + 1)
+        repeated: list[int] = []
+        for row, key in keys:
+            digest = blake2b(repr(key.recording).encode(), digest_size=16).digest()
+            first, first_dataset = self._recorded.setdefault(digest, (number, dataset))
+            if first_dataset != dataset:
+                repeated.append(row)
+                self._unite(first, number)
+            if key.group is not None:
+                self._sources_of.setdefault(key.group, set()).add(number)
+        return repeated
+
+    def tell_groups_apart(self) -> tuple[dict[str, dict[GroupKey, str]], int]:
+        """The other ids of groups by source, and how many groups have some."""
+        names = list(self._sources)
+        group_ids: dict[str, dict[GroupKey, str]] = {}
+        shared = 0
+        for group, sources in self._sources_of.items():
+            run_of = {source: self._run(source) for source in sources}
+            if len(set(run_of.values())) > 1:
+                shared += 1
+                for source, run in run_of.items():
+                    group_ids.setdefault(names[source], {})[group] = f"{group[1]} (source {run + 1})"
+        return group_ids, shared
+
+    def _run(self, source: int) -> int:
+        """The first source of the run that the source is of."""
+        while self._first_of_run[source] != source:
+            source = self._first_of_run[source]
+        return source
+
+    def _unite(self, one: int, other: int) -> None:
+        first, second = sorted((self._run(one), self._run(other)))
+        self._first_of_run[second] = first
+
+
+def _keys_in(file: DataFile) -> Iterator[tuple[int, _Key]]:
+    """The keys of a file's rows, by the number of the row."""
+    with open_parquet(file.location) as parquet:
+        table = parquet.read(columns=list(_COLUMNS))
+    if file.part is not None and table.num_rows != file.part.rows:
+        raise StoreError(f"{storage.shown(file.location)}: was written anew while it was read; start again")
+    superseded = frozenset(file.superseded)
+    rows = zip(*(table.column(name).to_pylist() for name in _COLUMNS), strict=True)
+    for row, (*recording, step, group_id) in enumerate(rows):
+        if row not in superseded:
+            yield row, _Key(tuple(recording), None if group_id is None else (step, group_id))
+
+
+def _key_of(trajectory: Trajectory) -> _Key:
+    group_id = trajectory.group_id
+    return _Key(
+        recording=(trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at),
+        group=None if group_id is None else (trajectory.training_step, group_id),
+    )
