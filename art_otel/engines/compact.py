@@ -12,11 +12,10 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.incremental.kept import Tier, read_kept, stage_kept
-from art_otel.engines.phases.merging import merge_tiers
-from art_otel.engines.planning.sizes import Sizes
-from art_otel.engines.runners.local import local_engine
-from art_otel.engines.shards import Shuffle
+from art_otel.engines.kept import Tier, merge_tiers, read_kept, stage_kept
+from art_otel.engines.local import local_engine
+from art_otel.engines.plan import Sizes
+from art_otel.engines.shuffle import Shuffle
 from art_otel.engines.workspace import Workspace, open_workspace
 from art_otel.errors import UsageError
 from art_otel.store import REPORT_NAME, Manifest, read_manifest

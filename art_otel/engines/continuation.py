@@ -10,14 +10,14 @@ from time import time_ns
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.engine import Engine
-from art_otel.engines.incremental.kept import Kept, Settings, Tier, read_kept, stage_kept, tiers_to_merge
-from art_otel.engines.incremental.rounds import Round
-from art_otel.engines.phases.merging import merge_tiers
-from art_otel.engines.planning.placement import Placement
-from art_otel.engines.planning.sizes import Sizes
-from art_otel.engines.shards import Membership, Outcome, Shuffle, ShuffleWriter, link_region
-from art_otel.engines.tasks import AssembledPart
+from art_otel.engines.assemble import AssembledPart
+from art_otel.engines.kept import Kept, Settings, Tier, count_to_merge, merge_tiers, read_kept, stage_kept
+from art_otel.engines.local import Engine
+from art_otel.engines.placement import Placement
+from art_otel.engines.plan import Sizes
+from art_otel.engines.rounds import Outcome, Round
+from art_otel.engines.shuffle import Shuffle
+from art_otel.engines.shuffle_file import ROLLOUT_REGIONS, Membership, ShuffleWriter, region_of
 from art_otel.engines.workspace import Workspace
 from art_otel.errors import UsageError
 from art_otel.store import Manifest
@@ -65,107 +65,82 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
 def read_earlier(out: str, manifest: Manifest | None, settings: Settings) -> Earlier:
     """The dataset of this manifest, to be added to. Raises UsageError where it was made with other settings."""
     kept = read_kept(out, manifest) or Kept(settings=settings)
-    before, now = kept.settings, settings
-    if before.slots != now.slots:
-        raise _other_settings(out, f"with {before.slots} slots")
-    if before.rollout_spans != now.rollout_spans:
-        globs = " ".join(f"--rollout-span {glob!r}" for glob in before.rollout_spans)
-        raise _other_settings(out, f"with {globs}" if globs else "without --rollout-span")
-    if before.rollout_traces != now.rollout_traces:
-        raise _other_settings(out, f"{'with' if before.rollout_traces else 'without'} --rollout-traces")
+    before = kept.settings
+    globs = " ".join(f"--rollout-span {glob!r}" for glob in before.rollout_spans)
+    for name, made in {
+        "slots": f"with {before.slots} slots",
+        "rollout_spans": f"with {globs}" if globs else "without --rollout-span",
+        "rollout_traces": f"{'with' if before.rollout_traces else 'without'} --rollout-traces",
+    }.items():
+        if getattr(before, name) != getattr(settings, name):
+            raise UsageError(
+                f"{storage.shown(out)}: was converted {made}, and its rollouts may go on; convert with the same"
+                " settings, or everything anew into another folder"
+            )
     return Earlier(manifest=manifest, kept=kept)
 
 
-def _other_settings(out: str, settings: str) -> UsageError:
-    return UsageError(
-        f"{storage.shown(out)}: was converted {settings}, and its rollouts may go on; convert with the same settings,"
-        " or everything anew into another folder"
-    )
-
-
 class Continuation:
-    """A round, what it takes up, and what it decided so far."""
+    """A round, what it takes up, and what it decided so far.
+
+    `ledger` says what of each input was read before. `records` and `outcomes` are what earlier rounds kept and made of
+    it. `next_part` is the number of the first part that is added.
+    """
 
     def __init__(self, out: str, earlier: Earlier, times: Times, workspace: Workspace) -> None:
-        self._out = out
+        manifest, kept, now = earlier.manifest, earlier.kept, _started(workspace.folder, times)
+        self.round = Round(
+            number=kept.round + 1,
+            now=now,
+            grace=int(times.grace * 1e9),
+            horizon=max(kept.horizon, now - int(times.retain * 1e9)),
+        )
+        self.next_part = 0 if manifest is None else manifest.next_number
+        self.ledger = earlier.ledger
         self._earlier = earlier
-        self._times = times
-        self._scratch = workspace.folder
-        kept, now = earlier.kept, _started(workspace.folder, times)
-        horizon = max(kept.horizon, now - int(times.retain * 1e9))
-        self.round = Round(number=kept.round + 1, now=now, grace=int(times.grace * 1e9), horizon=horizon)
+        self._due = earlier.due(msgspec.structs.replace(times, now=now))
         self._tiers = kept.tiers_in(out)
-        if earlier.manifest is not None and not earlier.manifest.kept:
+        if manifest is not None and not manifest.kept:
             self._tiers = [_closed(out, workspace.folder, kept.settings.slots)]
+        self.records = Shuffle.union(tier.records for tier in self._tiers)
+        self.outcomes = Shuffle.union(tier.outcomes for tier in self._tiers)
         self._touched = frozenset[int]()
-        self._outcomes = Shuffle()
+        self._new_outcomes = Shuffle()
         self._open_since: dict[int, int] = {}
-        manifest = earlier.manifest
         self._superseded = {} if manifest is None else {name: set(rows) for name, rows in manifest.superseded.items()}
-
-    @property
-    def ledger(self) -> tuple[LedgerEntry, ...]:
-        """What of each input was read before."""
-        return self._earlier.ledger
-
-    @property
-    def next_part(self) -> int:
-        """The number of the first part that is added."""
-        return 0 if self._earlier.manifest is None else self._earlier.manifest.next_number
-
-    @property
-    def records(self) -> Shuffle:
-        """The records that are kept."""
-        return _united(tier.records for tier in self._tiers)
-
-    @property
-    def outcomes(self) -> Shuffle:
-        """What was made of them."""
-        return _united(tier.outcomes for tier in self._tiers)
 
     def touch(self, slots: Iterable[int], placement: Placement, leaving: Sequence[int]) -> frozenset[int]:
         """Say in which slots something came, and get those that are assembled: also where traces of them go."""
-        touched = {slot for slot in slots if slot >= 0} | self._earlier.due(
-            msgspec.structs.replace(self._times, now=self.round.now)
-        )
-        touched.update(placement.leaving(touched.intersection(leaving)).values())
-        self._touched = frozenset(touched)
+        touched = {slot for slot in slots if slot >= 0} | self._due
+        self._touched = touched | frozenset(placement.leaving(touched.intersection(leaving)).values())
         return self._touched
 
     def take(self, part: AssembledPart) -> None:
         """Take note of what a task decided."""
-        self._outcomes.add(part.outcomes)
+        self._new_outcomes.add(part.outcomes)
         self._open_since |= part.open_since
         for name, row in part.superseded:
             self._superseded.setdefault(name, set()).add(row)
 
     def addition(self, read: Shuffle, workspace: Workspace, engine: Engine, sizes: Sizes) -> Addition:
         """What the dataset has besides the parts of this round."""
-        tiers = [*self._tiers, Tier(read, self._outcomes)]
-        if (count := tiers_to_merge(tiers)) > 1:
+        tiers = [*self._tiers, Tier(read, self._new_outcomes)]
+        if (count := count_to_merge(tiers)) > 1:
             horizon = self.round.horizon if count == len(tiers) else None
             tiers[-count:] = [merge_tiers(workspace, engine, sizes, tiers[-count:], horizon=horizon)]
-        before = self._earlier.kept.open_since
-        waiting = {slot: changed for slot, changed in before.items() if slot not in self._touched}
+        manifest, before = self._earlier.manifest, self._earlier.kept
+        waiting = {slot: changed for slot, changed in before.open_since.items() if slot not in self._touched}
         kept = Kept(
-            settings=self._earlier.kept.settings,
+            settings=before.settings,
             round=self.round.number,
             horizon=self.round.horizon,
             open_since=waiting | self._open_since,
         )
-        manifest = self._earlier.manifest
         return Addition(
             parts=() if manifest is None else manifest.parts,
             superseded={name: tuple(sorted(rows)) for name, rows in self._superseded.items()},
-            kept=stage_kept(kept, tiers, self._scratch),
+            kept=stage_kept(kept, tiers, workspace.folder),
         )
-
-
-def _united(shuffles: Iterable[Shuffle]) -> Shuffle:
-    union = Shuffle()
-    for shuffle in shuffles:
-        union |= shuffle
-    return union
 
 
 def _started(scratch: str, times: Times) -> int:
@@ -182,9 +157,9 @@ def _closed(out: str, scratch: str, slots: int) -> Tier:
     """The rows of a dataset that keeps nothing, as closed traces."""
     from art_otel.store import read_keys, row_groups  # noqa: PLC0415 # loads pyarrow, and is needed once
 
-    records, outcomes = ShuffleWriter(scratch, slots), ShuffleWriter(scratch, slots)
+    records, outcomes = (ShuffleWriter(scratch, slots) for _ in range(2))
     for keys in read_keys(row_groups(out)):
         for rollout_id, _, trace_id in keys:
             outcomes.add(Outcome(trace_id, 0, 0, "closed"))
-            records.put(link_region(rollout_id), Membership(rollout_id, trace_id))
+            records.put(region_of(rollout_id, ROLLOUT_REGIONS), Membership(rollout_id, trace_id))
     return Tier(Shuffle([records.finish()]), Shuffle([outcomes.finish()]))

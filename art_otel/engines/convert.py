@@ -1,16 +1,18 @@
 """Convert: the story of a conversion, from span dumps to a dataset of trajectories.
 
     read       a split of the inputs   -> records in the slots of their traces, in shuffle files
-    link       what names rollout ids  -> which traces belong together; rewards for rollouts are delivered
-    probe      slots                   -> which trace has the response that a reward names and nothing else
-    deliver    those rewards           -> the slots of these traces
+    route      what names rollout ids  -> which traces belong together; rewards for rollouts are delivered
+    probe      slots                   -> which traces have which response ids, if a reward names nothing else
+    route      what names responses    -> these rewards are delivered
     (place)    the links               -> linked traces go to the slot of the smallest of them
     reroute    slots that traces leave -> their records in the slots where they go
     assemble   neighboring slots       -> a part file of trajectories
     (commit)   all parts               -> the dataset and its report, at once
 
-Each line is a task (see `tasks`) that an `Engine` runs anywhere, but for those in parentheses, which need summaries
-only. Invariant: the rows depend on the records only, not on the files that they stood in, their order, how often they
+Each line is a task that an `Engine` runs anywhere, but for those in parentheses, which need summaries only. A task is a
+plain record, and running it takes nothing but this record and the files it names. It writes files under fresh names,
+changes none, and returns a small summary. So it may run in any process of any machine, twice, or be killed and run
+again. Invariant: the rows depend on the records only, not on the files that they stood in, their order, how often they
 were delivered, the engine or the workers. Until the commit the dataset that was there before is as it was.
 """
 
@@ -23,31 +25,17 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from art_otel import storage
+from art_otel.engines.assemble import AssembledPart, AssembleTask, assemble
 from art_otel.engines.continuation import Continuation, Earlier, Times, read_earlier
-from art_otel.engines.engine import Engine
-from art_otel.engines.incremental.kept import Settings
-from art_otel.engines.incremental.ledger import Unread, all_of, ledger_after, unread
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
-from art_otel.engines.phases.delivery import deliver_by_response
-from art_otel.engines.phases.linking import link_traces
-from art_otel.engines.phases.reads import Reads
-from art_otel.engines.planning import plan
-from art_otel.engines.planning.links import Links
-from art_otel.engines.planning.placement import Placement, place
-from art_otel.engines.planning.sizes import Sizes
-from art_otel.engines.runners.local import choose_workers, local_engine
-from art_otel.engines.shards import Shuffle, Shuffled
-from art_otel.engines.tasks import (
-    AssembledPart,
-    AssembleTask,
-    ReadSummary,
-    ReadTask,
-    RerouteTask,
-    assemble,
-    read_split,
-    reroute,
-    unread_split,
-)
+from art_otel.engines.kept import Settings
+from art_otel.engines.ledger import Unread, all_of, ledger_after, unread
+from art_otel.engines.local import Engine, choose_workers, local_engine
+from art_otel.engines.placement import Links, Placement, place
+from art_otel.engines.plan import Sizes, plan_parts
+from art_otel.engines.read import ReadSummary, ReadTask, read_split, unread_split
+from art_otel.engines.route import Routing
+from art_otel.engines.shuffle import Shuffle
 from art_otel.engines.workspace import Workspace, open_workspace, run_identity
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
@@ -132,22 +120,18 @@ def _find_work(conversion: Conversion, out: str) -> tuple[list[Unread], Earlier 
     check_out(out)
     if not conversion.incremental:
         return all_of(inputs), None
-    earlier = _earlier(conversion, out)
-    return unread(inputs, earlier.ledger, follows=conversion.follows), earlier
-
-
-def _earlier(conversion: Conversion, out: str) -> Earlier:
     settings = Settings(
         slots=conversion.sizes.slots,
         rollout_spans=tuple(conversion.rollout_spans),
         rollout_traces=conversion.rollout_traces,
     )
-    return read_earlier(out, read_manifest(out), settings)
+    earlier = read_earlier(out, read_manifest(out), settings)
+    return unread(inputs, earlier.ledger, follows=conversion.follows), earlier
 
 
 def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextManager[Engine]:
     if conversion.engine == "ray":
-        from art_otel.engines.runners.ray_engine import ray_engine  # noqa: PLC0415 # few conversions need it
+        from art_otel.engines.ray_engine import ray_engine  # noqa: PLC0415 # few conversions need it
 
         return ray_engine(conversion.workers, conversion.ray_address)
     if conversion.ray_address is not None:
@@ -166,33 +150,33 @@ class _Run:
         self._engine = engine
         self._continued = continued
         self._sizes = conversion.sizes
-        self._slots = conversion.sizes.slots
 
     def convert(self, new: Sequence[Unread], out: str) -> "ConversionReport":
-        reads = self._read([one.source for one in new])
-        linked = link_traces(self._workspace, self._engine, self._sizes, reads.shuffle, self._continued)
-        delivery = deliver_by_response(self._workspace, self._engine, self._sizes, reads, linked, self._continued)
-        placement, leaving = place(Links(linked.edges), self._slots, self._workspace.folder)
-        direct = reads.shuffle | linked.shuffle | delivery.shuffle
-        touched = frozenset(slot for slot in direct.sizes if slot >= 0)
-        if self._continued is not None:
-            came = (*reads.shuffle.sizes, *linked.shuffle.sizes, *delivery.touched)
-            touched = self._continued.touch(came, placement, leaving)
-            direct |= linked.again | self._continued.records | self._continued.outcomes
-        rerouted = self._reroute(direct, placement, leaving)
+        counts, read = self._read([one.source for one in new])
+        continued, folder = self._continued, self._workspace.folder
+        routing = Routing(self._workspace, self._engine, self._sizes, None if continued is None else continued.round)
+        routes = routing.routes(read, Shuffle() if continued is None else continued.records)
+        placement, leaving = place(Links(routes.edges), self._sizes.slots, folder)
+        direct = read | routes.shuffle
+        touched: Iterable[int] = direct.sizes
+        if continued is not None:
+            touched = continued.touch((*direct.sizes, *routes.touched), placement, leaving)
+            direct |= Shuffle.union((routes.again, continued.records, continued.outcomes))
+        rerouted = routing.reroute(direct, placement, leaving)
         parts, stats = self._assemble(direct, rerouted, placement, touched)
-        from art_otel.engines.stats import describe_conversion  # noqa: PLC0415 # loads while the workers work
+        from art_otel.engines.report import describe_conversion  # noqa: PLC0415 # loads while the workers work
 
-        report = describe_conversion(reads.counts, stats)
+        report = describe_conversion(counts, stats)
         failed = {file.path for file in report.unread}
-        addition, ledger = None, () if self._continued is None else self._continued.ledger
-        if self._continued is not None:
-            addition = self._continued.addition(reads.shuffle, self._workspace, self._engine, self._sizes)
+        addition, ledger = None, ()
+        if continued is not None:
+            addition = continued.addition(read, self._workspace, self._engine, self._sizes)
+            ledger = continued.ledger
         ledger = ledger_after(ledger, (one for one in new if one.source.name not in failed))
         commit(out, self._workspace.run, parts, report, addition=addition, ledger=ledger)
         return report
 
-    def _read(self, inputs: Sequence[Input]) -> Reads:
+    def _read(self, inputs: Sequence[Input]) -> tuple[ReadSummary, Shuffle]:
         conversion = self._conversion
         regular = [as_file(source, self._workspace.folder) for source in inputs]
         chosen = None if conversion.format is None else format_named(conversion.format)
@@ -203,34 +187,27 @@ class _Run:
                 limits=conversion.limits,
                 scrub=conversion.scrub,
                 round=None if self._continued is None else self._continued.round,
-                slots=self._slots,
+                slots=self._sizes.slots,
                 scratch=self._workspace.folder,
             )
             for split in plan_splits(regular, self._sizes.split_bytes(_total(regular)), chosen)
         ]
-        reads = Reads()
+        counts, read = ReadSummary(), Shuffle()
         for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary, unread_split):
-            reads.add(summary)
+            counts.add(summary)
+            read.add(summary.shuffled)
             if conversion.on_bytes is not None:
                 conversion.on_bytes(sum(file.bytes for file in summary.files))
-        reads.require_something()
-        return reads
-
-    def _reroute(self, direct: Shuffle, placement: Placement, leaving: Sequence[int]) -> Shuffle:
-        files = direct.write_catalog(self._workspace.folder)
-        tasks = [
-            RerouteTask(slots=slots, placement=placement, files=files, scratch=self._workspace.folder)
-            for slots in plan.reroute_batches(leaving, direct.sizes, self._sizes)
-        ]
-        return Shuffle(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
+        counts.require_something()
+        return counts, read
 
     def _assemble(
-        self, direct: Shuffle, rerouted: Shuffle, placement: Placement, touched: frozenset[int]
+        self, direct: Shuffle, rerouted: Shuffle, placement: Placement, touched: Iterable[int]
     ) -> tuple[list[tuple[str, Part]], AssemblyStats]:
         """The parts, where they are, and the account of all of them."""
         files, rerouted_files = (one.write_catalog(self._workspace.folder) for one in (direct, rerouted))
-        sizes = {slot: size for slot, size in (direct | rerouted).sizes.items() if slot in touched}
-        partitions = plan.partitions(sizes, self._sizes)
+        sizes, assembled_slots = (direct | rerouted).sizes, frozenset(touched)
+        sizes = {slot: size for slot, size in sizes.items() if slot in assembled_slots}
         continued = self._continued
         first = 0 if continued is None else continued.next_part
         tasks = [
@@ -247,7 +224,7 @@ class _Run:
                 sizes=self._sizes,
                 scratch=self._workspace.folder,
             )
-            for number, batch in enumerate(plan.parts(partitions, self._sizes), first)
+            for number, batch in enumerate(plan_parts(sizes, self._sizes), first)
         ]
         stats = AssemblyStats()
         assembled: list[tuple[str, Part]] = []

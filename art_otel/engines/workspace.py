@@ -16,7 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.engine import Engine
+from art_otel.engines.local import Engine
 from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
 from art_otel.sources.files.dataset_files import SCRATCH_PREFIX
 from art_otel.store.dataset.lock import locked

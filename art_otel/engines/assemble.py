@@ -13,17 +13,18 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.incremental.rounds import Round
-from art_otel.engines.planning.partitions import Partition, PartitionRecords, groups_of
-from art_otel.engines.planning.placement import Placement
-from art_otel.engines.planning.sizes import Sizes
-from art_otel.engines.shards import NOTHING, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
+from art_otel.engines.partitions import PartitionRecords, groups_of
+from art_otel.engines.placement import Placement
+from art_otel.engines.plan import Partition, Sizes
+from art_otel.engines.rounds import Round
+from art_otel.engines.shuffle import ShuffleCatalog
+from art_otel.engines.shuffle_file import NOTHING, Shards, Shuffled, ShuffleWriter
 from art_otel.sources import Limits
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories
 
 if TYPE_CHECKING:
-    from art_otel.engines.incremental.decisions import Decisions
+    from art_otel.engines.decisions import Decisions
 
 
 class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +97,7 @@ def assemble(task: AssembleTask) -> AssembledPart:
 def _decisions_of(task: AssembleTask) -> "Decisions | None":
     if task.round is None:
         return None
-    from art_otel.engines.incremental.decisions import Decisions  # noqa: PLC0415 # only rounds need it
+    from art_otel.engines.decisions import Decisions  # noqa: PLC0415 # only rounds need it
 
     return Decisions(task.round, task.sizes.slots, with_traces=task.rollout_traces)
 

@@ -1,18 +1,18 @@
-"""Catalog: which shuffle files have something in which regions, for the plan and for the tasks.
+"""Shuffle: which shuffle files have something in which regions, for the plan and for the tasks.
 
 Invariant: who plans holds a few hundred bytes a file, and sizes by region but not by file. Tasks find their files in a
 catalog that is written down once: thousands of files named by thousands of tasks would be gigabytes.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.shards.shuffle_file import FIRST_REGION, Shuffled, ShuffleFile, SlotSize
+from art_otel.engines.shuffle_file import RESPONSE_REGIONS, Shuffled, ShuffleFile, SlotSize
 
 _Entries: TypeAlias = list[tuple[ShuffleFile, bytes]]
 """Files, each with a bit for each region in which it has something, the first region in the lowest bit."""
@@ -21,17 +21,19 @@ _DECODER: Final[msgspec.msgpack.Decoder[_Entries]] = msgspec.msgpack.Decoder(_En
 
 
 class ShuffleCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it is written which files there are; `location` is None where there are none."""
+    """The file that lists the shuffle files, for tasks to find theirs; `location` is None where there are none."""
 
     location: str | None
 
     def files_with(self, regions: Iterable[int]) -> list[ShuffleFile]:
         """The files that have something in one of these regions."""
-        return [] if self.location is None else _files_with(_entries(self.location), regions)
+        wanted = int.from_bytes(_bits(regions), "little")
+        entries = [] if self.location is None else _entries(self.location)
+        return [file for file, bits in entries if int.from_bytes(bits, "little") & wanted]
 
 
 class Catalogued(msgspec.Struct, frozen=True):
-    """A shuffle as it is written down for later conversions."""
+    """A shuffle as later conversions read it; its files are named without a folder."""
 
     entries: _Entries
     sizes: dict[int, SlotSize]
@@ -54,35 +56,36 @@ class Shuffle:
 
     def __or__(self, other: "Shuffle") -> "Shuffle":
         """Both together."""
-        union = Shuffle()
-        for shuffle in (self, other):
-            union._add_sizes(shuffle.sizes)
-            union._entries += shuffle._entries
-        return union
-
-    def files_with(self, regions: Iterable[int]) -> list[ShuffleFile]:
-        """The files that have something in one of these regions."""
-        return _files_with(self._entries, regions)
+        return Shuffle.union((self, other))
 
     @property
     def files(self) -> list[ShuffleFile]:
         """All files."""
         return [file for file, _ in self._entries]
 
-    @property
-    def catalogued(self) -> Catalogued:
-        """It, to be written down."""
-        return Catalogued(self._entries, self.sizes)
+    def named(self, name_of: Callable[[ShuffleFile], str]) -> Catalogued:
+        """What later conversions need to know, the files under these names."""
+        entries = [(msgspec.structs.replace(file, location=name_of(file)), bits) for file, bits in self._entries]
+        return Catalogued(entries, self.sizes)
 
     @classmethod
-    def of(cls, catalogued: Catalogued, folder: str) -> "Shuffle":
-        """What was written down, whose files are in this folder now."""
+    def in_folder(cls, catalogued: Catalogued, folder: str) -> "Shuffle":
+        """The files that earlier conversions left in a folder."""
         shuffle = cls()
         shuffle._add_sizes(catalogued.sizes)
         for file, bits in catalogued.entries:
             location = storage.join(folder, file.location)
             shuffle._entries.append((msgspec.structs.replace(file, location=location), bits))
         return shuffle
+
+    @staticmethod
+    def union(shuffles: Iterable["Shuffle"]) -> "Shuffle":
+        """All of them together."""
+        union = Shuffle()
+        for shuffle in shuffles:
+            union._add_sizes(shuffle.sizes)
+            union._entries += shuffle._entries
+        return union
 
     def write_catalog(self, folder: str) -> ShuffleCatalog:
         """Write down the files, for tasks to find theirs. The name tells the content."""
@@ -103,15 +106,10 @@ def _entries(location: str) -> _Entries:
     return _DECODER.decode(storage.read(location))
 
 
-def _files_with(entries: _Entries, regions: Iterable[int]) -> list[ShuffleFile]:
-    wanted = int.from_bytes(_bits(regions), "little")
-    return [file for file, bits in entries if int.from_bytes(bits, "little") & wanted]
-
-
 def _bits(regions: Iterable[int]) -> bytes:
     bits = bytearray()
     for region in regions:
-        byte, bit = divmod(region - FIRST_REGION, 8)
+        byte, bit = divmod(region - RESPONSE_REGIONS.start, 8)
         if byte >= len(bits):
             bits.extend(bytes(byte + 1 - len(bits)))
         bits[byte] |= 1 << bit

@@ -6,7 +6,7 @@ closed is counted as too late, and no row is made of it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.engines.incremental.rounds import Round, TraceHistory, histories, is_due
-from art_otel.engines.planning.partitions import RecordGroup, State
-from art_otel.engines.shards import GivenRow, Outcome, OutcomeState, hash_of
+from art_otel.engines.partitions import RecordGroup
+from art_otel.engines.rounds import GivenRow, Outcome, OutcomeState, Round, State, TraceHistory, histories, is_due
+from art_otel.engines.shuffle_file import hash_of
 from art_otel.live.arriving_spans import BelongsTo, belongs_to
 from art_otel.live.span_index import SpanTally
 from art_otel.spans import Quarantined, Span, extend_sorted
@@ -51,8 +51,8 @@ class Decisions:
         self._slots = slots
         self._with_traces = with_traces
         self._outcomes: list[Outcome] = []
-        self._new: dict[int, GivenRow] = {}
-        self._placed: dict[tuple[str, tuple[str, int, int]], int] = {}
+        self._new: dict[int, GivenRow] = {}  # by the id of the trajectory
+        self._placed: list[GivenRow] = []
         self.superseded: list[GivenRow] = []
         self.open_since: dict[int, int] = {}
 
@@ -85,16 +85,14 @@ class Decisions:
     def place(self, trajectory: Trajectory, number: int) -> None:
         """Take note of which row of the part the trajectory is."""
         row = self._new.pop(id(trajectory))
-        self._placed[trajectory.trace_id, row.key] = number
+        row.row = number
+        self._placed.append(row)
 
-    def outcomes(self, part: str) -> Iterator[Outcome]:
+    def outcomes(self, part: str) -> list[Outcome]:
         """What was made of each trace, once every trajectory has its row in the part."""
-        for outcome in self._outcomes:
-            rows = tuple(row if row.part else self._in_part(row, part, outcome.trace_id) for row in outcome.rows)
-            yield msgspec.structs.replace(outcome, rows=rows)
-
-    def _in_part(self, row: GivenRow, part: str, trace_id: str) -> GivenRow:
-        return msgspec.structs.replace(row, part=part, row=self._placed[trace_id, row.key])
+        for row in self._placed:
+            row.part = part
+        return self._outcomes
 
     def _outcome(self, trace_id: str, state: OutcomeState, rows: Iterable[GivenRow] = ()) -> Outcome:
         return Outcome(trace_id, self._round.number, self._round.now, state, tuple(rows))
@@ -124,7 +122,7 @@ class Decisions:
             elif self._is_over(trajectory, tallies, traces):
                 verdict = "new"
             revision = 0 if row is None else row.revision + 1
-            judged.append(_Judged(trajectory, verdict, row, GivenRow(key, revision, digest, "", 0)))
+            judged.append(_Judged(trajectory, verdict, row, GivenRow(key, revision, digest)))
             return verdict
 
         build_trajectories(records, rollout_spans, stats, verdict_of)
@@ -136,9 +134,9 @@ class Decisions:
         new: list[Trajectory] = []
         waiting: set[str] = set()
         changed: list[int] = []
-        current = {one.earlier for one in judged if one.verdict != "new"}
+        current = {id(one.earlier) for one in judged if one.verdict != "new"}
         outcomes = (one.outcome for one in traces.values() if one.outcome is not None)
-        superseded = [row for outcome in outcomes for row in outcome.rows if row not in current]
+        superseded = [row for outcome in outcomes for row in outcome.rows if id(row) not in current]
         revisions = {row.key: row.revision for row in superseded}
         for one in judged:
             row = one.earlier
@@ -149,7 +147,7 @@ class Decisions:
             elif one.verdict == "new":
                 row = one.row
                 if one.earlier is None and row.key in revisions:  # its root came, in another trace
-                    row = msgspec.structs.replace(row, revision=revisions[row.key] + 1)
+                    row.revision = revisions[row.key] + 1
                 new.append(replace(one.trajectory, revision=row.revision))
                 self._new[id(new[-1])] = row
             if row is not None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.engines.planning.sizes import Sizes
+from art_otel.engines.plan import Sizes
 
 _BASE_MEMORY: Final = 140_000_000
 """Bytes of a process that plans and knows of no input yet, with Ray and pyarrow."""

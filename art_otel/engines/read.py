@@ -1,7 +1,7 @@
 """Read: the first task. The inputs of a split become records in the slots of their traces.
 
 Invariant: every record is in the slot of its trace, or counted here because it belongs to no trace. Rewards for a span
-of another trace are copied to that trace's slot; what names a rollout id is copied once to the link region of that id.
+of another trace are copied to that trace's slot; what names a rollout id is copied once to the region of that id.
 """
 
 from collections import Counter, defaultdict
@@ -10,17 +10,22 @@ from typing import Final
 
 import msgspec
 
-from art_otel.engines.incremental.rounds import Round
-from art_otel.engines.shards import NOTHING, REWARDS, Arrival, Membership, Shuffled, ShuffleWriter, link_region
+from art_otel.engines.rounds import Arrival, Round
+from art_otel.engines.shuffle_file import (
+    NOTHING,
+    RESPONSE_REGIONS,
+    ROLLOUT_REGIONS,
+    Membership,
+    Shuffled,
+    ShuffleWriter,
+    region_of,
+)
 from art_otel.errors import SourceError, WorkerError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import FileStats, Input, Limits, Prefetcher, format_named, read_file
 from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, declared_id, external_rewards
-
-LISTED_BYTES: Final = 1 << 20
-"""More response ids than this stand with their rewards in the shuffle file only."""
 
 _NOW: Final = (1 << 63) - 1
 """When a file was changed of which nobody knows it."""
@@ -42,18 +47,16 @@ class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadSummary(msgspec.Struct, kw_only=True):
-    """What a read task found.
+    """What read tasks found, one or several.
 
     `quarantined` and `quarantined_logs` count the records of which nothing could be kept, by reason; `quarantine` lists
-    the first of all. `response_ids` are those that rewards name and nothing else beside; None: so many that they stand
-    in the shuffle file only.
+    the first of all. `shuffled` is what one task wrote.
     """
 
     files: list[FileStats] = msgspec.field(default_factory=list[FileStats])
     quarantined: Counter[str] = msgspec.field(default_factory=Counter[str])
     quarantined_logs: Counter[str] = msgspec.field(default_factory=Counter[str])
     quarantine: list[Quarantined] = msgspec.field(default_factory=list[Quarantined])
-    response_ids: tuple[str, ...] | None = ()
     shuffled: Shuffled = NOTHING
 
     @property
@@ -77,6 +80,23 @@ class ReadSummary(msgspec.Struct, kw_only=True):
             counts[quarantined.reason] += 1
         list_quarantined(self.quarantine, (quarantined,))
 
+    def add(self, summary: "ReadSummary") -> None:
+        """Add what the next task found; a file that several tasks read is one again."""
+        for file in summary.files:
+            if self.files and self.files[-1].path == file.path:
+                self.files[-1].add(file)
+            else:
+                self.files.append(file)
+        self.quarantined += summary.quarantined
+        self.quarantined_logs += summary.quarantined_logs
+        list_quarantined(self.quarantine, summary.quarantine)
+
+    def require_something(self) -> None:
+        """Leave an earlier dataset alone when no source could be read at all. Raises SourceError."""
+        errors = [file.error for file in self.files if file.error is not None]
+        if errors and len(errors) == len(self.files) and not self.spans:
+            raise SourceError("; ".join(dict.fromkeys(errors)))
+
 
 def read_split(task: ReadTask) -> ReadSummary:
     """Read the inputs of a split. A file that cannot be read says so in its account, and the next is read."""
@@ -96,7 +116,6 @@ def read_split(task: ReadTask) -> ReadSummary:
                 account.error = str(error)
     if task.round is not None:
         split.write_arrivals(task.round)
-    summary.response_ids = split.response_ids()
     summary.shuffled = split.writer.finish()
     return summary
 
@@ -124,7 +143,6 @@ class _Split:
         self.writer = ShuffleWriter(task.scratch, task.slots)
         self._summary = summary
         self._memberships: set[tuple[str, str]] = set()
-        self._response_ids: set[str] = set()
         self._arrivals: dict[str, _Arrived] = defaultdict(_Arrived)
         self._notes_arrivals = task.round is not None
 
@@ -152,17 +170,16 @@ class _Split:
             if self._notes_arrivals:
                 self._arrivals.setdefault(reward.trace_id, _Arrived())
         elif address.rollout_id is not None:
-            self.writer.put(link_region(address.rollout_id), reward)
+            self.writer.put(region_of(address.rollout_id, ROLLOUT_REGIONS), reward)
         elif address.response_id is not None:
-            self._response_ids.add(address.response_id)
-            self.writer.put(REWARDS, reward)
+            self.writer.put(region_of(address.response_id, RESPONSE_REGIONS), reward)
         else:  # it names nothing and stands in no trace
             self.writer.add(reward)
 
     def _take_membership(self, rollout_id: str, trace_id: str) -> None:
         if (pair := (rollout_id, trace_id)) not in self._memberships:
             self._memberships.add(pair)
-            self.writer.put(link_region(rollout_id), Membership(*pair))
+            self.writer.put(region_of(rollout_id, ROLLOUT_REGIONS), Membership(*pair))
 
     def _noted(self, records: Iterable[Record], mtime_ns: int | None) -> Iterator[Record]:
         """The records, with what came of each trace and when noted."""
@@ -179,7 +196,3 @@ class _Split:
         for trace_id, arrived in self._arrivals.items():
             changed = min(arrived.changed, round_.now)
             self.writer.add(Arrival(trace_id, round_.number, changed, arrived.spans, arrived.logs))
-
-    def response_ids(self) -> tuple[str, ...] | None:
-        ids = self._response_ids
-        return None if sum(map(len, ids)) > LISTED_BYTES else tuple(sorted(ids))

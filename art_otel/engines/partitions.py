@@ -9,12 +9,11 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-import msgspec
-
-from art_otel.engines.planning.sizes import Sizes
-from art_otel.engines.shards import Arrival, Outcome, Shards, SlotSize, Stored, encode, hash_of, size_of
+from art_otel.engines.plan import Partition, Sizes
+from art_otel.engines.rounds import Arrival, Outcome, State
+from art_otel.engines.shuffle_file import Shards, Stored, encode, hash_of, size_of
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.deduplicate import is_same
@@ -23,14 +22,6 @@ from art_otel.trajectories.rollouts.marks import is_marked_root
 
 _SHARED_BYTES: Final = 512 << 20
 """As many bytes rollouts with one id may have together, where each has less than its limit."""
-
-
-class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """Neighboring slots that are assembled at once, at most how many bytes they have, and the most that one has."""
-
-    slots: tuple[int, ...]
-    bytes: int
-    largest: SlotSize
 
 
 class PartitionRecords(NamedTuple):
@@ -76,9 +67,6 @@ class PartitionRecords(NamedTuple):
         if not self.representatives:
             return direct
         return chain((record for record in direct if not self.has_left(record.trace_id or "")), rerouted)
-
-
-State: TypeAlias = Arrival | Outcome
 
 
 class RecordGroup(NamedTuple):

@@ -1,0 +1,190 @@
+"""Report: what all tasks counted becomes one report, with a hint where it gave less than its user hoped for.
+
+Invariant: the sums of law 6 hold.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from art_otel.conventions import capture_switch, client_instrumentor
+from art_otel.engines.read import ReadSummary
+from art_otel.sources import FileStats
+from art_otel.spans import Quarantined, first_sorted, list_quarantined
+from art_otel.store import (
+    CallCounts,
+    ConversionReport,
+    FileReport,
+    LogCounts,
+    QuarantineEntry,
+    RewardCounts,
+    SpanCounts,
+    TrajectoryCounts,
+)
+from art_otel.trajectories import AssemblyStats
+from art_otel.trajectories.accounting.count import UNASSIGNED
+from art_otel.trajectories.rewards.undeliverable import ADVICE
+
+_NOTHING_NEW = "nothing is new: all that the sources hold was converted into this folder before."
+
+_NAMED = 3
+
+
+def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> ConversionReport:
+    """Put together what reading and assembling counted."""
+    read = counts.spans + sum(counts.quarantined.values())
+    nameless = sum(file.logs_without_span for file in counts.files)
+    quarantined = counts.quarantined + account.quarantined
+    damages = [*counts.quarantine]
+    is_idle = not counts.files and not account.again
+    list_quarantined(damages, first_sorted(account.quarantine))
+    return ConversionReport(
+        spans=SpanCounts(
+            read=read,
+            again=account.again,
+            used=account.used,
+            waiting=account.waiting,
+            duplicate=account.duplicate,
+            ignored=_sorted(account.ignored),
+            quarantined=_sorted(quarantined),
+        ),
+        logs=LogCounts(
+            read=counts.logs + sum(counts.quarantined_logs.values()) + nameless,
+            again=account.logs_again,
+            joined=account.logs_joined,
+            duplicate=account.logs_duplicate,
+            without_span=account.logs_without_span + nameless,
+            quarantined=_sorted(counts.quarantined_logs + account.quarantined_logs),
+        ),
+        rewards=RewardCounts(
+            given=account.rewards_delivered + account.rewards_undeliverable.total(),
+            delivered=account.rewards_delivered,
+            undeliverable=_sorted(account.rewards_undeliverable),
+        ),
+        calls=CallCounts(
+            total=account.calls_completed + account.calls_failed,
+            completed=account.calls_completed,
+            failed=account.calls_failed,
+            without_content=sum(account.calls_without_content.values()),
+        ),
+        trajectories=TrajectoryCounts(
+            total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
+        ),
+        files=[_file(file) for file in counts.files],
+        hints=[_NOTHING_NEW] if is_idle else [*_hints(read, counts.logs, quarantined.total(), account)],
+        quarantine=[_quarantined(damage) for damage in damages],
+    )
+
+
+def _sorted(counts: Counter[str]) -> Mapping[str, int]:
+    return {reason: counts[reason] for reason in sorted(counts) if counts[reason]}
+
+
+def _quarantined(damage: Quarantined) -> QuarantineEntry:
+    return QuarantineEntry(reason=damage.reason, path=damage.path, detail=damage.detail)
+
+
+def _file(account: FileStats) -> FileReport:
+    return FileReport(
+        path=account.path,
+        format=account.format,
+        compression=account.compression,
+        bytes=account.bytes,
+        spans=account.spans,
+        logs=account.log_records + account.logs_without_span,
+        damaged=account.quarantined + account.partly_quarantined,
+        lacks=account.lacks,
+        note=_noted(account),
+        error=account.error,
+    )
+
+
+def _noted(account: FileStats) -> str | None:
+    """What a reader should know, also of what was read although it is not as it was written."""
+    notes = [account.note] if account.note else []
+    if lines := account.altered:
+        notes.append(
+            f"{lines} line{'s' * (lines > 1)} read with a checksum that does not match: altered after being written"
+        )
+    if count := account.replaced:
+        notes.append(f"{count} half character{'s' * (count > 1)} read as U+FFFD: texts were cut inside a character")
+    if count := account.without_time:
+        notes.append(
+            f"{count} reward{'s' * (count > 1)} without `time`: of those of one name the one counts whose file's"
+            " name sorts last, then the last line"
+        )
+    return "; ".join(notes) or None
+
+
+def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> Iterator[str]:
+    """Explain an empty or contentless result; `spans` were read, of which so many were quarantined."""
+    calls = account.calls_completed + account.calls_failed
+    read = _count(spans, "span")
+    if account.waiting:
+        yield (
+            f"{_count(account.waiting, 'span')} of rollouts that have not ended: they are given when they have, or when"
+            " nothing came for --grace; --grace 0 gives them now."
+        )
+    elif spans == 0 and not account.again:
+        beside = f"{_count(logs, 'log record')} but " if logs else ""
+        yield f"{beside}no span in the sources: is this the output of a traces pipeline?"
+    elif quarantined == spans:
+        yield f"{read}, all quarantined: was the right --format named, and is a limit too low?"
+    elif account.outside_roots and account.trajectories == 0:
+        yield (
+            f"{read}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"
+            f" {_names(account.outside_roots)}."
+        )
+    elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
+        yield (
+            f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}."
+            f"{_advice(account.spans_without_calls)}"
+        )
+    elif calls == 0:
+        yield f"{read}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
+    for scope, count in sorted(account.calls_without_content.items()):
+        yield (
+            f"{count} of {calls} LLM calls without messages, made by {scope or 'an unnamed scope'}: if content capture"
+            f" was off, set {capture_switch(scope)} in the traced app."
+        )
+    yield from _unmatched(account)
+
+
+def _unmatched(account: AssemblyStats) -> Iterator[str]:
+    """Explain what was read and belongs to nothing."""
+    if unassigned := account.ignored[UNASSIGNED]:
+        yield (
+            f"{_count(unassigned, 'span')} unassigned: they name a rollout id of which several attempts may be meant."
+            " Pass the trace on to the service that made them, or set art.rollout.attempt on them."
+        )
+    for reason, count in _commonest(account.rewards_undeliverable):
+        yield f"{_count(count, 'reward')} undeliverable, {reason}: {ADVICE[reason]}."
+    if account.logs_without_span and account.calls_without_content:
+        yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
+
+
+def _advice(scopes: Counter[str]) -> str:
+    """Name what has to be installed where these scopes made spans and none was an LLM call."""
+    for scope in sorted(scopes):
+        if (instrumentor := client_instrumentor(scope)) is not None:
+            return (
+                f" {scope} leaves calls to a model to the instrumentor of the client that the framework uses: add"
+                f" {instrumentor}."
+            )
+    return (
+        " LLM calls are spans made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one"
+        " installed and active?"
+    )
+
+
+def _commonest(counts: Counter[str]) -> list[tuple[str, int]]:
+    """The commonest reason, if there is any; of equals the first by name, whatever the order of counting."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _names(scopes: Counter[str]) -> str:
+    named = [scope or "an unnamed scope" for scope, _ in sorted(scopes.items(), key=lambda item: (-item[1], item[0]))]
+    return ", ".join(named[:_NAMED]) + (" and others" if len(named) > _NAMED else "")

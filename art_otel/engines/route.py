@@ -1,0 +1,264 @@
+"""Route: what belongs together is brought together: traces of one rollout id, and rewards and what they judge.
+
+    route    regions of names        -> which traces share a rollout id; rewards in the slots of their traces
+    probe    slots                   -> which traces have which response ids
+    reroute  slots that traces leave -> their records in the slots where they go (see `placement`)
+
+All that names a rollout id is in one region, and so is all that names a response id, so the regions can be routed
+apart. Slots are probed only if a reward names nothing but a response, or a rollout that is nowhere.
+
+Invariant: a reward goes to one slot: that of a trace of its rollout, else of the only trace that has a call with its
+response id, for servers repeat response ids; else back to its own trace as undeliverable, with the reason. What
+earlier rounds kept is routed with what is new, so edges and rewards are those of one conversion.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from art_otel.conventions import parse_call, response_id_of_details, role_of
+from art_otel.engines.local import Engine
+from art_otel.engines.placement import Placement
+from art_otel.engines.plan import Sizes, plan_regions
+from art_otel.engines.rounds import Arrival, Round
+from art_otel.engines.shuffle import Shuffle, ShuffleCatalog
+from art_otel.engines.shuffle_file import (
+    RESPONSE_REGIONS,
+    ROLLOUT_REGIONS,
+    Membership,
+    Shards,
+    Shuffled,
+    ShuffleWriter,
+    Stored,
+    hash_of,
+    region_of,
+)
+from art_otel.engines.workspace import Workspace
+from art_otel.spans import LogRecord, Span
+from art_otel.trajectories import NO_RESPONSE, NO_ROLLOUT, SEVERAL_CALLS, ExternalReward
+
+_OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
+"""The id of a rollout that declares none: its trace id, for further roots of the trace with the span id."""
+
+
+class RouteTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Regions of rollout ids or of response ids, in these files and in those that are `kept` from earlier rounds."""
+
+    regions: tuple[int, ...]
+    files: ShuffleCatalog
+    kept: ShuffleCatalog
+    round: Round | None = None
+    slots: int
+    scratch: str
+
+
+class Routed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task routed: `edges` are pairs of traces that share a rollout id, `shuffled` has the rewards.
+
+    `again` has rewards of earlier rounds, `touched` the slots of traces for which a reward is news.
+    """
+
+    edges: bytes
+    shuffled: Shuffled
+    again: Shuffled
+    touched: tuple[int, ...]
+
+    def is_intact(self) -> bool:
+        """Whether what it names is there as it was written."""
+        return self.shuffled.is_intact() and self.again.is_intact()
+
+
+def route(task: RouteTask) -> Routed:
+    """Link the traces of each rollout id in these regions, and deliver the rewards that name one, or a response."""
+    router = _Router(task)
+    for catalog, is_new in ((task.kept, False), (task.files, True)):
+        for record in Shards(catalog.files_with(task.regions), task.regions).records(task.regions):
+            if isinstance(record, Membership):
+                router.add_name(record, is_new=is_new)
+            elif isinstance(record, ExternalReward):
+                router.rewards.append((record, is_new))
+    return router.routed()
+
+
+class _Router:
+    def __init__(self, task: RouteTask) -> None:
+        self.rewards: list[tuple[ExternalReward, bool]] = []
+        self._task = task
+        self._is_by_rollout = any(region in ROLLOUT_REGIONS for region in task.regions)
+        self._edges: set[bytes] = set()
+        self._traces: dict[str, list[str]] = {}  # two of a name at most: more do not matter
+        self._new_names: set[str] = set()
+
+    def add_name(self, member: Membership, *, is_new: bool) -> None:
+        traces = self._traces.setdefault(member.name, [])
+        if is_new:
+            self._new_names.add(member.name)
+        if member.trace_id not in traces:
+            if traces and self._is_by_rollout:
+                self._edges.add(bytes.fromhex(traces[0] + member.trace_id))
+            if len(traces) < 2:
+                traces.append(member.trace_id)
+
+    def routed(self) -> Routed:
+        again, shuffled = (ShuffleWriter(self._task.scratch, self._task.slots) for _ in range(2))
+        touched: set[str] = set()
+        deliver = self._by_rollout if self._is_by_rollout else self._by_response
+        for reward, is_new in self.rewards:
+            name, traces = deliver(reward, shuffled if is_new else again)
+            if is_new or name in self._new_names:
+                touched.update(traces)
+        if self._task.round is not None:
+            for trace_id in sorted(touched):
+                shuffled.add(Arrival(trace_id, self._task.round.number, 0))
+        return Routed(
+            edges=b"".join(sorted(self._edges)),
+            shuffled=shuffled.finish(),
+            again=again.finish(),
+            touched=tuple(sorted({hash_of(trace_id) % self._task.slots for trace_id in touched})),
+        )
+
+    def _by_rollout(self, reward: ExternalReward, writer: ShuffleWriter) -> tuple[str, Sequence[str]]:
+        """Deliver a reward, or have it wait in the region of its response; gives the name and the trace."""
+        name, response_id = reward.address.rollout_id or "", reward.address.response_id
+        named = _OF_TRACE.fullmatch(name)
+        traces = self._traces.get(name, [named[1]] if named else [])[:1]
+        if not traces and response_id is not None:
+            writer.put(region_of(response_id, RESPONSE_REGIONS), reward)
+        else:
+            _deliver(reward, writer, traces, NO_ROLLOUT)
+        return name, traces
+
+    def _by_response(self, reward: ExternalReward, writer: ShuffleWriter) -> tuple[str, Sequence[str]]:
+        """Deliver a reward; gives the name, and the traces that have the response."""
+        name = reward.address.response_id or ""
+        traces = self._traces.get(name, [])
+        _deliver(reward, writer, traces, SEVERAL_CALLS if traces else NO_RESPONSE)
+        return name, traces
+
+
+def _deliver(reward: ExternalReward, writer: ShuffleWriter, traces: Sequence[str], reason: str) -> None:
+    if len(traces) == 1:
+        writer.add(msgspec.structs.replace(reward, trace_id=traces[0]))
+    else:
+        writer.add(msgspec.structs.replace(reward, trace_id=reward.origin[0], undeliverable=reason))
+
+
+class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Slots to look through for calls with a response id."""
+
+    slots: tuple[int, ...]
+    files: ShuffleCatalog
+    all_slots: int
+    scratch: str
+
+
+def probe(task: ProbeTask) -> Shuffled:
+    """Write which traces have which response ids into the regions of these."""
+    writer = ShuffleWriter(task.scratch, task.all_slots)
+    members: set[tuple[str, str]] = set()
+    for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
+        response_id = _response_id(record)
+        if response_id is not None and record.trace_id and (response_id, record.trace_id) not in members:
+            members.add((response_id, record.trace_id))
+            writer.put(region_of(response_id, RESPONSE_REGIONS), Membership(response_id, record.trace_id))
+    return writer.finish()
+
+
+def _response_id(record: Stored) -> str | None:
+    if isinstance(record, LogRecord):
+        return response_id_of_details(record)
+    return parse_call(record).response_id if isinstance(record, Span) and role_of(record) == "inference" else None
+
+
+class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Slots that traces leave; `placement` says where to."""
+
+    slots: tuple[int, ...]
+    placement: Placement
+    files: ShuffleCatalog
+    scratch: str
+
+
+def reroute(task: RerouteTask) -> Shuffled:
+    """Copy the records of the traces that leave. They stay too, and who assembles their slot passes over them."""
+    writer = ShuffleWriter(task.scratch, task.placement.slots)
+    targets = task.placement.leaving(task.slots)
+    for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
+        target = targets.get(record.trace_id or "")
+        if target is not None:
+            writer.put(target, record)
+    return writer.finish()
+
+
+class Routes(NamedTuple):
+    """What all tasks routed: edges between traces, rewards in the slots of their traces, and what they touch."""
+
+    edges: list[bytes]
+    shuffle: Shuffle
+    again: Shuffle
+    touched: frozenset[int]
+
+
+class Routing:
+    """The tasks that route what was read in this conversion, with what is `kept` from earlier rounds."""
+
+    def __init__(self, workspace: Workspace, engine: Engine, sizes: Sizes, round_: Round | None) -> None:
+        self._workspace = workspace
+        self._engine = engine
+        self._sizes = sizes
+        self._round = round_
+
+    def routes(self, read: Shuffle, kept: Shuffle) -> Routes:
+        """Route by rollout ids, and what that leaves by response ids."""
+        by_rollout = self._route(ROLLOUT_REGIONS, read, kept)
+        new, again = read | by_rollout.shuffle, kept | by_rollout.again
+        if (new | again).sizes.keys().isdisjoint(RESPONSE_REGIONS):
+            return by_rollout
+        by_response = self._route(RESPONSE_REGIONS, new | self._probe(read), again | self._probe(kept))
+        return Routes(
+            by_rollout.edges,
+            by_rollout.shuffle | by_response.shuffle,
+            by_rollout.again | by_response.again,
+            by_rollout.touched | by_response.touched,
+        )
+
+    def _route(self, regions: Iterable[int], new: Shuffle, kept: Shuffle) -> Routes:
+        files, kept_files = (one.write_catalog(self._workspace.folder) for one in (new, kept))
+        tasks = [
+            RouteTask(
+                regions=batch,
+                files=files,
+                kept=kept_files,
+                round=self._round,
+                slots=self._sizes.slots,
+                scratch=self._workspace.folder,
+            )
+            for batch in plan_regions((new | kept).sizes, regions, self._sizes.partition_bytes)
+        ]
+        routed = list(self._workspace.summaries(self._engine, route, tasks, Routed))
+        return Routes(
+            [one.edges for one in routed],
+            Shuffle(one.shuffled for one in routed),
+            Shuffle(one.again for one in routed),
+            frozenset(slot for one in routed for slot in one.touched),
+        )
+
+    def _probe(self, shuffle: Shuffle) -> Shuffle:
+        files = shuffle.write_catalog(self._workspace.folder)
+        slots = range(self._sizes.slots)
+        tasks = [
+            ProbeTask(slots=batch, files=files, all_slots=self._sizes.slots, scratch=self._workspace.folder)
+            for batch in plan_regions(shuffle.sizes, slots, self._sizes.partition_bytes)
+        ]
+        return Shuffle(self._workspace.summaries(self._engine, probe, tasks, Shuffled))
+
+    def reroute(self, direct: Shuffle, placement: Placement, leaving: Iterable[int]) -> Shuffle:
+        """Bring the records of traces that leave slots to where they go."""
+        files = direct.write_catalog(self._workspace.folder)
+        tasks = [
+            RerouteTask(slots=slots, placement=placement, files=files, scratch=self._workspace.folder)
+            for slots in plan_regions(direct.sizes, leaving, self._sizes.partition_bytes)
+        ]
+        return Shuffle(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))

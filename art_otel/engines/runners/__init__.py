@@ -1,1 +1,0 @@
-"""Runners: the engines that there are: this process, processes of this machine, Ray."""
