@@ -51,7 +51,6 @@ FOLDERS = {
     "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
     "store": ["rows", "dataset", "reading", "writing"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
-    "engines": ["shards", "planning", "incremental", "tasks", "phases", "runners"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
     "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],
     "receiver": ["protocol", "client", "ingest", "building", "delivery"],
@@ -77,7 +76,7 @@ ALLOWED = {
     "torch": ("data/torch_dataset.py",),
     "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing",),
-    "loky": ("engines/runners/processes.py",),
+    "loky": ("engines/local.py",),
     "filelock": ("store/dataset/lock.py", "receiver/receiver.py"),
 }
 """Who may import what from outside."""

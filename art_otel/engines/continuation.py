@@ -111,8 +111,8 @@ class Continuation:
 
     def touch(self, slots: Iterable[int], placement: Placement, leaving: Sequence[int]) -> frozenset[int]:
         """Say in which slots something came, and get those that are assembled: also where traces of them go."""
-        touched = {slot for slot in slots if slot >= 0} | self._due
-        self._touched = touched | frozenset(placement.leaving(touched.intersection(leaving)).values())
+        touched = self._due | {slot for slot in slots if slot >= 0}
+        self._touched = touched.union(placement.leaving(touched.intersection(leaving)).values())
         return self._touched
 
     def take(self, part: AssembledPart) -> None:

@@ -88,7 +88,7 @@ def read_kept(out: str, manifest: Manifest | None) -> Kept | None:
 def stage_kept(kept: Kept, tiers: Sequence[Tier], scratch: str) -> tuple[KeptFile, ...]:
     """Write the index of these tiers, and say which files become files of the dataset; the index is the first."""
     files = [KeptFile(_name_of(file), file.size, file.location) for tier in tiers for file in tier.files]
-    named = tuple((tier.records.named(_name_of), tier.outcomes.named(_name_of)) for tier in tiers)
+    named = tuple((tier.records.catalogued(_name_of), tier.outcomes.catalogued(_name_of)) for tier in tiers)
     data = zstandard.ZstdCompressor().compress(msgspec.msgpack.encode(msgspec.structs.replace(kept, tiers=named)))
     location = storage.join(scratch, _index_name(data))
     storage.write(location, data)

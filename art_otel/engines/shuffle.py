@@ -40,7 +40,7 @@ class Catalogued(msgspec.Struct, frozen=True):
 
 
 class Shuffle:
-    """What tasks wrote, all together. `sizes` is how much is in each region."""
+    """What tasks wrote, all together. `sizes` is how much is in each region, `files` are all files."""
 
     def __init__(self, shuffled: Iterable[Shuffled] = ()) -> None:
         self.sizes: dict[int, SlotSize] = {}
@@ -50,42 +50,45 @@ class Shuffle:
 
     def add(self, shuffled: Shuffled) -> None:
         """Add what another task wrote."""
-        self._add_sizes(shuffled.regions)
-        if shuffled.file is not None:
-            self._entries.append((shuffled.file, _bits(shuffled.regions)))
+        entries = [] if shuffled.file is None else [(shuffled.file, _bits(shuffled.regions))]
+        self.extend(Catalogued(entries, shuffled.regions))
+
+    def extend(self, catalogued: Catalogued) -> "Shuffle":
+        """Add what was catalogued; give the shuffle."""
+        self._entries += catalogued.entries
+        for region, size in catalogued.sizes.items():
+            self.sizes[region] = self.sizes[region] + size if region in self.sizes else size
+        return self
 
     def __or__(self, other: "Shuffle") -> "Shuffle":
         """Both together."""
         return Shuffle.union((self, other))
+
+    @classmethod
+    def union(cls, shuffles: Iterable["Shuffle"]) -> "Shuffle":
+        """All of them together."""
+        union = cls()
+        for shuffle in shuffles:
+            union.extend(shuffle.catalogued())
+        return union
 
     @property
     def files(self) -> list[ShuffleFile]:
         """All files."""
         return [file for file, _ in self._entries]
 
-    def named(self, name_of: Callable[[ShuffleFile], str]) -> Catalogued:
-        """What later conversions need to know, the files under these names."""
-        entries = [(msgspec.structs.replace(file, location=name_of(file)), bits) for file, bits in self._entries]
+    def catalogued(self, location_of: Callable[[ShuffleFile], str] | None = None) -> Catalogued:
+        """The files and sizes, as later conversions read them; `location_of` says where the files are then."""
+        if location_of is None:
+            return Catalogued(self._entries, self.sizes)
+        entries = [(msgspec.structs.replace(file, location=location_of(file)), bits) for file, bits in self._entries]
         return Catalogued(entries, self.sizes)
 
     @classmethod
     def in_folder(cls, catalogued: Catalogued, folder: str) -> "Shuffle":
         """The files that earlier conversions left in a folder."""
-        shuffle = cls()
-        shuffle._add_sizes(catalogued.sizes)
-        for file, bits in catalogued.entries:
-            location = storage.join(folder, file.location)
-            shuffle._entries.append((msgspec.structs.replace(file, location=location), bits))
-        return shuffle
-
-    @staticmethod
-    def union(shuffles: Iterable["Shuffle"]) -> "Shuffle":
-        """All of them together."""
-        union = Shuffle()
-        for shuffle in shuffles:
-            union._add_sizes(shuffle.sizes)
-            union._entries += shuffle._entries
-        return union
+        named = cls().extend(catalogued)
+        return cls().extend(named.catalogued(lambda file: storage.join(folder, file.location)))
 
     def write_catalog(self, folder: str) -> ShuffleCatalog:
         """Write down the files, for tasks to find theirs. The name tells the content."""
@@ -95,10 +98,6 @@ class Shuffle:
         location = storage.join(folder, f"catalog-{hashlib.sha256(encoded).hexdigest()[:32]}")
         storage.write(location, encoded, synced=False)
         return ShuffleCatalog(location=location)
-
-    def _add_sizes(self, sizes: dict[int, SlotSize]) -> None:
-        for region, size in sizes.items():
-            self.sizes[region] = self.sizes[region] + size if region in self.sizes else size
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,7 @@
 """The plan of a conversion that no machine here can run: its tasks, bytes, requests, and the memory of who plans.
 
 `estimate` says what N nodes take for T bytes, with the rates of this machine. `simulate` runs the real plan, with its
-real shuffle catalogs, links and placement, on summaries that are made up, and the largest link and reroute tasks on
+real shuffle catalogs, links and placement, on summaries that are made up, and the largest route and reroute tasks on
 records that are made up; each in a process of its own, whose memory is measured.
 
 uv run --group ray python -m tests.benchmarks.cluster_plan [--nodes 100 --cores 16 --bytes 10e12]
@@ -22,19 +22,21 @@ from random import Random
 import msgspec
 
 from art_otel.engines import Conversion, Sizes
+from art_otel.engines.assemble import AssembledPart, AssembleTask
 from art_otel.engines.convert import convert
-from art_otel.engines.planning.estimate import Cluster, Rates, estimate
-from art_otel.engines.shards import Membership, Shuffle, Shuffled, ShuffleFile, ShuffleWriter, SlotSize, link_region
-from art_otel.engines.shards.shuffle_file import LINK_REGIONS
-from art_otel.engines.tasks import (
-    AssembledPart,
-    AssembleTask,
-    LinkSummary,
-    LinkTask,
-    ReadSummary,
-    ReadTask,
-    RerouteTask,
-    link,
+from art_otel.engines.estimate import Cluster, Rates, estimate
+from art_otel.engines.read import ReadSummary, ReadTask
+from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
+from art_otel.engines.shuffle import Shuffle
+from art_otel.engines.shuffle_file import (
+    NOTHING,
+    ROLLOUT_REGIONS,
+    Membership,
+    Shuffled,
+    ShuffleFile,
+    ShuffleWriter,
+    SlotSize,
+    region_of,
 )
 from art_otel.sources import FileStats
 from art_otel.store import Part
@@ -89,14 +91,14 @@ class Simulated:
         count, slots = len(tasks), self._sizes.slots
         spans, size = self._rollouts * (TRACES + 1), self._rollouts * ROLLOUT_BYTES * Rates().records
         each = SlotSize(max(1, spans // count // slots), int(size / count / slots))
-        named = self._rollouts // count // LINK_REGIONS + 1
+        named = self._rollouts // count // len(ROLLOUT_REGIONS) + 1
         names = SlotSize(named, 130 * named)
-        regions = {-2 - region: names for region in range(LINK_REGIONS)} | dict.fromkeys(range(slots), each)
+        regions = dict.fromkeys(ROLLOUT_REGIONS, names) | dict.fromkeys(range(slots), each)
         for number, task in enumerate(tasks):
             files = [FileStats(path=source.name, spans=spans // count) for source in task.inputs]
             yield ReadSummary(files=files, shuffled=_shuffled(number, regions))
 
-    def link(self, tasks: Sequence[LinkTask]) -> Iterator[LinkSummary]:
+    def route(self, tasks: Sequence[RouteTask]) -> Iterator[Routed]:
         """Edges, and no rewards."""
         chance = Random(0)
         for _ in tasks:
@@ -104,7 +106,7 @@ class Simulated:
             for _ in range(int(self._rollouts * self._linked / len(tasks))):
                 first, *others = (chance.randbytes(16) for _ in range(TRACES))
                 edges += [first + other for other in others]
-            yield LinkSummary(edges=b"".join(edges), shuffled=Shuffled(file=None, regions={}))
+            yield Routed(edges=b"".join(edges), shuffled=NOTHING, again=NOTHING, touched=())
 
     def reroute(self, tasks: Sequence[RerouteTask]) -> Iterator[Shuffled]:
         """Records go to every slot."""
@@ -151,20 +153,20 @@ def driver(rollouts: int, linked: float, folder: Path) -> None:
 
 def reducer(rollouts: int, linked: float, folder: Path) -> None:
     """The largest link task: one region of all rollout ids."""
-    region = link_region("r0")
+    region = region_of("r0", ROLLOUT_REGIONS)
     report("begin")
     writer = ShuffleWriter(str(folder), 4096)
     chance = Random(0)
     count = 0
-    for number in range(int(rollouts * (1 + linked * (TRACES - 1)) / LINK_REGIONS)):
+    for number in range(int(rollouts * (1 + linked * (TRACES - 1)) / len(ROLLOUT_REGIONS))):
         several = chance.random() < linked * TRACES / (1 + linked * (TRACES - 1))
         rollout_id = f"rollout-{number // TRACES if several else number:09d}-{several}"
         writer.put(region, Membership(rollout_id, chance.randbytes(16).hex()))
         count += 1
-    catalog = Shuffle([writer.finish()]).write_catalog(str(folder))
+    catalog, nothing = (Shuffle(one).write_catalog(str(folder)) for one in ([writer.finish()], ()))
     report(f"{count:,} memberships written")
-    summary = link(LinkTask(regions=(region,), files=catalog, slots=4096, scratch=str(folder)))
-    report(f"link: {len(summary.edges) // 32:,} edges")
+    summary = route(RouteTask(regions=(region,), files=catalog, kept=nothing, slots=4096, scratch=str(folder)))
+    report(f"route: {len(summary.edges) // 32:,} edges")
 
 
 def report(what: str) -> None:

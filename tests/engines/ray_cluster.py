@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from art_otel.engines import Conversion, Sizes
-from art_otel.engines.engine import Engine
-from art_otel.engines.runners.ray_engine import ray_engine
+from art_otel.engines.local import Engine
+from art_otel.engines.ray_engine import ray_engine
 from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import evaluation, link_to
 
-PHASES = ["read_split", "link", "probe", "deliver", "reroute", "assemble"]
+PHASES = ["read_split", "route", "probe", "reroute", "assemble"]
 FEW_PHASES = PHASES if "ART_OTEL_KILLS" in os.environ else ["read_split", "assemble"]
 """Of what takes a quarter of a minute each."""
 

@@ -5,9 +5,8 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.engines.planning.links import Links
-from art_otel.engines.planning.placement import place
-from art_otel.engines.shards import hash_of
+from art_otel.engines.placement import Links, place
+from art_otel.engines.shuffle_file import hash_of
 
 SLOTS = 7
 traces = st.integers(1, 30).map(lambda number: number.to_bytes(16))

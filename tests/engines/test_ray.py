@@ -16,7 +16,7 @@ from art_otel import storage
 from art_otel.cli.convert import exit_code
 from art_otel.engines import Sizes, Times, convert
 from art_otel.engines.compact import compact
-from art_otel.engines.engine import Engine
+from art_otel.engines.local import Engine
 from art_otel.errors import UsageError, WorkerError
 from art_otel.store import read_trajectories
 from tests.conversions import RECORDINGS, SMALL, check_sums
@@ -44,7 +44,7 @@ PROGRAM = textwrap.dedent("""
     import sys
     from pathlib import Path
     from art_otel.engines import convert
-    from art_otel.engines.runners.ray_engine import ray_engine
+    from art_otel.engines.ray_engine import ray_engine
     from tests.engines.ray_cluster import conversion
     with ray_engine(None, sys.argv[1]) as engine:
         convert(conversion([Path(sys.argv[2])], Path(sys.argv[3])), engine)

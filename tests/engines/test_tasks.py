@@ -83,4 +83,4 @@ def test_every_task_runs_anywhere_twice_and_after_it_was_killed(tmp_path):
         found = list(read_trajectories(out))
     assert sorted(found, key=lambda one: one.order) == sorted(expected, key=lambda one: one.order)
     assert (report.spans, report.rewards) == (alone.spans, alone.rewards)
-    assert set(engine.names) == {"read_split", "link", "probe", "deliver", "reroute", "assemble"}
+    assert set(engine.names) == {"read_split", "route", "probe", "reroute", "assemble"}
