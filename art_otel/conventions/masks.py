@@ -11,8 +11,8 @@ that only mentions a mask ("LiteLLM writes redacted-by-litellm when …") stays 
    Without such a sign `<EMAIL_ADDRESS>`, `****` or `[REDACTED]` in a text counts as said: apps send prompts that were
    made anonymous before (so does LiteLLM's guardrail), models write `****` and placeholders themselves, and tools
    answer with `"password": "****"`.
-3. **It is a hash** (hex digits only, of a length that hash functions give), and another message of the call in another
-   role is, too, one of them a system's or user's: models are asked for hashes, but not in the shape of a whole prompt.
+3. **It is a hash** (hex digits only, of a length that hash functions give), and so are all messages of the prompt, or
+   another one in another role, one of them a system's or user's: models are asked for hashes, but not by nothing else.
 
 Not looked for inside of texts without a sign: whatever a mask function of the app's own writes into them.
 """
@@ -33,12 +33,12 @@ from art_otel.spans import Value
 class Mask(msgspec.Struct, frozen=True, kw_only=True):
     """What one writer puts in the place of content.
 
-    `form` is the text as people read it, `whole` a pattern of the whole text, `inside` one of what may replace a part
-    of a text, if the writer does that. `source` is the project and file, or the page of its docs.
+    `whole` is a pattern of the whole text, `inside` one of what may replace a part of a text, if the writer does that;
+    `examples` are such texts. `source` is the project and file, or the page of its docs.
     """
 
     writer: str
-    form: str
+    examples: tuple[str, ...]
     whole: str
     inside: str | None = None
     source: str
@@ -58,100 +58,100 @@ COLLECTOR_REDACTION: Final = "Collector, redaction processor"
 MASKS: Final = (
     Mask(
         writer="LiteLLM",
-        form="redacted-by-litellm",
+        examples=("redacted-by-litellm",),
         whole=r'redacted-by-litellm|\{"text": ?"redacted-by-litellm"\}',
         source="BerriAI/litellm: litellm/litellm_core_utils/redact_messages.py",
     ),
     Mask(
         writer="OpenInference",
-        form="__REDACTED__",
+        examples=("__REDACTED__",),
         whole="__REDACTED__",
-        source="Arize-ai/openinference: openinference-instrumentation/config.py, spec/configuration.md",
+        source="Arize-ai/openinference: openinference-instrumentation/config.py, and its specification of settings",
     ),
     Mask(
         writer="Langfuse",
-        form="<fully masked due to failed mask function>",
+        examples=("<fully masked due to failed mask function>",),
         whole="<fully masked due to failed mask function>",
         source="langfuse-python: langfuse/_client/span.py; langfuse-js: packages/otel/src/span-processor.ts",
     ),
     Mask(
         writer="Langfuse, mask functions of its docs",
-        form="REDACTED, [REDACTED EMAIL]",
+        examples=("REDACTED", "[REDACTED EMAIL]"),
         whole=r"REDACTED|\[REDACTED[ _](?:EMAIL|PHONE|CREDIT CARD|SSN|[A-Z]+_\d+)\]",
         inside=r"\[REDACTED[ _](?:EMAIL|PHONE|CREDIT CARD|SSN|[A-Z]+_\d+)\]",
         source="langfuse.com/docs: Masking of sensitive LLM data",
     ),
     Mask(
         writer="LangSmith",
-        form="[redacted]",
+        examples=("[redacted]",),
         whole=r"\[redacted\]",
         inside=r"\[redacted\]",
         source="langchain-ai/langsmith-sdk: python/langsmith/anonymizer.py",
     ),
     Mask(
         writer="LangSmith, anonymizers of its docs",
-        form="<email-address>, <REDACTED_API_KEY>",
+        examples=("<email-address>", "<REDACTED_API_KEY>"),
         whole=r"<(?:email-address|ssn|REDACTED_[A-Z_]+)>",
         inside=r"<(?:email-address|ssn|REDACTED_[A-Z_]+)>",
         source="docs.langchain.com/langsmith: Mask inputs and outputs, Redact secrets",
     ),
     Mask(
         writer="Logfire",
-        form="[Scrubbed due to 'password']",
+        examples=("[Scrubbed due to 'password']",),
         whole=r"\[Scrubbed due to (?:'[^'\n]{1,60}'|\"[^\"\n]{1,60}\")\]",
         inside=r"\[Scrubbed due to (?:'[^'\n]{1,60}'|\"[^\"\n]{1,60}\")\]",
         source="pydantic/logfire: logfire/_internal/scrubbing.py",
     ),
     Mask(
         writer="Braintrust",
-        form="ERROR: Failed to mask field 'input' - ValueError",
+        examples=("ERROR: Failed to mask field 'input' - ValueError",),
         whole=r"ERROR: Failed to mask field '[^'\n]{1,40}' - \w{1,60}",
         source="braintrustdata/braintrust-sdk: py/src/braintrust/logger.py; its docs: Redact sensitive data",
     ),
     Mask(
         writer="Datadog LLM Observability",
-        form="[This value has been dropped because this span's size exceeds the 1MB size limit.]",
+        examples=("[This value has been dropped because this span's size exceeds the 1MB size limit.]",),
         whole=r"\[This value has been dropped because this span's size exceeds the \d+MB size limit\.\]",
         source="DataDog/dd-trace-py: ddtrace/llmobs/_constants.py",
     ),
     Mask(
         writer="Datadog Sensitive Data Scanner",
-        form="[sensitive_data]",
+        examples=("[sensitive_data]",),
         whole=r"\[sensitive_data\]",
         inside=r"\[sensitive_data\]",
         source="docs.datadoghq.com: Set Up Sensitive Data Scanner for Telemetry Data",
     ),
     Mask(
         writer=COLLECTOR_REDACTION,
-        form="****, or a hash",
+        examples=("****",),
         whole=r"\*{4}(?:\r?\n(?:\*{4})?)*",
         inside=f"{_STARS}|{_HEX}",
         source="opentelemetry-collector-contrib: processor/redactionprocessor",
     ),
     Mask(
         writer="Presidio",
-        form="<PERSON>, <EMAIL_ADDRESS>",
+        examples=("<PERSON>", "<EMAIL_ADDRESS>"),
         whole=f"<(?:{_PRESIDIO})>",
         inside=f"<(?:{_PRESIDIO})>",
         source="microsoft/presidio: presidio_anonymizer, operator `replace`",
     ),
     Mask(
         writer="Sentry",
-        form="[Filtered]",
+        examples=("[Filtered]",),
         whole=r"\[Filtered\]",
         inside=r"\[Filtered\]",
         source="docs.sentry.io: Server-Side Data Scrubbing; sentry-python: sentry_sdk/utils.py",
     ),
     Mask(
         writer="Codex, and mask functions of MLflow's docs",
-        form="[REDACTED]",
+        examples=("[REDACTED]",),
         whole=r"\[REDACTED\]",
         inside=r"\[REDACTED\]",
         source="openai/codex: codex-rs/otel (`log_user_prompt`); mlflow.org: Redacting Sensitive Data from Traces",
     ),
     Mask(
         writer="Claude Code",
-        form="<REDACTED>",
+        examples=("<REDACTED>",),
         whole="<REDACTED>",
         inside="<REDACTED>",
         source="Claude Code docs: Monitoring (`OTEL_LOG_USER_PROMPTS`)",
@@ -161,7 +161,7 @@ MASKS: Final = (
 
 HASH: Final = Mask(
     writer="Collector, attributes processor (`action: hash`)",
-    form="64 hex digits (40 of older versions)",
+    examples=(64 * "a", 40 * "a"),
     whole="[0-9a-f]{128}|[0-9a-f]{96}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32}",
     source="opentelemetry-collector-contrib: processor/attributesprocessor, internal/coreinternal/attraction",
 )
@@ -173,10 +173,13 @@ Signs: TypeAlias = frozenset[str]
 NO_SIGNS: Final[Signs] = frozenset()
 
 
+Where: TypeAlias = Literal["prompt", "answer"]
+
+
 class MaskedText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A masked message: whether in the prompt or an answer, its position among these, and what shows it."""
 
-    where: Literal["prompt", "answer"]
+    where: Where
     index: int
     mask: Mask
     evidence: str
@@ -280,38 +283,33 @@ def _is_sign(mask: Mask, inside: "re.Pattern[str]", value: str) -> bool:
 _STARS_ONLY: Final = re.compile(_STARS)
 
 
-def _masked(where: Literal["prompt", "answer"], messages: Iterable[Message], signs: Signs) -> Iterator[MaskedText]:
+def _masked(where: Where, messages: Iterable[Message], signs: Signs) -> Iterator[MaskedText]:
     for index, message in enumerate(messages):
         mask = mask_of(message, signs)
         if mask is not None:
-            evidence = f"{mask.form} ({mask.writer})"
+            evidence = f"{mask.examples[0]} ({mask.writer})"
             yield MaskedText(where=where, index=index, mask=mask, evidence=evidence)
 
 
 def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
-    """The messages that are wholly hashes of one length, if they are of several roles."""
-    hashes = [
+    """The messages that are wholly hashes of one length, if they are of several roles or all of the prompt."""
+    sides: tuple[tuple[Where, Sequence[Message]], ...] = (("prompt", prompt), ("answer", answers))
+    hashes: list[tuple[Where, int, Message]] = [
         (where, index, message)
-        for where, messages in (("prompt", prompt), ("answer", answers))
+        for where, messages in sides
         for index, message in enumerate(messages)
         if message.content is not None and len(message.content) in _HASH_LENGTHS and _HASH.fullmatch(message.content)
     ]
-    if len(hashes) < 2:
+    if not hashes:
         return ()
     masked: list[MaskedText] = []
     for length in {len(message.content or "") for _, _, message in hashes}:
         alike = [one for one in hashes if len(one[2].content or "") == length]
         roles = {message.role for _, _, message in alike}
-        if len(roles) > 1 and not roles.isdisjoint(("system", "developer", "user")):
-            masked += [
-                MaskedText(
-                    where=cast("Literal['prompt', 'answer']", where),
-                    index=index,
-                    mask=HASH,
-                    evidence=f"{len(alike)} messages are hashes of {length} digits",
-                )
-                for where, index, _ in alike
-            ]
+        is_whole_prompt = sum(where == "prompt" for where, _, _ in alike) == len(prompt) > 0
+        if is_whole_prompt or (len(roles) > 1 and not roles.isdisjoint(("system", "developer", "user"))):
+            evidence = f"messages are hashes of {length} digits"
+            masked += [MaskedText(where=where, index=index, mask=HASH, evidence=evidence) for where, index, _ in alike]
     return tuple(masked)
 
 

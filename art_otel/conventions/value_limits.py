@@ -74,7 +74,7 @@ LIMITS: Final = (
         setter="Splunk's distributions of OpenTelemetry",
         length=12_000,
         unit="characters",
-        source="signalfx/splunk-otel-js: docs/advanced-config.md",
+        source="signalfx/splunk-otel-js: its page on advanced configuration",
     ),
     ValueLimit(
         setter="Datadog Agent",
@@ -88,14 +88,14 @@ LIMITS: Final = (
         length=1024,
         unit="characters",
         ending="…",
-        source="elastic/apm: specs/agents/field-limits.md",
+        source="elastic/apm: specification of agents, field limits",
     ),
     ValueLimit(
         setter="Elastic APM agents, long fields",
         length=10_000,
         unit="characters",
         ending="…",
-        source="elastic/apm: specs/agents/field-limits.md",
+        source="elastic/apm: specification of agents, field limits",
     ),
     ValueLimit(
         setter="Google Cloud Trace, API v2",

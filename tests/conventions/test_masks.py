@@ -22,27 +22,18 @@ from art_otel.conventions.masks import (
 from art_otel.conventions.recording import Recording
 from tests.conventions.builders import log, span
 
-EXAMPLES = {
-    "LiteLLM": ["redacted-by-litellm", '{"text": "redacted-by-litellm"}'],
-    "OpenInference": ["__REDACTED__"],
-    "Langfuse": ["<fully masked due to failed mask function>", '"<fully masked due to failed mask function>"'],
-    "Langfuse, mask functions of its docs": ["REDACTED", "[REDACTED EMAIL]", "[REDACTED_PERSON_1]"],
-    "LangSmith": ["[redacted]"],
-    "LangSmith, anonymizers of its docs": ["<email-address>", "<ssn>", "<REDACTED_API_KEY>"],
-    "Logfire": ["[Scrubbed due to 'password']", '[Scrubbed due to "it\'s"]'],
-    "Braintrust": ["ERROR: Failed to mask field 'output' - ValueError"],
-    "Datadog LLM Observability": [
-        "[This value has been dropped because this span's size exceeds the 1MB size limit.]",
-        "[This value has been dropped because this span's size exceeds the 5MB size limit.]",
-    ],
-    "Datadog Sensitive Data Scanner": ["[sensitive_data]"],
-    COLLECTOR_REDACTION: ["****", "****\n" * 80 + "****", " ****\n"],
-    "Presidio": ["<PERSON>", "<EMAIL_ADDRESS>", "<US_SSN>"],
-    "Sentry": ["[Filtered]"],
-    "Codex, and mask functions of MLflow's docs": ["[REDACTED]"],
-    "Claude Code": ["<REDACTED>"],
+FURTHER = {
+    "LiteLLM": ['{"text": "redacted-by-litellm"}'],
+    "Langfuse": ['"<fully masked due to failed mask function>"'],
+    "Langfuse, mask functions of its docs": ["[REDACTED_PERSON_1]"],
+    "LangSmith, anonymizers of its docs": ["<ssn>"],
+    "Logfire": ['[Scrubbed due to "it\'s"]'],
+    "Braintrust": ["ERROR: Failed to mask field 'output' - Error"],
+    "Datadog LLM Observability": ["[This value has been dropped because this span's size exceeds the 5MB size limit.]"],
+    COLLECTOR_REDACTION: ["****\n" * 80 + "****", " ****\n"],
+    "Presidio": ["<US_SSN>"],
 }
-WHOLE = [(writer, text) for writer, texts in EXAMPLES.items() for text in texts]
+WHOLE = [(mask.writer, text) for mask in MASKS for text in (*mask.examples, *FURTHER.get(mask.writer, ()))]
 SAID = (
     "LiteLLM writes redacted-by-litellm when turn_off_message_logging is set.",
     "The value is `__REDACTED__`.",
@@ -73,9 +64,9 @@ def said(text, role="assistant"):
     return Message(role=role, content=text)
 
 
-def test_every_row_has_an_example():
-    assert set(EXAMPLES) == {mask.writer for mask in MASKS}
-    assert all(mask.source and mask.form for mask in (*MASKS, HASH))
+def test_every_row_has_examples_and_a_source():
+    assert set(FURTHER) <= {mask.writer for mask in MASKS}
+    assert all(mask.source and mask.examples for mask in (*MASKS, HASH))
 
 
 @pytest.mark.parametrize(("writer", "text"), WHOLE)
@@ -169,7 +160,9 @@ def test_hashes_count_in_the_place_of_messages_of_several_roles(name):
     texts = [hashlib.new(name, role.encode()).hexdigest() for role in ("system", "user", "assistant")]
     prompt, answer = [said(texts[0], "system"), said(texts[1], "user")], said(texts[2])
     assert masked(prompt, [answer]).keys() == {("prompt", 0), ("prompt", 1), ("answer", 0)}
+    assert masked([said(texts[1], "user")], [said("Hello")]).keys() == {("prompt", 0)}
     assert masked([said("Hash it", "system"), said("Hello", "user")], [answer]) == {}
+    assert masked([said("Reverse it", "system"), said(texts[1], "user")], [said("Hello")]) == {}
     assert masked([said("Sums?", "user"), said(texts[0], "tool"), said(texts[1], "tool")], [answer]) == {}
 
 

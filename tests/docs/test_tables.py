@@ -124,6 +124,11 @@ def test_the_page_of_what_works_with_what_is_up_to_date():
     assert generated == text_of("docs/integrations.md"), "run: uv run python -m docs.generate_integrations"
 
 
+def test_the_page_of_masks_and_limits_is_up_to_date():
+    generated = runpy.run_path(str(DOCS / "generate_masks.py"))["masks_page"]()
+    assert generated == text_of("docs/spec/masks.md"), "run: uv run python -m docs.generate_masks"
+
+
 def test_troubleshooting_has_an_answer_for_each_reason():
     page = text_of("docs/troubleshooting.md")
     assert set(first_column(section(page, "## A trajectory is incomplete"))) == set(EXPLANATIONS)
