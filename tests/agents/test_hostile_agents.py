@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.sources import FileStats, Limits, Reading, format_named
-from art_otel.sources.agents.zip_members import read_members
+from art_otel.sources.agents.logs import read_members
 from art_otel.spans import Quarantined, Span
 from tests.examples import examples
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.log_documents import document_reader
+from art_otel.sources.agents.logs import document_reader
 from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, body_text, token_attributes
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format

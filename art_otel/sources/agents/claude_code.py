@@ -9,13 +9,11 @@ Source of the format: recordings of @anthropic-ai/claude-code 2.1.330; there is 
 
 import io
 from collections.abc import Iterator
-from functools import partial
 from typing import Final, NamedTuple
 
 from art_otel.sources.agents.claude_requests import REQUEST, ClaudeRequests
 from art_otel.sources.agents.claude_transcript import Answer, ClaudeTranscript, Failure
-from art_otel.sources.agents.log_lines import LogLines
-from art_otel.sources.agents.secrets import scrubbed
+from art_otel.sources.agents.logs import LogLines, without_secrets
 from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
@@ -184,7 +182,7 @@ def _launcher_key(agent: str) -> str:
 FORMAT: Final = Format(
     name="claude-code",
     detects=head_detector(_detects),
-    reads=partial(scrubbed, reads=_reads),
+    reads=without_secrets(_reads),
     lacks=(
         "text of tool call arguments",
         "token ids",

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from art_otel.sources.agents.claude_requests import Message
-from art_otel.sources.agents.log_lines import LogLine
+from art_otel.sources.agents.logs import LogLine
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.json_text.values import encode, is_list, is_object, text_or_none
 from art_otel.sources.refusals import converted

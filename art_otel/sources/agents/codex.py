@@ -10,13 +10,11 @@ Source of the format: recordings of @openai/codex 0.169.0, and `codex-rs/protoco
 
 import io
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.log_lines import LogLine, LogLines
-from art_otel.sources.agents.secrets import scrubbed
+from art_otel.sources.agents.logs import LogLine, LogLines, without_secrets
 from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
@@ -218,6 +216,6 @@ class _Rollout:
 FORMAT: Final = Format(
     name="codex",
     detects=head_detector(_detects),
-    reads=partial(scrubbed, reads=_reads),
+    reads=without_secrets(_reads),
     lacks=("tools", "instructions", "failed requests", "token ids"),
 )

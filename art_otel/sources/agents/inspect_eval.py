@@ -13,15 +13,13 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.secrets import scrubbed
+from art_otel.sources.agents.logs import ZIP_MAGIC, read_members, without_secrets
 from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, Tool, body_text
-from art_otel.sources.agents.zip_members import MAGIC, read_members
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_text.objects import read_objects
@@ -52,7 +50,7 @@ _REASONING_FIELDS: Final = ("reasoning", "reasoning_content", "reasoning_details
 
 
 def _detects(head: bytes) -> bool:
-    if head.startswith(MAGIC):
+    if head.startswith(ZIP_MAGIC):
         return _FIRST.match(head) is not None
     return any(map(_is_log, objects_in_head(head)))
 
@@ -62,7 +60,7 @@ def _is_log(value: dict[str, Value]) -> bool:
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return (_read_archive if stream.peek(len(MAGIC)).startswith(MAGIC) else _read_documents)(stream, reading)
+    return (_read_archive if stream.peek(len(ZIP_MAGIC)).startswith(ZIP_MAGIC) else _read_documents)(stream, reading)
 
 
 def _read_documents(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
@@ -409,6 +407,6 @@ def _scores(scores: dict[str, Value]) -> Iterator[Score]:
 FORMAT: Final = Format(
     name=_NAME,
     detects=_detects,
-    reads=partial(scrubbed, reads=_reads),
+    reads=without_secrets(_reads),
     lacks=("token ids", "bodies of APIs but OpenAI's and Anthropic's"),
 )

@@ -1,12 +1,14 @@
-"""Trajectories of mini-swe-agent 2: `*.traj.json`, one a file, `"trajectory_format": "mini-swe-agent-1…"`.
+"""Trajectories of mini-swe-agent: `*.traj.json`, one a file, `"trajectory_format": "mini-swe-agent-1…"`, or a list.
 
 Messages are OpenAI's, or items of the Responses API; one that the model gave has the response's body in
-`extra.response`, and those before it are its prompt. Invariant: where tools were called they are missing, because no
-trajectory tells their definitions.
+`extra.response`, and those before it are its prompt. Before 1.10 there are no bodies, and every `assistant` message is
+an answer but those that hold a command and nothing else, which a person typed. Invariant: where tools were called they
+are missing, because no trajectory tells their definitions.
 
-Source of the format: `minisweagent.agents.default` (https://mini-swe-agent.com), recordings of 2.4.
+Source of the format: `minisweagent.agents.default` (https://mini-swe-agent.com), recordings of 1.9, 1.17 and 2.4.
 """
 
+import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
@@ -14,7 +16,7 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.log_documents import document_reader
+from art_otel.sources.agents.logs import document_reader
 from art_otel.sources.agents.session import Call, Missing, Session, body_text
 from art_otel.sources.backends.times import seconds_to_ns
 from art_otel.sources.format import Format
@@ -23,6 +25,13 @@ from art_otel.sources.refusals import converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "mini-swe-agent"
+_SUBMITS: Final = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""What the prompts of the agent say that a task ends with, and no other chat does."""
+
+_TYPED: Final = re.compile(r"\n```\w+\n.*\n```", re.DOTALL)
+
+
+_NOT_SENT: Final = ("extra", "provider_specific_fields", "timestamp")
 
 
 class _ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +57,10 @@ class _Trajectory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _detects(value: dict[str, Value]) -> bool:
-    return str(value.get("trajectory_format")).startswith("mini-swe-agent-1")
+    """Whether it is a trajectory, or a message of a list that is one."""
+    is_message = value.keys() == {"role", "content"}
+    named = value.get("content") if is_message else value.get("trajectory_format")
+    return isinstance(named, str) and (_SUBMITS in named if is_message else named.startswith("mini-swe-agent-1"))
 
 
 def _spans(value: dict[str, Value]) -> Iterator[Span]:
@@ -59,13 +71,10 @@ def _spans(value: dict[str, Value]) -> Iterator[Span]:
     session = Session(_NAME, rollout_id, agent=_NAME, version=info.mini_version)
     times = _times(messages)
     prompt: list[str] = []
-    for number, message in enumerate(messages):
-        response = _extra(message).get("response")
-        if is_object(response):
-            call = _call(
-                number, response, info.config.model, prompt, (times[number - 1] if number else times[0], times[number])
-            )
-            yield session.call(call)
+    for number, (message, response) in enumerate(zip(messages, _responses(messages), strict=True)):
+        if response is not None:
+            start_ns = times[max(0, number - 1)]
+            yield session.call(_call(number, response, info.config.model, prompt, (start_ns, times[number])))
         prompt += map(encode, _sent(message))
     metadata = {"exit_status": info.exit_status, "submission": info.submission, "instance_id": trajectory.instance_id}
     yield session.rollout(
@@ -74,6 +83,20 @@ def _spans(value: dict[str, Value]) -> Iterator[Span]:
         attributes={names.GROUP_ID: trajectory.instance_id},
         metadata=metadata,
     )
+
+
+def _responses(messages: list[dict[str, Value]]) -> list[dict[str, Value] | None]:
+    """The response that each message is of; None for one that no model gave."""
+    bodies = [_extra(message).get("response") for message in messages]
+    responses = [body if is_object(body) else None for body in bodies]
+    if any(responses):
+        return responses
+    return [
+        {"choices": [{"index": 0, "message": message}]}
+        if message.get("role") == "assistant" and not _TYPED.fullmatch(str(message.get("content")))
+        else None
+        for message in messages
+    ]
 
 
 def _call(
@@ -98,7 +121,7 @@ def _sent(message: dict[str, Value]) -> list[dict[str, Value]]:
     output = message.get("output")
     if is_list(output):
         return [item for item in output if is_object(item)]
-    return [{name: value for name, value in message.items() if name not in ("extra", "provider_specific_fields")}]
+    return [{name: value for name, value in message.items() if name not in _NOT_SENT}]
 
 
 def _calls_tools(response: dict[str, Value]) -> bool:
@@ -108,7 +131,7 @@ def _calls_tools(response: dict[str, Value]) -> bool:
 
 def _times(messages: list[dict[str, Value]]) -> list[int]:
     """When each message was there; one that does not say, with the one before."""
-    stamps = [_extra(message).get("timestamp") for message in messages]
+    stamps = [_extra(message).get("timestamp") or message.get("timestamp") for message in messages]
     seconds = [stamp if isinstance(stamp, (int, float)) else None for stamp in stamps]
     latest = next((stamp for stamp in seconds if stamp is not None), 0.0)
     times: list[int] = []
@@ -126,6 +149,6 @@ def _extra(message: dict[str, Value]) -> dict[str, Value]:
 FORMAT: Final = Format(
     name=_NAME,
     detects=head_detector(_detects),
-    reads=document_reader(_spans),
+    reads=document_reader(_spans, field_of_list="messages"),
     lacks=("tools", "tool spans", "failed calls"),
 )

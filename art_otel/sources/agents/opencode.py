@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.log_documents import document_reader
+from art_otel.sources.agents.logs import document_reader
 from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text
 from art_otel.sources.backends.times import as_ns
 from art_otel.sources.format import Format

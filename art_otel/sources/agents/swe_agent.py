@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.log_documents import document_reader
+from art_otel.sources.agents.logs import document_reader
 from art_otel.sources.agents.session import Call, Missing, Session, body_text
 from art_otel.sources.format import Format
 from art_otel.sources.json_text.values import encode, head_detector, is_list, is_object
