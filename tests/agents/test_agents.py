@@ -9,6 +9,7 @@ import pytest
 
 from art_otel import histories, read_trajectories
 from art_otel.cli import main
+from art_otel.errors import SourceError
 from art_otel.sources import Limits
 from art_otel.trajectories import token_histories
 from tests.agents.truth import (
@@ -166,6 +167,28 @@ def test_mini_swe_agent_is_what_its_server_saw(tmp_path):
     assert trajectory.metadata["exit_status"] == "Submitted"
 
 
+@pytest.mark.parametrize("is_list", [False, True])
+def test_mini_swe_agent_1_has_answers_without_their_bodies(is_list, tmp_path):
+    """A command that a person typed is no answer. A trajectory may be the list of its messages."""
+    recorded = json.loads((HERE / "mini_swe_agent_1.json").read_text(encoding="utf-8"))
+    typed = {"role": "assistant", "content": "\n```bash\nls\n```"}
+    recorded["messages"] += [typed, {"role": "user", "content": "a.txt"}]
+    dump = recorded["messages"] if is_list else recorded
+    (tmp_path / "a.traj.json").write_text(json.dumps(dump, indent=2), encoding="utf-8")
+    (trajectory,), _ = convert_files(tmp_path, tmp_path / "a.traj.json")
+    truth = truth_of("mini_swe_agent_1")
+    check_prompts(trajectory.calls, truth)
+    assert [call.choices[0].message.content for call in trajectory.calls] == [e["answer"]["content"] for e in truth]
+    assert (trajectory.complete, trajectory.group_id) == (True, None if is_list else "weather-1")
+    assert [len(history.messages) for history in histories(trajectory)] == [7]
+
+
+def test_a_chat_that_is_a_list_is_no_trajectory_of_mini_swe_agent(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([{"role": "user", "content": "hello"}]), encoding="utf-8")
+    with pytest.raises(SourceError):
+        convert_files(tmp_path, tmp_path / "a.json")
+
+
 def test_runs_of_langsmith_are_what_the_server_saw_in_any_envelope(tmp_path):
     (trajectory,), _ = convert_files(tmp_path / "lines", HERE / "langsmith.jsonl")
     truth = truth_of("langsmith")
@@ -228,6 +251,28 @@ def test_swe_agent_is_what_its_server_saw_but_for_an_answer_it_did_not_accept(tm
     ] * 2
     assert trajectory.group_id == "weather-1"
     assert trajectory.metadata["exit_status"] == "exit_command"
+
+
+def test_before_1_1_the_prompts_of_swe_agent_are_its_history(tmp_path):
+    """An answer that was not accepted is in no history, nor is what was said of it when the agent asked again."""
+    run = json.loads((HERE / "swe_agent.json").read_text(encoding="utf-8"))
+    for step in run["trajectory"]:
+        del step["query"]
+    run["replay_config"] = json.loads(run["replay_config"])
+    (tmp_path / "a.traj").write_text(json.dumps(run), encoding="utf-8")
+    (trajectory,), report = convert_files(tmp_path, tmp_path / "a.traj")
+    truth = truth_of("swe_agent")
+    assert (len(trajectory.calls), report.spans.quarantined) == (4, {})
+    assert [call.extra["art.missing"] for call in trajectory.calls] == [
+        ["tools", "messages"],
+        ["tools", "answer", "messages"],
+        *[["tools", "messages"]] * 2,
+    ]
+    for number, is_asked_again in ((0, False), (2, True), (3, False)):
+        call, entry = trajectory.calls[number], truth[number]
+        assert said(call.choices[0].message) == true_message({"role": "assistant", **entry["answer"]})
+        prompt, sent = list(map(said, call.input_messages)), list(map(true_message, entry["messages"]))
+        assert prompt == (sent[:-2] if is_asked_again else sent)
 
 
 def test_each_attempt_of_swe_agent_is_a_rollout_of_one_group(tmp_path):

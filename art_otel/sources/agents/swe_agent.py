@@ -1,10 +1,13 @@
-"""Trajectories of SWE-agent 1: `*.traj`, one a file, with `trajectory`, `history` and `info`; or `attempts` of these.
+"""Trajectories of SWE-agent: `*.traj`, one a file, with `trajectory`, `history` and `info`; or `attempts` of these.
 
 A step of the trajectory has what its call was sent (`query`) and the text of the answer; the answer's tool calls stand
-in the history. Invariant: an answer that the agent did not accept is in no history, so where tools are called it is
-not known whole. The definitions of tools are not told, and of times only how long commands took.
+in the history. Before 1.1 there is no `query`: the history before an answer is its prompt, although the agent may have
+sent less of it (its history processors cut old observations). Invariant: such a prompt says that messages are missing;
+an answer that the agent did not accept is in no history, so where tools are called it is not known whole. The
+definitions of tools are not told, and of times only how long commands took.
 
-Source of the format: `sweagent/agent/agents.py`, `sweagent/agent/models.py` (https://swe-agent.com, 1.1).
+Source of the format: `sweagent/agent/agents.py`, `sweagent/agent/models.py` (https://swe-agent.com, 1.1), and the
+trajectories of 0.7 and 1.0 in its repository.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +40,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True):
-    query: list[_Message]
+    query: list[_Message] | None = None
     response: str
     extra_info: dict[str, Value] = {}
 
@@ -72,7 +75,7 @@ class _Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     trajectory: list[_Step]
     history: list[_Message]
     info: _Info = _Info()
-    replay_config: str | None = None
+    replay_config: str | dict[str, Value] | None = None
 
 
 class _Attempts(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,60 +104,63 @@ def _run_spans(run: _Trajectory) -> Iterator[Span]:
     session = Session(
         _NAME, digest if instance is None else f"{instance}-{digest}", agent=_NAME, version=info.swe_agent_version
     )
-    answers = _answers(run)
-    for number, (step, answer) in enumerate(zip(run.trajectory, answers, strict=True)):
-        if any(message.role for message in step.query):  # else the agent ended the run, and asked nobody
-            yield session.call(_call(number, step, answer, config.agent.model))
+    for number, (step, prompt, answer) in enumerate(_exchanges(run)):
+        if any(message.role for message in prompt):  # else the agent ended the run, and asked nobody
+            yield session.call(_call(number, step, prompt, answer, config.agent.model))
     metadata = {"exit_status": info.exit_status, "submission": info.submission, "instance_id": instance}
-    yield session.rollout(0, len(answers), attributes={names.GROUP_ID: instance}, metadata=metadata)
+    yield session.rollout(0, len(run.trajectory), attributes={names.GROUP_ID: instance}, metadata=metadata)
 
 
-def _config(text: str) -> _Config:
+def _config(config: str | dict[str, Value]) -> _Config:
+    if not isinstance(config, str):
+        return converted(config, _Config)
     try:
-        return msgspec.json.decode(text, type=_Config)
+        return msgspec.json.decode(config, type=_Config)
     except ValueError as error:
         raise Refused("bad field", "replay_config", str(error)) from None
 
 
-def _answers(run: _Trajectory) -> Sequence[_Message | None]:
-    """Return each step's answer as the history has it; None where it is unknown whether it called tools."""
-    recorded = [one for one in run.history if one.role == "assistant" and not one.is_demo]
+def _exchanges(run: _Trajectory) -> Iterator[tuple[_Step, Sequence[_Message], _Message | None]]:
+    """Each step with its prompt and its answer; None where it is unknown whether the answer called tools."""
+    recorded = [at for at, message in enumerate(run.history) if message.role == "assistant" and not message.is_demo]
+    calls_tools = any(run.history[at].tool_calls for at in recorded)
     steps = run.trajectory
     accepted = [not _asked_again(step, after) for step, after in zip(steps, [*steps[1:], None], strict=True)]
     is_whole = len(recorded) == sum(accepted)
-    calls_tools = any(one.tool_calls for one in recorded)
     rest = iter(recorded)
-    answers: list[_Message | None] = []
+    at = next(rest, len(run.history))
     for step, is_accepted in zip(steps, accepted, strict=True):
-        answer = next(rest) if is_accepted and is_whole else None
+        is_here = at < len(run.history) and (
+            is_accepted if is_whole else step.query is None and run.history[at].content == step.response
+        )
         text = None if calls_tools else _Message(role="assistant", content=step.response)
-        answers.append(text if answer is None else answer)
-    return answers
+        yield step, run.history[:at] if step.query is None else step.query, run.history[at] if is_here else text
+        at = next(rest, len(run.history)) if is_here else at
 
 
 def _asked_again(step: _Step, after: _Step | None) -> bool:
     """Whether the next step asks the same again, with this answer and what was wrong with it, or without."""
-    if after is None or not any(message.role for message in after.query):
+    if after is None or not after.query or not any(message.role for message in after.query):
         return False
     return after.query == step.query or (len(after.query) > 1 and after.query[-2].message_type == "assistant")
 
 
-def _call(number: int, step: _Step, answer: _Message | None, model: _Model) -> Call:
-    missing: list[Missing] = ["tools"] if answer is None or _has_tools([answer, *step.query]) else []
+def _call(number: int, step: _Step, prompt: Sequence[_Message], answer: _Message | None, model: _Model) -> Call:
+    missing: list[Missing] = ["tools"] if answer is None or _has_tools([answer, *prompt]) else []
     if answer is None:
         missing.append("answer")
-    if step.extra_info:  # the answer was chosen from several, by calls that are not told
+    if step.query is None or step.extra_info:  # or the answer was chosen from several, by calls that are not told
         missing.append("messages")
     shown = answer or _Message(role="assistant", content=step.response)
     choice = {"index": 0, "message": _sent(shown, model)}
     fields = {"model": model.name, "temperature": model.temperature, "top_p": model.top_p}
-    prompt = [encode(_sent(message, model)) for message in step.query]
+    sent = [encode(_sent(message, model)) for message in prompt]
     return Call(
         key=f"step {number}",
         model=model.name,
         start_ns=number,
         end_ns=number + 1,
-        request=body_text(fields, prompt),
+        request=body_text(fields, sent),
         response=encode({"model": model.name, "choices": [choice]}),
         missing=missing,
     )
