@@ -48,7 +48,7 @@ PACKAGES = [
 FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends", "agents"],
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
-    "trajectories": ["rollouts", "lineage", "calls", "rewards", "accounting", "views"],
+    "trajectories": ["lineage", "calls", "accounting", "views"],
     "store": ["rows", "dataset", "reading", "writing"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],

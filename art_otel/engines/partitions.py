@@ -18,7 +18,7 @@ from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.deduplicate import is_same
 from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, declared_id, distinct
-from art_otel.trajectories.rollouts.marks import is_marked_root
+from art_otel.trajectories.rollout_attributes import is_marked_root
 
 _SHARED_BYTES: Final = 512 << 20
 """As many bytes rollouts with one id may have together, where each has less than its limit."""

@@ -39,13 +39,10 @@ from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_cal
 from art_otel.trajectories.calls.tool_executions import find_tool_executions
 from art_otel.trajectories.lineage.turns import Lineage, build_lineage, turn_of
 from art_otel.trajectories.model import AddedMessage, Trajectory
-from art_otel.trajectories.rewards.attribution import Attribution, attribute
-from art_otel.trajectories.rewards.context import AttributionContext
-from art_otel.trajectories.rewards.external import ExternalReward
-from art_otel.trajectories.rollouts.assignment import assign_rollouts
-from art_otel.trajectories.rollouts.attributes import read_rollout_attributes
-from art_otel.trajectories.rollouts.index import RolloutSpans
-from art_otel.trajectories.rollouts.marks import declared_id, is_named_rollout
+from art_otel.trajectories.reward_addresses import ExternalReward
+from art_otel.trajectories.rewards import Attribution, AttributionContext, attribute
+from art_otel.trajectories.rollout_attributes import declared_id, is_named_rollout, read_rollout_attributes
+from art_otel.trajectories.rollouts import RolloutSpans, assign_rollouts
 
 _NEW: Final[Verdict] = "new"
 

@@ -8,6 +8,3 @@ from typing import Final
 
 MAX_CONTINUED_MESSAGES: Final = 16 << 20
 """Messages of a rollout's prompts that were put together by response id: a chain of 4,000 calls has as many."""
-
-MAX_REWARD_BYTES: Final = 64 << 20
-"""Bytes that the rewards of one span may be, once for each of several spans that it links to."""

@@ -239,7 +239,7 @@ class Trajectory(Generic[Result_co]):
     def __post_init__(self) -> None:
         """Derive the final reward where it is not given."""
         if self.reward is None and self.rewards:
-            from art_otel.trajectories.rewards.effective import final_reward  # noqa: PLC0415 # it takes rewards of here
+            from art_otel.trajectories.effective_rewards import final_reward  # noqa: PLC0415 # it takes rewards of here
 
             object.__setattr__(self, "reward", final_reward(self.rewards))
 

@@ -16,7 +16,7 @@ from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport
 from art_otel.trajectories import EXPLANATIONS
 from art_otel.trajectories.accounting import count
-from art_otel.trajectories.rewards.undeliverable import ADVICE
+from art_otel.trajectories.reward_addresses import ADVICE
 from tests.docs.pages import DOCS, text_of
 
 ATTRIBUTES = text_of("docs/spec/attributes.md")

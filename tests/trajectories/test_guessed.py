@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions import role_of
 from art_otel.spans import Span, build_tree
-from art_otel.trajectories.rollouts.assignment import assign_rollouts
+from art_otel.trajectories.rollouts import assign_rollouts
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 

@@ -20,8 +20,8 @@ from art_otel.trajectories.accounting.completeness import is_without_content
 from art_otel.trajectories.accounting.stats import AssemblyStats
 from art_otel.trajectories.calls.log_correlation import CorrelatedLogs
 from art_otel.trajectories.model import Trajectory
-from art_otel.trajectories.rewards.attribution import Attribution
-from art_otel.trajectories.rollouts.assignment import RolloutAssignment
+from art_otel.trajectories.rewards import Attribution
+from art_otel.trajectories.rollouts import RolloutAssignment
 
 EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"

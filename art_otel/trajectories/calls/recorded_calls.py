@@ -27,7 +27,7 @@ from art_otel.trajectories.calls.continued_responses import continue_responses
 from art_otel.trajectories.calls.duplicates import find_calls
 from art_otel.trajectories.calls.step_data import StepData
 from art_otel.trajectories.limits import MAX_CONTINUED_MESSAGES
-from art_otel.trajectories.rollouts.index import RolloutSpans
+from art_otel.trajectories.rollouts import RolloutSpans
 
 
 class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from art_otel.calls import Choice, InferenceCall, Message
+from art_otel.trajectories.effective_rewards import RewardComponents
 from art_otel.trajectories.model import Trajectory
-from art_otel.trajectories.views.reward_components import RewardComponents
 
 JsonObject: TypeAlias = Mapping[str, Any]
 

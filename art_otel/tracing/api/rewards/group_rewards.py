@@ -21,7 +21,7 @@ from art_otel.tracing.api.rewards.reward_target import resolve_target
 from art_otel.tracing.api.rewards.rewards import give
 from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
-from art_otel.trajectories.rewards.attribution import with_rewards
+from art_otel.trajectories.effective_rewards import with_rewards
 
 Group: TypeAlias = TrajectoryGroup | Iterable[Trajectory]
 Values: TypeAlias = Sequence[float | None]

@@ -1,25 +1,121 @@
-"""Rollout assignment: which spans belong to which rollout.
+"""Rollouts: which spans are rollouts' own spans, and which spans belong to which rollout.
 
 Invariant: every span of a tree is in exactly one rollout or in none, and each rollout says which one it is nested in.
-A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
-that, so a rollout survives a broken trace. A provisional id counts only for spans that nothing else assigns:
-their process made it up, because it did not know who called it. Where several rollouts with a span's id could be meant,
-none is chosen: the span is unassigned.
+
+- A trace in which a span declares a rollout id has the roots of its declared ids and no others. Elsewhere the spans
+  that match `rollout_spans` are the roots; where nobody named such spans, the root of a trace with LLM calls is.
+- A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
+  that, so a rollout survives a broken trace. Rollouts of one id are told apart by the trace, the attempt and the time
+  of their roots only. Where several could be meant none is chosen: the span is unassigned.
+- A provisional id counts only for spans that nothing else assigns: their process made it up, because it did not know
+  who called it.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import Role, integer
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.rollouts.index import RolloutIndex, RolloutSpans
-from art_otel.trajectories.rollouts.marks import declared_id, is_provisional
-from art_otel.trajectories.rollouts.roots import find_roots
+from art_otel.spans.intervals import IntervalIndex
+from art_otel.trajectories.rollout_attributes import (
+    attempt_of,
+    declared_id,
+    is_marked_root,
+    is_named_rollout,
+    is_provisional,
+)
+
+_K = TypeVar("_K")
+
+
+class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
+    """The spans of one rollout and their keys. `root` is its own span, None when that is missing."""
+
+    rollout_id: str
+    root: Span | None
+    parent_rollout_id: str | None = None
+    spans: list[Span] = msgspec.field(default_factory=list[Span])
+    keys: list[SpanKey] = msgspec.field(default_factory=list[SpanKey])
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """A sort key that no delivery changes."""
+        first = self.root or self.spans[0]
+        return (self.rollout_id, first.trace_id, first.span_id)
+
+
+class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
+    """The rollouts of one id or of one trace, in the order they were added: those with a root come first."""
+
+    tree: SpanTree
+    all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
+    rootless: RolloutSpans | None = None
+    _running: IntervalIndex[RolloutSpans] | None = None
+    _by_trace: "dict[str, RolloutIndex] | None" = None
+    _by_attempt: "dict[int | None, RolloutIndex] | None" = None
+
+    def add(self, rollout: RolloutSpans) -> None:
+        """Add a rollout. Those without a root are not indexed by trace or time."""
+        self.all.append(rollout)
+        if rollout.root is not None:
+            self._running = self._by_trace = self._by_attempt = None
+        elif self.rootless is None:
+            self.rootless = rollout
+
+    def of_trace(self, trace_id: str) -> "RolloutIndex | None":
+        """The rollouts whose own span is in the trace."""
+        if self._by_trace is None:
+            self._by_trace = self._by(lambda root: root.trace_id)
+        return self._by_trace.get(trace_id)
+
+    def of_attempt(self, number: int) -> "RolloutIndex | None":
+        """The rollouts that are attempts of this number."""
+        if self._by_attempt is None:
+            self._by_attempt = self._by(attempt_of)
+        return self._by_attempt.get(number)
+
+    def running_at_start(self, key: SpanKey) -> RolloutSpans | None:
+        """The rollout that was running when the span started, if just one was."""
+        return self.running_at(self.tree.starts[key])
+
+    def running_at(self, time_ns: int) -> RolloutSpans | None:
+        """The rollout that was running at a time, if just one was."""
+        return self._intervals().only_at(time_ns)
+
+    def count_candidates(self, starts: Iterable[int]) -> Iterator[tuple[RolloutSpans, int]]:
+        """How many spans, known by their starts, may be of each rollout: of those that ran then, else of all."""
+        outside, inside = list[int](), list[int]()
+        for start in starts:
+            (inside if self._intervals().count_at(start) else outside).append(start)
+        inside.sort()
+        for first, last, rollout in self._times():
+            ended = len(inside) if last is None else bisect_right(inside, last)
+            yield rollout, ended - bisect_left(inside, first) + len(outside)
+
+    def _intervals(self) -> IntervalIndex[RolloutSpans]:
+        if self._running is None:
+            self._running = IntervalIndex(self._times())
+        return self._running
+
+    def _by(self, trait: Callable[[Span], _K]) -> "dict[_K, RolloutIndex]":
+        indexes: dict[_K, RolloutIndex] = {}
+        for rollout in self.all:
+            if rollout.root is not None:
+                indexes.setdefault(trait(rollout.root), RolloutIndex(tree=self.tree)).add(rollout)
+        return indexes
+
+    def _times(self) -> Iterator[tuple[int, int | None, RolloutSpans]]:
+        for rollout in self.all:
+            if rollout.root is not None:
+                first, root = self.tree.starts[rollout.root.key], rollout.root
+                yield first, None if root.end_ns is None else first + root.end_ns - root.start_ns, rollout
 
 
 class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +150,67 @@ def assign_rollouts(
         unassigned=assigner.unassigned.keys(),
         candidates=assigner.count_candidates(),
     )
+
+
+def find_roots(
+    tree: SpanTree, roles: Mapping[SpanKey, Role], declared: Mapping[SpanKey, str], rollout_spans: Sequence[str]
+) -> list[tuple[Span, str]]:
+    """The roots of a tree with their rollout ids. `declared` has the ids that spans carry."""
+    roots = list(_declared_roots(tree, roles, declared))
+    declaring = {trace_id for trace_id, _ in declared}
+    if rollout_spans:
+        keys = (key for key, span in tree.spans.items() if is_named_rollout(span, rollout_spans))
+        roots += [(key, "-".join(key)) for key in keys if key[0] not in declaring]
+    else:
+        roots += _roots_of_calls(tree, roles, declaring)
+    return [(tree.spans[key], rollout_id) for key, rollout_id in roots]
+
+
+def _declared_roots(
+    tree: SpanTree, roles: Mapping[SpanKey, Role], declared: Mapping[SpanKey, str]
+) -> Iterator[tuple[SpanKey, str]]:
+    """For each declared id: its marked topmost spans (one per attempt), else one plausible root."""
+    topmost: dict[str, list[SpanKey]] = {}
+    enclosing_ids = tree.inherit(lambda key, above: declared.get(key) or above) if declared else {}
+    for key, rollout_id in declared.items():
+        parent = tree.parents.get(key)
+        if parent is None or enclosing_ids[parent] != rollout_id:
+            topmost.setdefault(rollout_id, []).append(key)
+    for rollout_id, keys in topmost.items():
+        marked = [key for key in keys if is_marked_root(tree.spans[key])]
+        unmarked = islice((key for key in keys if _may_be_root(key, tree, roles)), 1)
+        for key in marked or list(unmarked) or _lone_call(keys, tree, roles):
+            yield key, rollout_id
+
+
+def _may_be_root(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> bool:
+    """Whether an unmarked topmost span of an id is the rollout's own: a step, tool or call is only a part of one."""
+    is_step = attributes.STEP_INDEX in tree.spans[key].attributes
+    return key not in tree.orphans and not is_step and roles[key] in {"other", "agent"}
+
+
+def _lone_call(keys: Sequence[SpanKey], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> Sequence[SpanKey]:
+    """A call that is the only topmost span of the id is its own rollout, as a call without an id is."""
+    is_lone = len(keys) == 1 and roles[keys[0]] == "inference" and keys[0] not in tree.orphans
+    return keys if is_lone else ()
+
+
+def _roots_of_calls(
+    tree: SpanTree, roles: Mapping[SpanKey, Role], declaring: Collection[str]
+) -> Iterator[tuple[SpanKey, str]]:
+    """The roots with calls at or below them. The rollout id is the trace id, for further roots with the span id."""
+    with_calls: set[SpanKey] = set()
+    for key, role in roles.items():
+        at: SpanKey | None = key if role == "inference" and key[0] not in declaring else None
+        while at is not None and at not in with_calls:
+            with_calls.add(at)
+            at = tree.parents.get(at)
+    named: set[str] = set()
+    for key, span in tree.spans.items() if with_calls else ():
+        if span.parent_span_id is None and key in with_calls:
+            trace_id, span_id = key
+            yield key, f"{trace_id}-{span_id}" if trace_id in named else trace_id
+            named.add(trace_id)
 
 
 class _Ambiguous(NamedTuple):

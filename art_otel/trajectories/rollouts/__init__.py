@@ -1,1 +1,0 @@
-"""Rollouts: which rollout each span belongs to, and what its own span says about it."""
