@@ -1,29 +1,45 @@
 """Sessions of Claude Code: `~/.claude/projects/PROJECT/SESSION.jsonl`, and `subagents/agent-ID.jsonl` beside it.
 
-A session is a rollout with the session's id, its sub-agents are agents in it, wherever their lines stand. Versions that
-log their requests give them whole and verified (see `claude_requests`); of others the conversation is read, and the
-system prompt and tools are unknown. Invariant: a prompt that is not verified says so.
+A session is a rollout with the session's id, its sub-agents are agents in it, wherever their lines stand. An answer is
+every `assistant` line of one `message.id`, a block or more a line. Lines name the one before them in `parentUuid`; the
+results of an answer's tool calls are sent as one message, in the order in which they were logged.
+
+Versions that log their requests give them whole: a request is the first `keep` messages of the request `base` and those
+whose hashes stand in `tail`. A hash is SHA-256 of the message as compact JSON with sorted keys, without
+`cache_control`, a text being one part. The message itself is an `api-request-blob`, a `user` line, the answers to one
+message's tool calls, or an assistant message. Of other versions the conversation is read, and the system prompt and
+tools are unknown. Invariant: a request is given as verified only when every message, and its system prompt and tools,
+have the hash that it names; a prompt that is not verified says so. The block `x-anthropic-billing-header: …` before the
+system prompt is in no hash and in no log: it is outside of both.
 
 Source of the format: recordings of @anthropic-ai/claude-code 2.1.330; there is no public one.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from typing import Final, NamedTuple
 
-from art_otel.sources.agents.claude_requests import REQUEST, ClaudeRequests
-from art_otel.sources.agents.claude_transcript import Answer, ClaudeTranscript, Failure
-from art_otel.sources.agents.logs import LogLines, without_secrets
+import msgspec
+
+from art_otel.sources.agents.logs import LogLine, LogLines, without_secrets
 from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text
 from art_otel.sources.backends.times import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.values import encode, head_detector, is_object, text_or_none
-from art_otel.sources.refusals import Refused
+from art_otel.sources.json_text.values import encode, head_detector, is_list, is_object, text_or_none
+from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "claude-code"
 _PROVIDER: Final = {"gen_ai.provider.name": "anthropic"}
 _METADATA: Final = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version"}
+_REQUEST: Final = "api-request"
+_BLOB: Final = "api-request-blob"
+_SHAPE: Final = "api-request-shape"
+_SYNTHETIC: Final = "<synthetic>"
+"""The model of a message that Claude Code wrote itself."""
+
+_Message = dict[str, Value]
 
 
 def _detects(line: dict[str, Value]) -> bool:
@@ -37,25 +53,25 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         yield from log.quarantined(None)
         return
     session = Session(_NAME, str(first["sessionId"]), agent=_NAME, version=str(first.get("version") or ""))
-    transcript = ClaudeTranscript()
+    transcript = _Transcript()
     read: list[dict[str, Value]] = []
     for line in log.lines:
         try:
-            if line.value.get("type") == REQUEST:
+            if line.value.get("type") == _REQUEST:
                 text_to_ns(str(line.value.get("timestamp")), "timestamp")
             transcript.add(line)
             read.append(line.value)
         except Refused as problem:
             log.refuse(line.number, problem)
-    requests = ClaudeRequests(read, transcript.messages())
+    requests = _Requests(read, transcript.messages())
     yield from log.quarantined(session.trace_id)
-    yield from _ClaudeSession(session, transcript, requests).spans(first)
+    yield from _SessionSpans(session, transcript, requests).spans(first)
 
 
-class _ClaudeSession:
+class _SessionSpans:
     """The spans of one file."""
 
-    def __init__(self, session: Session, transcript: ClaudeTranscript, requests: ClaudeRequests) -> None:
+    def __init__(self, session: Session, transcript: "_Transcript", requests: "_Requests") -> None:
         self._session = session
         self._transcript = transcript
         self._requests = requests
@@ -90,7 +106,7 @@ class _ClaudeSession:
         name = next(filter(None, named), "sub-agent")
         return self._session.sub_agent(name, _key_of(agent), parent, min(times), max(times))
 
-    def _call(self, answer: Answer) -> Call:
+    def _call(self, answer: "_Answer") -> Call:
         request = self._request(answer.request_id, self._transcript.prompt(answer), answer.start_ns)
         model = text_or_none(answer.body.get("model"))
         return Call(
@@ -104,7 +120,7 @@ class _ClaudeSession:
             extra=_PROVIDER,
         )
 
-    def _unanswered(self, request_id: str, failure: Failure | None) -> Span:
+    def _unanswered(self, request_id: str, failure: "_Failure | None") -> Span:
         """The span of a request that failed, or that the log has no answer to: then it has not ended."""
         request = self._request(request_id, None, 0 if failure is None else failure.time_ns)
         call = Call(
@@ -137,7 +153,7 @@ class _ClaudeSession:
             start_ns=text_to_ns(str(line["timestamp"]), "timestamp") if "timestamp" in line else start_ns,
         )
 
-    def _tools(self, answer: Answer) -> Iterator[Span]:
+    def _tools(self, answer: "_Answer") -> Iterator[Span]:
         """The tools that an answer called and that have a result."""
         for block in answer.tool_calls():
             result = self._transcript.results.get(str(block.get("id")))
@@ -177,6 +193,273 @@ def _key_of(agent: str | None) -> str:
 
 def _launcher_key(agent: str) -> str:
     return f"launcher of {agent}"
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A line of the conversation."""
+
+    uuid: str
+    type: str
+    timestamp: str
+    message: dict[str, Value] = {}
+    parent_uuid: str | None = None
+    is_sidechain: bool = False
+    agent_id: str | None = None
+    attribution_agent: str | None = None
+    request_ref: str | None = None
+    api_block_index: int | None = None
+    is_api_error_message: bool = False
+    error: str | None = None
+    tool_use_result: Value = None
+
+    @property
+    def time_ns(self) -> int:
+        """When it was written. Raises Refused."""
+        return text_to_ns(self.timestamp, "timestamp")
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a message."""
+
+    role: str
+    content: str | list[dict[str, Value]]
+    id: str | None = None
+    model: str | None = None
+
+
+class _Answer(msgspec.Struct, kw_only=True):
+    """What the model sampled for one request. `body` is that of its last line, with the blocks of all."""
+
+    key: str
+    agent: str | None
+    request_id: str | None
+    parent: str | None
+    body: dict[str, Value]
+    blocks: list[dict[str, Value]]
+    indexes: list[int | None]
+    start_ns: int
+    end_ns: int
+    agent_name: str | None
+
+    @property
+    def message(self) -> _Message:
+        """The answer as a message of later prompts."""
+        return {"role": "assistant", "content": self.blocks}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no block is missing, as far as the log counts them."""
+        return self.indexes == [*range(len(self.indexes))] or set(self.indexes) == {None}
+
+    def tool_calls(self) -> Iterator[dict[str, Value]]:
+        """The blocks that call tools."""
+        return (block for block in self.blocks if block.get("type") == "tool_use")
+
+
+class _ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a tool call, and the sub-agent that gave it."""
+
+    block: dict[str, Value]
+    order: int
+    time_ns: int
+    agent: str | None
+
+
+class _Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that failed."""
+
+    request_id: str
+    error: tuple[str, str]
+    time_ns: int
+
+
+class _Transcript:
+    """Everything that was said, by answer."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, _Answer] = {}
+        self.results: dict[str, _ToolResult] = {}
+        self.failures: dict[str, _Failure] = {}
+        self.times: dict[str | None, list[int]] = {}
+        self.first_texts: dict[str | None, str] = {}
+        self._lines: dict[str, _Line] = {}
+        self._agents: dict[str, str | None] = {}
+        self._user_lines: list[_Message] = []
+        self._answer_of: dict[str, str] = {}
+        self._prompts: dict[str, tuple[str, ...]] = {}
+
+    def add(self, log_line: LogLine) -> None:
+        """Add a line of the log, if it is of the conversation. Raises Refused."""
+        if "uuid" not in log_line.value:
+            return
+        line = converted(log_line.value, _Line, strict=True)
+        message = converted(line.message, _Content, strict=True) if line.type in ("assistant", "user") else None
+        time_ns = line.time_ns
+        agent = self._agents[line.uuid] = self._agent_of(line)
+        self._lines[line.uuid] = line
+        self.times.setdefault(agent, []).append(time_ns)
+        if message is not None and line.type == "assistant":
+            self._add_answer(line, message, agent, time_ns)
+        elif message is not None:
+            self._add_user(line, message, agent, time_ns)
+
+    def messages(self) -> Iterator[_Message]:
+        """Every message that a request may repeat."""
+        yield from self._user_lines
+        for answer in self.answers.values():
+            yield answer.message
+            results = self._results_of(answer)
+            if len(results) > 1:
+                yield {"role": "user", "content": results}
+
+    def prompt(self, answer: _Answer) -> tuple[str, ...]:
+        """List the messages before an answer as JSON texts, as far as the conversation has them."""
+        user_messages: list[str] = []
+        at, before, seen = answer.parent, None, set[str]()
+        while at is not None and before is None and at not in seen:
+            seen.add(at)
+            before = self.answers.get(self._answer_of.get(at, ""))
+            line = self._lines.get(at)
+            if before is None and line is not None and line.type == "user" and not _holds_results(line):
+                user_messages.append(encode(_sent(line.message)))
+            at = None if line is None else line.parent_uuid
+        earlier: tuple[str, ...] = ()
+        if before is not None:
+            results = self._results_of(before)
+            earlier = (*self._prompts.get(before.key, ()), encode(before.message))
+            earlier += (encode({"role": "user", "content": results}),) if results else ()
+        self._prompts[answer.key] = (*earlier, *reversed(user_messages))
+        return self._prompts[answer.key]
+
+    def _agent_of(self, line: _Line) -> str | None:
+        """The sub-agent whose line this is; older logs name none, so that it is the first of its lines."""
+        if not line.is_sidechain:
+            return None
+        return line.agent_id or self._agents.get(line.parent_uuid or "") or line.uuid
+
+    def _add_answer(self, line: _Line, message: _Content, agent: str | None, time_ns: int) -> None:
+        if message.model == _SYNTHETIC or line.is_api_error_message:
+            if line.request_ref is not None:
+                error = (line.error or "api_error", _text_of(message.content))
+                self.failures[line.request_ref] = _Failure(request_id=line.request_ref, error=error, time_ns=time_ns)
+            return
+        key = message.id or line.uuid
+        self._answer_of[line.uuid] = key
+        if key not in self.answers:
+            self.answers[key] = _Answer(
+                key=key,
+                agent=agent,
+                request_id=line.request_ref,
+                parent=line.parent_uuid,
+                body=line.message,
+                blocks=[],
+                indexes=[],
+                start_ns=self._time_of(line.parent_uuid, time_ns),
+                end_ns=time_ns,
+                agent_name=line.attribution_agent,
+            )
+        answer = self.answers[key]
+        answer.blocks += _blocks_of(message.content)
+        answer.indexes.append(line.api_block_index)
+        answer.body, answer.end_ns = {**line.message, "content": answer.blocks}, max(answer.end_ns, time_ns)
+
+    def _add_user(self, line: _Line, message: _Content, agent: str | None, time_ns: int) -> None:
+        self._user_lines.append(_sent(line.message))
+        self.first_texts.setdefault(agent, _text_of(message.content))
+        outcome = line.tool_use_result
+        sub_agent = text_or_none(outcome.get("agentId")) if is_object(outcome) else None
+        for block in _blocks_of(message.content):
+            if block.get("type") == "tool_result":
+                result = _ToolResult(block=block, order=len(self.results), time_ns=time_ns, agent=sub_agent)
+                self.results[str(block.get("tool_use_id"))] = result
+
+    def _results_of(self, answer: _Answer) -> list[Value]:
+        ids = {str(block.get("id")) for block in answer.tool_calls()}
+        results = [self.results[call_id] for call_id in ids if call_id in self.results]
+        return [result.block for result in sorted(results, key=lambda result: result.order)]
+
+    def _time_of(self, uuid: str | None, otherwise: int) -> int:
+        line = self._lines.get(uuid or "")
+        return otherwise if line is None else line.time_ns
+
+
+def _sent(message: _Message) -> _Message:
+    """A message as it is sent: its role and its content."""
+    return {"role": message.get("role"), "content": message.get("content")}
+
+
+def _holds_results(line: _Line) -> bool:
+    content = line.message.get("content")
+    return is_list(content) and any(is_object(block) and block.get("type") == "tool_result" for block in content)
+
+
+def _blocks_of(content: str | list[dict[str, Value]]) -> list[dict[str, Value]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _text_of(content: str | list[dict[str, Value]]) -> str:
+    return "".join(str(block.get("text") or "") for block in _blocks_of(content))
+
+
+class _VerifiedPrompt(NamedTuple):
+    """The messages of a request as JSON texts, its system prompt and tools; None: not verified."""
+
+    messages: tuple[str, ...] | None
+    shape: dict[str, Value] | None
+
+
+def _digest(value: Value) -> str:
+    """The hash of a message or a shape, as Claude Code makes it; empty where it can have none."""
+    try:
+        data = msgspec.json.encode(_without_cache_control(value), order="sorted")
+    except OverflowError:  # a whole number of more than 64 bits, which JavaScript does not have
+        return ""
+    return sha256(data).hexdigest()
+
+
+def _message_digest(message: _Message) -> str:
+    """The hash of a message."""
+    content = message.get("content")
+    return _digest({**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message)
+
+
+class _Requests:
+    """The requests of a log. `messages` are those of the conversation that requests may hold."""
+
+    def __init__(self, lines: Iterable[dict[str, Value]], messages: Iterable[_Message]) -> None:
+        self.by_id: dict[str, dict[str, Value]] = {}
+        self._hashes: dict[str, tuple[str, ...]] = {}
+        self._shapes: dict[str, dict[str, Value]] = {}
+        self._messages: dict[str, str] = {_message_digest(message): encode(message) for message in messages}
+        for line in lines:
+            kind = line.get("type")
+            if kind == _REQUEST:
+                self._add(str(line.get("id")), line)
+            elif kind == _BLOB and is_object(message := line.get("message")):
+                self._messages[_message_digest(message)] = encode(message)
+            elif kind == _SHAPE and is_object(shape := line.get("shape")):
+                self._shapes[_digest(shape)] = shape
+
+    def prompt(self, request_id: str) -> _VerifiedPrompt:
+        """Return the messages of a request if their hashes match, and its system prompt and tools."""
+        hashes = self._hashes.get(request_id)
+        messages = None if hashes is None else [self._messages.get(text) for text in hashes]
+        verified = None if messages is None or None in messages else tuple(filter(None, messages))
+        return _VerifiedPrompt(verified, self._shapes.get(str(self.by_id.get(request_id, {}).get("shapeHash"))))
+
+    def _add(self, request_id: str, line: dict[str, Value]) -> None:
+        """Add a request. Its messages stay unknown when the one that it builds on is not in the log before it."""
+        self.by_id[request_id] = line
+        base, keep, tail = line.get("base"), line.get("keep"), line.get("tail")
+        kept = () if base is None else self._hashes.get(str(base))
+        if kept is not None and isinstance(keep, int) and 0 <= keep <= len(kept) and is_list(tail):
+            self._hashes[request_id] = (*kept[:keep], *map(str, tail))
+
+
+def _without_cache_control(value: Value) -> Value:
+    if is_object(value):
+        return {name: _without_cache_control(item) for name, item in value.items() if name != "cache_control"}
+    return [_without_cache_control(item) for item in value] if is_list(value) else value
 
 
 FORMAT: Final = Format(
