@@ -195,6 +195,11 @@ def find_masked(recording: Recording, prompt: Sequence[Message], answers: Sequen
     return (*masked, *_hashed(prompt, answers))
 
 
+def may_be_masked(message: Message) -> bool:
+    """Whether `find_masked` may find this message masked although nothing else of its span shows a mask."""
+    return mask_of(message) is not None or _is_hash(message.content)
+
+
 def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
     """The mask of which a text of the message consists, or which it contains where `signs` say so."""
     content = message.content
@@ -291,6 +296,10 @@ def _masked(where: Where, messages: Iterable[Message], signs: Signs) -> Iterator
             yield MaskedText(where=where, index=index, mask=mask, evidence=evidence)
 
 
+def _is_hash(text: str | None) -> bool:
+    return text is not None and len(text) in _HASH_LENGTHS and _HASH.fullmatch(text) is not None
+
+
 def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
     """The messages that are wholly hashes of one length, if they are of several roles or all of the prompt."""
     sides: tuple[tuple[Where, Sequence[Message]], ...] = (("prompt", prompt), ("answer", answers))
@@ -298,7 +307,7 @@ def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[Mask
         (where, index, message)
         for where, messages in sides
         for index, message in enumerate(messages)
-        if message.content is not None and len(message.content) in _HASH_LENGTHS and _HASH.fullmatch(message.content)
+        if _is_hash(message.content)
     ]
     if not hashes:
         return ()

@@ -9,8 +9,7 @@ log records) are ever called cut, and only if the length is shown to be a limit 
 3. several texts of that length differ, and chance does not make them: an answer and two other texts of 128 or more, or
    two texts of both kinds or three of one kind at a number that people choose (a multiple of 50 or 128, a power of two
    or one less), of 64 or more. Boards of a game, which are all of one length, are rarely that long, and rarely the
-   longest texts of a span;
-4. other spans of the trace showed it (`limits_shown`).
+   longest texts of a span.
 
 A text that is whole JSON is not cut, whatever its length. Messages inside of JSON are not judged: a limit cuts the
 whole attribute, which then is no JSON and is unknown. So a tool's answer that the app itself cut to 2,048 characters
@@ -21,7 +20,7 @@ UTF-8; those that cut at a whole character leave up to 3 bytes less. All three a
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
@@ -120,16 +119,15 @@ LIMITS: Final = (
 
 
 class CutValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An attribute whose text was cut: its name, the limit's length in its unit, and what showed it."""
+    """An attribute whose text was cut: its name, what of the call it holds, and what shows that it was cut."""
 
     name: str
-    length: int
-    unit: Unit
+    field: Literal["prompt", "answer"]
     evidence: str
 
 
-def cut_values(recording: Recording, shown: Collection[int] = ()) -> tuple[CutValue, ...]:
-    """The attributes with content that a limit cut; `shown` are limits that other spans of the trace showed."""
+def cut_values(recording: Recording) -> tuple[CutValue, ...]:
+    """The attributes with content that a limit cut."""
     span = recording.span
     texts = [
         (name, value)
@@ -141,21 +139,16 @@ def cut_values(recording: Recording, shown: Collection[int] = ()) -> tuple[CutVa
         return ()
     longest = max([len(text) for _, text in texts])
     if all(text.isascii() for _, text in texts):
-        if longest not in _LENGTHS and longest not in shown and sum([len(text) == longest for _, text in texts]) < 2:
+        if longest not in _LENGTHS and sum([len(text) == longest for _, text in texts]) < 2:
             return ()  # as on nearly all spans
-        return _cut_at(texts, [len(text) for _, text in texts], "bytes", shown) or _cut_at(
-            texts, [len(text) for _, text in texts], "characters", shown
+        return _cut_at(texts, [len(text) for _, text in texts], "bytes") or _cut_at(
+            texts, [len(text) for _, text in texts], "characters"
         )
     return (
-        _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes", shown)
-        or _cut_at(texts, [len(text) for _, text in texts], "characters", shown)
-        or _cut_at(texts, [_utf16_length(text) for _, text in texts], "characters", shown)
+        _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes")
+        or _cut_at(texts, [len(text) for _, text in texts], "characters")
+        or _cut_at(texts, [_utf16_length(text) for _, text in texts], "characters")
     )
-
-
-def limits_shown(cut: Collection[CutValue]) -> frozenset[int]:
-    """The lengths of the limits that cut these values, for the other spans of their trace."""
-    return frozenset([value.length for value in cut])
 
 
 _SHORTEST: Final = 64
@@ -174,9 +167,7 @@ _LENGTHS: Final = frozenset(
 )
 
 
-def _cut_at(
-    texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit, shown: Collection[int]
-) -> tuple[CutValue, ...]:
+def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit) -> tuple[CutValue, ...]:
     """The texts that are cut if the greatest of their lengths, in one unit, is shown to be a limit."""
     top = max(lengths)
     spare = _WHOLE_CHARACTER if unit == "bytes" else 0
@@ -187,18 +178,11 @@ def _cut_at(
     ]
     open_texts = [(name, text) for name, text in at_top if not _is_whole_json(text)]
     limit = _documented(open_texts, top, unit) if open_texts else None
-    evidence = (
-        f"{limit.setter} cuts at {limit.length:,} {limit.unit}"
-        if limit is not None
-        else f"other spans of the trace are cut at {top:,} {unit}"
-        if top in shown
-        else _shown_by(open_texts, top, unit)
-    )
+    evidence = _shown_by(open_texts, top, unit) if limit is None else f"{limit.setter} cuts at {top:,} {unit}"
     if evidence is None:
         return ()
-    length = top if limit is None or limit.length is None else limit.length
     return tuple(
-        CutValue(name=name, length=length, unit=unit, evidence=evidence)
+        CutValue(name=name, field="answer" if _is_answer(name) else "prompt", evidence=f"{name}: {evidence}")
         for name, _ in open_texts
         if may_hold_content(name)
     )

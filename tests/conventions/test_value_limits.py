@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.recording import Recording
-from art_otel.conventions.value_limits import LIMITS, cut_values, limits_shown
+from art_otel.conventions.value_limits import LIMITS, cut_values
 from tests.conventions.builders import event, span
 
 ALPHABETS = {"ascii": "abc defg, hi", "umlauts": "aäöü ß", "chinese": "你好世界。天气", "emoji": "a 🌧 bc"}
@@ -43,9 +43,9 @@ DOCUMENTED = [
 ]
 
 
-def cut(attributes, shown=(), events=()):
+def cut(attributes, events=()):
     one = span(attributes, events=events)
-    return {found.name for found in cut_values(Recording(one, (), names_of(attributes)), shown)}
+    return {found.name for found in cut_values(Recording(one, (), names_of(attributes)))}
 
 
 def cut_as(limit, cutter, text):
@@ -121,13 +121,11 @@ def test_what_is_beside_the_content_is_not_named_and_still_shows_the_limit():
     assert cut({"exception.stacktrace": text_of(2048, 1), FLATTENED[2]: "Hi"}) == set()
 
 
-def test_other_spans_of_the_trace_show_a_limit():
-    shown = cut_values(
-        Recording(span(one := {FLATTENED[0]: text_of(700, 1), FLATTENED[2]: text_of(700, 2)}), (), names_of(one))
-    )
-    assert limits_shown(shown) == {700}
-    assert cut({FLATTENED[2]: text_of(700, 3)}) == set()
-    assert cut({FLATTENED[2]: text_of(700, 3)}, limits_shown(shown)) == {FLATTENED[2]}
+def test_a_cut_text_says_what_of_the_call_it_holds():
+    attributes = {FLATTENED[0]: text_of(1000, 1), FLATTENED[2]: text_of(1000, 2)}
+    found = cut_values(Recording(span(attributes), (), names_of(attributes)))
+    assert [one.field for one in found] == ["prompt", "answer"]
+    assert all(one.evidence.startswith(one.name) and "1,000 bytes" in one.evidence for one in found)
 
 
 def test_every_limit_has_its_source():

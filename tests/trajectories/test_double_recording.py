@@ -142,6 +142,13 @@ def test_each_of_two_instrumentors_may_record_twice(tmp_path):
     assert trained_once(tmp_path, *spans)
 
 
+@pytest.mark.parametrize("around", [2, 3])
+def test_what_is_inside_of_either_span_of_a_call_is_the_same_call(around, tmp_path):
+    """Another instrumentor's recording is below the one that LiteLLM wrote first, whichever id that has."""
+    doubles = [("x", chat_span(number, 1, ["a"], "b", attributes=WITH_ID, **AT_ONCE)) for number in (2, 3)]
+    assert trained_once(tmp_path, *doubles, ("y", chat_span(4, around, ["a"], "b", **INSIDE)))
+
+
 TOKENS = [WITH_ID | {"art.tokens.completion.0": f"i4:1:{token}AAAA=="} for token in ("BQ", "Bg")]
 
 

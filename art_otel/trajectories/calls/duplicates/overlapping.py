@@ -41,15 +41,21 @@ def attach_doubles(clusters: Clusters) -> None:
     around the other in time or in the tree; LiteLLM writes the same span twice, with the same times. Equal calls
     without an id may be samples of one batch, and stay.
     """
+    around: set[SpanKey] = set()
     for inner in clusters.recordings:
         outer = clusters.enclosing(inner)
+        if outer is not None:
+            around.add(outer.span.key)
         if outer is None or outer.recorder != inner.recorder or not has_same_id(outer.call, inner.call):
             continue
         is_double = have_same_answer(outer.call, inner.call) and not contradicts(outer.call, inner.call)
         if is_double and _are_at_once(outer, inner):
             clusters.attach(inner, clusters.of(outer))
     for same in grouped(clusters.recordings, _double_key):
-        first, *others = sorted(same, key=lambda one: (one.start, -(one.end or one.start), one.span.key))
+        # The one around other recordings first: they are joined with it, not with what is attached to another.
+        first, *others = sorted(
+            same, key=lambda one: (one.start, -(one.end or one.start), one.span.key not in around, one.span.key)
+        )
         for one in others:
             if (one.end or one.start) > (first.end or first.start):
                 first = one
