@@ -13,19 +13,72 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
 from art_otel.spans import Value
 
-CONTENT_LOST: Final = "content lost"
-CONTENT_REWRITTEN: Final = "content rewritten"
-CONTENT_TRUNCATED: Final = "content truncated"
-LIST_HOLES: Final = "list entries missing"
-UNKNOWN_PARTS: Final = "unknown parts"
-DOUBTS: Final = (CONTENT_LOST, CONTENT_REWRITTEN, CONTENT_TRUNCATED, LIST_HOLES, UNKNOWN_PARTS)
-"""Why the content of a call may be other than what was sent and sampled, although it could be read."""
+GapKind: TypeAlias = Literal[
+    "masked",
+    "cut",
+    "dropped",
+    "off",
+    "not logged",
+    "history on the server",
+    "template on the server",
+    "not understood",
+    "lossy recorder",
+    "scrubbed",
+    "contradicted",
+]
+"""Why content is not what was sent or sampled.
+
+- `masked`: a recorder or backend wrote a mask in its place.
+- `cut`: a limit on length cut it, with or without a sign.
+- `dropped`: the SDK dropped attributes of the span.
+- `off`: nobody recorded it.
+- `not logged`: the log of an agent does not tell it.
+- `history on the server`: the prompt continues what only the server has.
+- `template on the server`: the prompt is made from a template that only the server has.
+- `not understood`: it is there, in a form that this version does not know.
+- `lossy recorder`: its recorder loses or rewrites it.
+- `scrubbed`: a secret was found in it.
+- `contradicted`: another recording of the call says something else.
+"""
+
+Known: TypeAlias = Literal["verbatim body", "parsed attributes", "flattened attributes", "text only", "unknown"]
+"""How content is known, from the surest to the least: a request or response body as it was sent, messages that a
+recorder parsed, messages as one attribute a field, texts without roles or parts. `unknown`: its dialect does not say.
+"""
+
+
+CONTENT_GAPS: Final[tuple[GapKind, ...]] = (
+    "masked",
+    "cut",
+    "dropped",
+    "off",
+    "not logged",
+    "history on the server",
+    "template on the server",
+    "not understood",
+    "lossy recorder",
+)
+"""The kinds of gaps in one recording, which another recording of the same call may fill."""
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Content of a call that is not, or may not be, what was sent or sampled.
+
+    `field` says of what: `prompt`, `answer` (all choices), `answer[1]` (the choice with that index), `call` (all of
+    these), `tools` (the definitions), `tokens` (ids and logprobs) or `parameters`. `evidence` is what shows it: the
+    name of an attribute, or a sentence.
+    """
+
+    kind: GapKind
+    field: str
+    evidence: str
+
 
 _Number = TypeVar("_Number", int, float)
 
@@ -200,11 +253,12 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model and its outcome.
 
     Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index
-    of the nearest step. `cut` names attributes whose JSON was cut off by a length limit, `dropped_attributes` counts
-    those the SDK dropped, `doubts` says why its content may be other than what was sent and sampled. `scrubbed` says
-    that a secret was found in the prompt or the answer, `contradicted` that another recording of the call says
-    something else. `conventions` lists who described the call. `parameters`, `env_state` and `extra` hold JSON values;
-    `tools` are OpenAI tool definitions, None when nobody recorded whether there were any.
+    of the nearest step. `prompt_known` and `answer_known` say how its messages and its choices are known, None where
+    there are none; `gaps` says what of the call is not, or may not be, what was sent and sampled: a call without gaps
+    is whole. `has_instructions` says that the first message is the `instructions` of the Responses API, which a later
+    response does not carry over; None where nobody knows. `conventions` lists who described the call. `parameters`,
+    `env_state` and `extra` hold JSON values; `tools` are OpenAI tool definitions, None when nobody recorded whether
+    there were any.
     """
 
     trace_id: str
@@ -229,11 +283,10 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error_type: str | None = None
     error: str | None = None
     stream: bool | None = None
-    dropped_attributes: int = 0
-    cut: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    scrubbed: bool = False
-    contradicted: bool = False
+    prompt_known: Known | None = None
+    answer_known: Known | None = None
+    gaps: tuple[Gap, ...] = ()
+    has_instructions: bool | None = None
     conventions: tuple[str, ...] = ()
     env_state: dict[str, Value] = {}
     extra: dict[str, Value] = {}
@@ -242,3 +295,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def failed(self) -> bool:
         """Whether the call ended in an error."""
         return self.error_type is not None or self.error is not None
+
+    def has_gap(self, *kinds: GapKind) -> bool:
+        """Whether the call has a gap of one of these kinds; of any kind where none is named."""
+        return bool(self.gaps) and (not kinds or any(gap.kind in kinds for gap in self.gaps))

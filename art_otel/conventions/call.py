@@ -1,14 +1,14 @@
 """parse_call: one inference span and its log records -> InferenceCall.
 
-Invariant: it never raises for any content of attributes, events or log records: what cannot be read is unknown, and
-the attribute is named in `cut`.
+Invariant: it never raises for any content of attributes, events or log records: what cannot be read is unknown, and a
+gap says which attribute holds it.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall
+from art_otel.calls import Choice, InferenceCall, Known
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.bodies.failure import failure_of
@@ -16,7 +16,7 @@ from art_otel.conventions.bodies.finish import ERROR_FINISH_REASON, completed_re
 from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
 from art_otel.conventions.dialects import all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
-from art_otel.conventions.recorders.doubts import find_doubts
+from art_otel.conventions.gaps import find_gaps
 from art_otel.conventions.recorders.lossy import is_error_unknown
 from art_otel.conventions.recording import Recording
 from art_otel.spans import LogRecord, Span
@@ -62,7 +62,6 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         prompt_token_ids=facts.prompt_token_ids,
         conventions=facts.conventions,
     )
-    dropped = sum([log.dropped_attributes_count for log in logs]) if logs else 0
     has_extras = recording.names.memo(art.has_extras)
     return msgspec.structs.replace(  # in two steps: more than 15 arguments at once take four times as long
         call,
@@ -73,11 +72,10 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         error_type=error_type,
         error=error,
         stream=facts.stream,
-        dropped_attributes=span.dropped_attributes_count + dropped,
-        cut=facts.cut,
-        doubts=find_doubts(recording, facts),
-        scrubbed=(has_extras and art.is_scrubbed(recording.reader()))
-        or (bool(logs) and any(map(art.is_log_scrubbed, logs))),
+        prompt_known=facts.prompt_known,
+        answer_known=facts.answer_known,
+        gaps=find_gaps(recording, facts),
+        has_instructions=facts.has_instructions,
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
         extra=art.read_extra(recording.reader()) if has_extras else {},
     )
@@ -92,9 +90,19 @@ def _read_facts(recording: Recording) -> CallFacts:
             continue
         new_facts = dialect.read(recording, facts)
         if new_facts is not None:
+            new_facts = _with_source(new_facts, dialect.known)
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
             alone = alone or dialect.alone
     return facts
+
+
+def _with_source(facts: CallFacts, known: Known) -> CallFacts:
+    """Say how a dialect knows the prompt and the answer that it read, where it does not say so itself."""
+    prompt = known if facts.prompt_known is None and facts.input_messages is not None else facts.prompt_known
+    answer = known if facts.answer_known is None and facts.choices is not None else facts.answer_known
+    if prompt is facts.prompt_known and answer is facts.answer_known:
+        return facts
+    return msgspec.structs.replace(facts, prompt_known=prompt, answer_known=answer)
 
 
 def _without_batch_prompts(facts: CallFacts) -> CallFacts:

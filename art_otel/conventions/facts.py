@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, Choice, Message, TokenIds, ToolCall, Usage, canonical_arguments
+from art_otel.calls import Choice, Gap, GapKind, Known, Message, TokenIds, ToolCall, Usage, canonical_arguments
 from art_otel.spans import Value
 
 
@@ -33,8 +33,10 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage | None = None
     policy_version: str | None = None
     stream: bool | None = None
-    cut: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    prompt_known: Known | None = None
+    answer_known: Known | None = None
+    gaps: tuple[Gap, ...] = ()
+    has_instructions: bool | None = None
 
 
 NO_FACTS: Final = CallFacts()
@@ -45,7 +47,7 @@ UNKNOWN_MESSAGE: Final = Message(role="assistant")
 
 def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
     """Merge the facts of two dialects: where both have a field, the more trusted one wins."""
-    prompt, choices, usage, cut = trusted.input_messages, trusted.choices, trusted.usage, lesser.cut
+    prompt, choices, usage = trusted.input_messages, trusted.choices, trusted.usage
     merged = CallFacts(
         operation_name=trusted.operation_name or lesser.operation_name,
         response_id=trusted.response_id or lesser.response_id,
@@ -65,16 +67,45 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         merged,
         conventions=_conventions(trusted.conventions, lesser.conventions),
         previous_response_id=trusted.previous_response_id or lesser.previous_response_id,
-        cut=union(trusted.cut, cut) if cut else trusted.cut,
-        doubts=_doubts(trusted, lesser) if trusted.doubts or lesser.doubts else (),
+        prompt_known=lesser.prompt_known if prompt is None else trusted.prompt_known,
+        answer_known=trusted.answer_known if _tells(choices) else lesser.answer_known or trusted.answer_known,
+        gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
+        has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
     )
 
 
-def _doubts(trusted: CallFacts, lesser: CallFacts) -> tuple[str, ...]:
-    """The doubts of both, but for what the lesser one shows otherwise where nothing of it is needed."""
-    is_whole = trusted.input_messages is not None and trusted.choices is not None and not trusted.cut
-    kept = [doubt for doubt in lesser.doubts if doubt == CONTENT_LOST or not is_whole]
-    return union(trusted.doubts, kept)
+def _tells(choices: Sequence[Choice] | None) -> bool:
+    """Whether any choice has content, not the tokens only."""
+    return choices is not None and any(choice.message is not UNKNOWN_MESSAGE for choice in choices)
+
+
+def _merge_gaps(trusted: CallFacts, lesser: CallFacts) -> tuple[Gap, ...]:
+    """Add to the gaps those of the lesser dialect, but for fields that the trusted one has whole.
+
+    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both.
+    """
+    whole = _whole_fields(trusted)
+    kept = [gap for gap in lesser.gaps if gap.kind == "lossy recorder" or gap.field not in whole]
+    return tuple(dict.fromkeys((*trusted.gaps, *kept)))
+
+
+def _whole_fields(facts: CallFacts) -> frozenset[str]:
+    """The fields of a call that are known without a gap."""
+    gapped = {gap.field for gap in facts.gaps}
+    if "call" in gapped:
+        return frozenset()
+    known = {
+        "prompt": facts.input_messages is not None,
+        "answer": facts.choices is not None,
+        "call": facts.input_messages is not None and facts.choices is not None and not gapped,
+        "tools": facts.tools is not None,
+    }
+    return frozenset(field for field, is_known in known.items() if is_known and field not in gapped)
+
+
+def with_gap(facts: CallFacts, kind: GapKind, evidence: str, *, field: str = "call") -> CallFacts:
+    """Return the facts with one more gap."""
+    return msgspec.structs.replace(facts, gaps=(*facts.gaps, Gap(kind=kind, field=field, evidence=evidence)))
 
 
 def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:

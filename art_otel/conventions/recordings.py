@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Message
+from art_otel.calls import CONTENT_GAPS, Choice, Gap, InferenceCall, Message
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import CallFacts, merge_facts, merge_prompts
@@ -22,9 +22,9 @@ _TRUST: Final = {dialect.convention: rank for rank, dialect in enumerate(DIALECT
 def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     """Several recordings of one call, the outermost first, as one. Raises UsageError when there is none.
 
-    Identity and times are the outermost one's. What was cut does not count where another recording is whole. The most
-    trusted convention's facts win whoever's span they were on, and
-    of equally trusted ones those of the recording that knows the response. The prompt is the one that was sent, the
+    Identity and times are the outermost one's. A gap of one recording does not count where another is whole. The most
+    trusted convention's facts win whoever's span they were on, and of equally trusted ones those of the recording that
+    knows the response. The prompt is the one that was sent, the
     answer the one that was sampled.
     """
     if not calls:
@@ -42,15 +42,12 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
         **{
             **msgspec.structs.asdict(facts),
             "input_messages": prompt,
-            **({"cut": (), "doubts": ()} if is_whole else {}),
+            "gaps": _gaps(calls, facts, is_whole=is_whole),
         },
         error_type=error_type,
         error=error,
         agent=next((call.agent for call in calls if call.agent is not None), None),
         step=next((call.step for call in calls if call.step is not None), None),
-        dropped_attributes=0 if is_whole else sum(call.dropped_attributes for call in calls),
-        scrubbed=any(call.scrubbed for call in calls),
-        contradicted=any(call.contradicted for call in calls),
         env_state={name: value for call in reversed(calls) for name, value in call.env_state.items()},
         extra={name: value for call in reversed(calls) for name, value in call.extra.items()},
     )
@@ -67,15 +64,17 @@ def _texts(messages: Sequence[Message] | None) -> tuple[str, ...]:
 
 def _distrust(call: InferenceCall) -> tuple[bool, int, bool]:
     rank = min((_TRUST.get(name, len(_TRUST)) for name in call.conventions), default=len(_TRUST))
-    return _is_cut(call), rank, call.response_id is None
-
-
-def _is_cut(call: InferenceCall) -> bool:
-    return bool(call.cut or call.dropped_attributes or call.doubts)
+    return call.has_gap(*CONTENT_GAPS), rank, call.response_id is None
 
 
 def _is_whole(call: InferenceCall) -> bool:
-    return not _is_cut(call) and bool(call.input_messages and call.choices)
+    return not call.has_gap(*CONTENT_GAPS) and bool(call.input_messages and call.choices)
+
+
+def _gaps(calls: Sequence[InferenceCall], facts: CallFacts, *, is_whole: bool) -> tuple[Gap, ...]:
+    """The gaps of the merged call: where one recording is whole, only that of a secret or a contradiction is left."""
+    gaps = dict.fromkeys(facts.gaps) | {gap: None for call in calls for gap in call.gaps}
+    return tuple(gap for gap in gaps if gap.kind not in CONTENT_GAPS or (not is_whole and gap in facts.gaps))
 
 
 def _facts(call: InferenceCall) -> CallFacts:

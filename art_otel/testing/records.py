@@ -6,12 +6,12 @@ Invariant: every one gives valid records only.
 import json
 from collections.abc import Iterable
 from functools import cache
-from typing import Final
+from typing import Final, get_args
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
+from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Known, Logprobs, Message, TokenIds, ToolCall, Usage
 from art_otel.trajectories.model import Reward, ToolExecution
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -100,6 +100,17 @@ MAYBE_IDS: Final = st.integers(0, 3).flatmap(lambda number: token_ids() if numbe
 _FINISH_REASON: Final = st.sampled_from([None, "stop", "length", "tool_calls"])
 
 
+_GAPS: Final = st.none().map(lambda _: ()) | st.lists(
+    st.builds(
+        Gap,
+        kind=st.sampled_from(get_args(GapKind)),
+        field=st.sampled_from(["prompt", "answer", "answer[0]", "answer[1]", "call", "tools", "tokens", "parameters"]),
+        evidence=WORD,
+    ),
+    max_size=2,
+).map(tuple)
+
+
 @cache
 def inference_calls() -> SearchStrategy[InferenceCall]:
     """Calls without prompts and choices, which `lineages` gives them."""
@@ -117,12 +128,11 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         tools=st.none() | VALUES,
         usage=st.none() | st.builds(Usage, **counts),
         stream=st.sampled_from([None, True, False]),
-        dropped_attributes=st.integers(0, 2**31),
-        cut=WORDS,
-        doubts=WORDS,
+        prompt_known=st.none() | st.sampled_from(get_args(Known)),
+        answer_known=st.none() | st.sampled_from(get_args(Known)),
+        gaps=_GAPS,
+        has_instructions=st.sampled_from([None, True, False]),
         conventions=WORDS,
-        scrubbed=RARELY,
-        contradicted=RARELY,
         env_state=OBJECT,
         extra=OBJECT,
         **texts,

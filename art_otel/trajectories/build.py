@@ -146,7 +146,6 @@ def _build_trajectory(
         spans=rollout.spans,
         lineage=lineage,
         call_of=recorded.call_of,
-        unresolved_histories=recorded.unresolved_histories,
         lost_spans=lost_spans,
         lost_values=lost_values,
         unassigned=unassigned,

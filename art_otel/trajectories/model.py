@@ -18,8 +18,9 @@ text, but with the same ids.
 
 Who decides:
 
-- `lineage.turns.untrained_because` decides whether a completion is trained. `Turn.untrained` holds its answer, and
-  every view, batch and exporter obeys it. A completion of a failed call is kept and never trained.
+- `InferenceCall.gaps` says what of a call is not whole; `wholeness.REASONS` says what follows from each kind of gap.
+- `wholeness.untrained_because` decides whether a completion is trained. `Turn.untrained` holds its answer, and every
+  view, batch and exporter obeys it. A completion of a failed call is kept and never trained.
 - `accounting.completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
   `accounting.completeness.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
 
@@ -55,7 +56,7 @@ Untrained: TypeAlias = Literal["failed", "stream broke", "scrubbed", "content do
 - `failed`: its call ended in an error.
 - `stream broke`: its stream ended without a finish reason, so the completion may be cut.
 - `scrubbed`: a secret was found in what its call was asked or answered.
-- `content doubtful`: the finish reason or a later prompt shows that a text or tool calls of it were not recorded.
+- `content doubtful`: a gap shows that what it was sampled from, or what it says, may not be what was recorded.
 - `contradicting recordings`: two recordings of its call say different things.
 """
 

@@ -24,8 +24,8 @@ _CURES: Final = {
     "failed": "its call ended in an error, and what it said is kept as context alone",
     "stream broke": "its stream ended without a finish reason, so the completion may be cut; read streams to their end",
     "scrubbed": "a secret was found in its call; see docs/how-to/scrub.md",
-    "content doubtful": "the finish reason or a later prompt shows that texts or tool calls were not recorded; record"
-    " with another instrumentor",
+    "content doubtful": "what was recorded of its prompt or of itself may not be what was sent and sampled; the call's"
+    " gaps say what",
     "contradicting recordings": "two recordings of its call say different things; keep one instrumentor a client",
 }
 

@@ -24,6 +24,7 @@ from tests.agents.truth import (
     truth_of,
 )
 from tests.conversions import convert_files
+from tests.gaps import not_logged
 
 CODEX = HERE / "codex.jsonl"
 INSPECT = HERE / "inspect.eval"
@@ -38,7 +39,7 @@ def test_codex_is_what_its_server_saw_but_for_what_it_does_not_log(tmp_path):
     check_answers(trajectory.calls, truth)
     check_prompts(trajectory.calls, truth, skip=1)  # the instructions, the first message
     assert trajectory.incomplete_reasons == {"request not logged whole": 3}
-    assert {tuple(call.extra["art.missing"]) for call in trajectory.calls} == {("system instructions", "tools")}
+    assert {not_logged(call) for call in trajectory.calls} == {("system instructions", "tools")}
     assert [(tool.name, tool.turn) for tool in trajectory.tool_calls] == [("exec_command", turn) for turn in (0, 0, 1)]
     assert [call.response_id for call in trajectory.calls] == ["resp_1", "resp_2", "resp_3"]
 
@@ -163,7 +164,7 @@ def test_mini_swe_agent_is_what_its_server_saw(tmp_path):
     truth = truth_of("mini_swe_agent")
     check_answers(trajectory.calls, truth)
     check_prompts(trajectory.calls, truth)
-    assert {tuple(call.extra["art.missing"]) for call in trajectory.calls} == {("tools",)}
+    assert {not_logged(call) for call in trajectory.calls} == {("tools",)}
     assert trajectory.metadata["exit_status"] == "Submitted"
 
 
@@ -222,7 +223,7 @@ def test_opencode_is_what_its_server_saw_but_for_the_system_prompt(tmp_path):
     check_answers(trajectory.calls, truth)
     for call, entry in zip(trajectory.calls, truth, strict=True):
         assert list(map(said, call.input_messages)) == list(map(true_message, entry["messages"][1:]))
-        assert call.extra["art.missing"] == ["system instructions", "tools", "messages"]
+        assert list(not_logged(call)) == ["system instructions", "tools", "messages"]
     executions = sorted((one.name, one.turn, one.error is not None) for one in trajectory.tool_calls)
     assert executions == [("bash", 0, False), ("read", 0, True)]
     assert [history.turns for history in histories(trajectory)] == [(0, 1, 2)]
@@ -246,9 +247,7 @@ def test_swe_agent_is_what_its_server_saw_but_for_an_answer_it_did_not_accept(tm
     check_prompts(trajectory.calls, truth)
     answers = [said(call.choices[0].message) for call in trajectory.calls]
     assert answers == [true_message({"role": "assistant", **entry["answer"]}) for entry in truth]
-    assert [call.extra["art.missing"] for call in trajectory.calls] == [["tools"], ["tools", "answer"]] + [
-        ["tools"]
-    ] * 2
+    assert [list(not_logged(call)) for call in trajectory.calls] == [["tools"], ["tools", "answer"]] + [["tools"]] * 2
     assert trajectory.group_id == "weather-1"
     assert trajectory.metadata["exit_status"] == "exit_command"
 

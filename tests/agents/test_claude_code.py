@@ -3,6 +3,7 @@
 from art_otel import histories
 from tests.agents.truth import CLAUDE, HERE, check_answers, check_prompts, rewritten, said, true_message, truth_of
 from tests.conversions import convert_files
+from tests.gaps import not_logged
 
 
 def test_claude_code_is_what_its_server_saw(tmp_path):
@@ -39,7 +40,7 @@ def test_older_sessions_of_claude_code_say_what_they_lack(tmp_path):
     assert trajectory.incomplete_reasons == {"request not logged whole": 6}
     assert [call.agent for call in trajectory.calls] == [None] * 3 + ["general-purpose"] * 2 + [None]
     for call, entry in zip(trajectory.calls, truth, strict=True):
-        assert call.extra["art.missing"] == ["system instructions", "tools", "messages"]
+        assert list(not_logged(call)) == ["system instructions", "tools", "messages"]
         conversation = [true_message(message) for message in entry["messages"] if message["role"] != "system"]
         assert list(map(said, call.input_messages))[1:] == conversation[1:]  # reminders stand in the first only
 
@@ -52,7 +53,7 @@ def test_a_message_that_was_altered_is_no_message_of_the_request(tmp_path):
 
     (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CLAUDE[0], altered))
     assert trajectory.incomplete_reasons["request not logged whole"] == 6
-    assert {tuple(call.extra["art.missing"]) for call in trajectory.calls} == {("messages",)}
+    assert {not_logged(call) for call in trajectory.calls} == {("messages",)}
 
 
 def test_a_request_without_an_answer_has_not_ended(tmp_path):

@@ -25,6 +25,7 @@ from art_otel.testing import trajectories as any_trajectories
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
 from tests.data.rollouts import assistant, call, rollout, user
 from tests.dumps import attribute, chat_span, make_span
+from tests.gaps import CONTRADICTED, SCRUBBED
 
 
 def show(capsys, *arguments) -> str:
@@ -99,8 +100,8 @@ def test_a_prompt_that_was_tokenized_anew_says_so(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"scrubbed": True}, "scrubbed"),
-        ({"contradicted": True}, "contradicting recordings"),
+        ({"gaps": (SCRUBBED,)}, "scrubbed"),
+        ({"gaps": (CONTRADICTED,)}, "contradicting recordings"),
         ({"error": "x"}, "failed"),
     ],
 )

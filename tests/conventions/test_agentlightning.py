@@ -14,6 +14,7 @@ from tests.conventions.builders import call, span
 from tests.conventions.recorded import CHECKED, records
 from tests.conversions import convert_files, convert_spans
 from tests.dumps import make_span
+from tests.gaps import unread
 from tests.trajectories.recordings import are_one_call
 
 PROMPT, SAMPLED = [1, 2, 3], [4, 5]
@@ -55,7 +56,7 @@ def test_ids_are_a_list_or_its_text(spelled):
     assert found.choices[0].message.content == "a"
     assert found.choices[0].finish_reason == "stop"
     assert found.conventions == ("agentlightning", "gen_ai", "openllmetry")
-    assert not found.cut
+    assert not unread(found)
 
 
 @pytest.mark.parametrize("spelled", [as_list, json.dumps])
@@ -88,7 +89,7 @@ def test_logprobs_without_ids_and_tokens_that_are_ids():
 def test_what_is_not_what_it_must_be_is_unknown_and_named(name, value):
     whole = {"prompt_token_ids": PROMPT, "response_token_ids": SAMPLED, "logprobs.content": CONTENT}
     found = agentops({**whole, name: value})
-    assert found.cut == (name,)
+    assert unread(found) == (name,)
     expected = dict(zip(whole, (PROMPT, SAMPLED, LOGPROBS), strict=True)) | {name: None}
     assert tokens_of(found) == tuple(expected.values())
     assert found.choices[0].message.content == "a"
@@ -99,7 +100,7 @@ def test_an_empty_list_tells_nothing(nothing):
     found = agentops({"prompt_token_ids": nothing, "response_token_ids": nothing})
     assert tokens_of(found) == (None, None, None)
     assert found.conventions == ("gen_ai", "openllmetry")
-    assert not found.cut
+    assert not unread(found)
 
 
 def test_exact_capture_wins_and_the_bodies_of_others_agree():
@@ -110,7 +111,7 @@ def test_exact_capture_wins_and_the_bodies_of_others_agree():
     found = agentops({"logprobs.content": CONTENT, "art.tokens.completion.0": "i4:2:BAAAAAUAAAA="})
     assert tokens_of(found) == (None, SAMPLED, LOGPROBS)
     found = agentops({"logprobs.content": CONTENT, "art.tokens.completion.0": packed})
-    assert (tokens_of(found), found.cut) == ((None, [9], None), ("logprobs.content",))
+    assert (tokens_of(found), unread(found)) == ((None, [9], None), ("logprobs.content",))
     body = json.dumps({"id": "r", "choices": [{"message": {"content": "a"}, "token_ids": SAMPLED}]})
     found = agentops({"response_token_ids": SAMPLED, "output.value": body})
     assert (tokens_of(found), len(found.choices)) == ((None, SAMPLED, None), 1)
@@ -168,7 +169,7 @@ def test_agentops_words():
     function = {"name": "f", "description": "does f", "parameters": {"type": "object"}}
     assert found.tools == ({"type": "function", "function": function},)
     cut = agentops({"gen_ai.request.functions.1.name": "f"})
-    assert (cut.tools, cut.cut) == (None, ("gen_ai.request.functions",))
+    assert (cut.tools, unread(cut)) == (None, ("gen_ai.request.functions",))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_the_tracers_own_recording():
     assert [found.choices[0].finish_reason for found in calls] == ["tool_calls", *["stop"] * 4]
     assert [len(found.input_messages) for found in calls] == [2, 5, 7, 9, 1]
     assert [found.stream for found in calls] == [False] * 4 + [True]
-    assert all(found.operation_name == "chat" and not found.cut for found in calls)
+    assert all(found.operation_name == "chat" and not unread(found) for found in calls)
     assert all(found.parameters == {"max_tokens": 64, "temperature": 0.7} for found in calls)
     assert [found.tools is not None for found in calls] == [True, False, False, False, False]
     asked = calls[1].input_messages[2].tool_calls[0]
@@ -251,7 +252,7 @@ def test_the_proxys_own_recording():
     assert [choice.logprobs is not None for choice in merged[2].choices] == [True, True]
     (call_of_tool,) = merged[0].choices[0].message.tool_calls
     assert call_of_tool == merged[1].input_messages[2].tool_calls[0]
-    assert all(found.operation_name == "chat" and not found.cut for found in merged)
+    assert all(found.operation_name == "chat" and not unread(found) for found in merged)
 
 
 @pytest.mark.parametrize(("name", "calls", "rewards"), [("agentops", 5, [0.75]), ("litellm", 3, [])])

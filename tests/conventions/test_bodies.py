@@ -6,6 +6,7 @@ import pytest
 
 from art_otel.calls import Message, Usage
 from tests.conventions.builders import call, genai, openinference
+from tests.gaps import unread
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
 ANTHROPIC_REQUEST = {
@@ -64,7 +65,7 @@ def test_langchains_own_serialisation_falls_back_on_the_flattened_messages():
     assert (found.choices[0].message.content, found.choices[0].finish_reason) == ("a", "stop")
     assert (found.request_model, found.provider, found.parameters) == ("m", "openai", {"seed": 1})
     assert found.tools[0]["function"]["name"] == "f"
-    assert found.cut == ()
+    assert unread(found) == ()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_langchains_own_serialisation_falls_back_on_the_flattened_messages():
 def test_the_response_id_in_langchains_result(result, response_id):
     known = {"openinference.span.kind": "LLM", "llm.model_name": "m", "output.value": json.dumps(result)}
     found = call(known, kind="internal")
-    assert (found.response_id, found.cut) == (response_id, ())
+    assert (found.response_id, unread(found)) == (response_id, ())
 
 
 def test_a_cut_body_falls_back_and_is_named():
@@ -94,12 +95,12 @@ def test_a_cut_body_falls_back_and_is_named():
     }
     found = call(attributes)
     assert found.input_messages == (Message(role="user", content="q"),)
-    assert found.cut == ("input.value",)
+    assert unread(found) == ("input.value",)
 
 
 def test_bodies_that_are_plain_text_are_not_cut():
     found = call({"openinference.span.kind": "LLM", "input.value": "hello", "output.value": "world"})
-    assert (found.input_messages, found.choices, found.cut) == (None, None, ())
+    assert (found.input_messages, found.choices, unread(found)) == (None, None, ())
 
 
 @pytest.mark.parametrize("text", ["[1] is the first footnote", "[[ ## answer ## ]]", '{"a": 1} and so on'])
@@ -112,9 +113,9 @@ def test_an_answer_that_begins_as_json_is_text_unless_it_is_said_to_be_json(text
         "llm.output_messages.0.message.content": text,
     }
     found = call(attributes)
-    assert (found.choices[0].message.content, found.cut) == (text, ())
+    assert (found.choices[0].message.content, unread(found)) == (text, ())
     types = {"input.mime_type": "application/json", "output.mime_type": "application/json"}
-    assert call({**attributes, **types}).cut == ("input.value", "output.value")
+    assert unread(call({**attributes, **types})) == ("input.value", "output.value")
 
 
 def test_several_choices_and_choices_without_an_index():
@@ -132,7 +133,7 @@ def test_several_choices_and_choices_without_an_index():
 @pytest.mark.parametrize("choices", [5, [5], "x", [{"message": 5}]])
 def test_choices_that_are_none_are_unknown(choices):
     found = openinference({"model": "m", "messages": []}, {"choices": choices})
-    assert (found.choices, found.cut) == (None, ("output.value",))
+    assert (found.choices, unread(found)) == (None, ("output.value",))
 
 
 def test_completions_with_one_prompt():
@@ -211,13 +212,13 @@ def test_parameters_that_are_null_were_not_given():
 
 def test_tools_of_a_body_that_cannot_be_read_are_unknown():
     found = openinference({"model": "m", "messages": [], "tools": [5]})
-    assert (found.tools, found.cut) == (None, ("input.value",))
+    assert (found.tools, unread(found)) == (None, ("input.value",))
 
 
 def test_parameters_nested_too_deep_are_unknown():
     deep = json.loads("[" * 100 + "]" * 100)
     found = openinference({"model": "m", "messages": [], "x": deep, "seed": 1})
-    assert (found.parameters, found.cut) == ({"seed": 1}, ("input.value",))
+    assert (found.parameters, unread(found)) == ({"seed": 1}, ("input.value",))
 
 
 def test_instructions_that_are_no_content_are_left_out():
@@ -244,10 +245,10 @@ def test_more_choices_or_parts_than_there_can_be_are_not_read():
     many = 1 << 16
     choice = {"message": {"role": "assistant", "content": "a"}}
     found = openinference(ASKED, {"choices": [choice] * (many + 1)})
-    assert (found.choices, found.cut) == (None, ("output.value",))
+    assert (found.choices, unread(found)) == (None, ("output.value",))
     for said in ({"content": "a"}, {"parts": []}):  # the fast way, and the other
         found = genai([], [{"role": "assistant", **said}] * (many + 1))
-        assert (found.choices, found.cut) == (None, ("gen_ai.output.messages",))
+        assert (found.choices, unread(found)) == (None, ("gen_ai.output.messages",))
     parts = [{"type": "text", "text": "a"}] * many
     found = genai([{"role": "user", "parts": parts}], [{"role": "assistant", "parts": [*parts, *parts]}])
     assert (found.input_messages[0].content, found.choices) == ("a" * many, None)

@@ -5,11 +5,12 @@ import json
 import msgspec
 import pytest
 
-from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, CONTENT_TRUNCATED, Choice, Message
+from art_otel.calls import Choice, Message
 from art_otel.conventions import dialects, role_of
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.facts import CallFacts
 from tests.conventions.builders import call, log, span
+from tests.gaps import kinds, unread
 
 GEMINI_CLI = {
     "gen_ai.operation.name": "llm_call",
@@ -45,13 +46,13 @@ def test_gemini_cli_has_geminis_contents_under_genais_names():
         Message(role="assistant", content="One file.", reasoning="I think")
     ]
     assert found.tools[0]["function"] == {"name": "ls", "parameters": {"type": "object"}}
-    assert found.cut == ()
+    assert unread(found) == ()
 
 
 def test_what_gemini_cli_truncated_is_no_prompt():
     cut = GEMINI_CLI["gen_ai.input.messages"][:80] + "...[TRUNCATED: original length 20000]"
     found = call({**GEMINI_CLI, "gen_ai.input.messages": cut}, kind="internal")
-    assert (found.input_messages, found.cut, found.doubts) == (None, (), (CONTENT_TRUNCATED,))
+    assert (found.input_messages, unread(found), kinds(found)) == (None, ("gen_ai.input.messages",), ("cut",))
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
@@ -73,12 +74,12 @@ def test_gemini_clis_events_call_the_model_system(is_cut):
     assert [message.role for message in found.input_messages] == ["system", "user", "assistant", "tool"]
     assert found.input_messages[2].tool_calls[0].name == "ls"
     assert [choice.message.content for choice in found.choices] == ["One file."]
-    assert (found.cut, found.doubts) == ((), ())
+    assert found.gaps == ()
 
 
 def test_what_anthropics_sdk_truncated_is_doubted():
     known = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}
-    assert call({**known, "anthropic.content.truncated": True}).doubts == (CONTENT_TRUNCATED,)
+    assert kinds(call({**known, "anthropic.content.truncated": True})) == ("cut",)
 
 
 def test_the_stop_reason_of_anthropics_sdk_is_that_of_the_answer():
@@ -95,15 +96,15 @@ REQUEST = json.dumps({"model": "m", "config": {}, "contents": [{"role": "user", 
 @pytest.mark.parametrize(
     ("request_text", "response_text", "cut", "doubts"),
     [
-        (REQUEST, "<not serializable>", ("gcp.vertex.agent.llm_response",), ()),
-        (REQUEST, '{"content": {"parts": [{"text": "a"}]}, "partial": true}', (), (CONTENT_LOST,)),
-        (REQUEST.replace('[{"text": "q"}]', "[]"), '{"content": {"parts": []}}', (), (CONTENT_LOST,)),
+        (REQUEST, "<not serializable>", ("gcp.vertex.agent.llm_response",), ("not understood",)),
+        (REQUEST, '{"content": {"parts": [{"text": "a"}]}, "partial": true}', (), ("lossy recorder",)),
+        (REQUEST.replace('[{"text": "q"}]', "[]"), '{"content": {"parts": []}}', (), ("lossy recorder",)),
     ],
 )
 def test_what_the_adk_did_not_write_is_cut_or_doubted(request_text, response_text, cut, doubts):
     known = {**ADK, "gcp.vertex.agent.llm_request": request_text, "gcp.vertex.agent.llm_response": response_text}
     found = call(known, kind="internal")
-    assert (found.cut, found.doubts) == (cut, doubts)
+    assert (unread(found), kinds(found)) == (cut, doubts)
 
 
 def test_one_choice_for_several_that_were_asked_is_doubted():
@@ -113,7 +114,7 @@ def test_one_choice_for_several_that_were_asked_is_doubted():
         "langfuse.observation.output": "ab",
         "langfuse.observation.model.parameters": '{"n": 2}',
     }
-    assert call(known, kind="internal").doubts == (CONTENT_REWRITTEN,)
+    assert kinds(call(known, kind="internal")) == ("lossy recorder",)
 
 
 def test_what_logfire_scrubbed_of_a_body_is_doubted():
@@ -123,13 +124,13 @@ def test_what_logfire_scrubbed_of_a_body_is_doubted():
         "request_data": '{"messages": [{"role": "user", "content": "[Scrubbed due to \'session\']"}]}',
     }
     scrubbed = '[{"path": ["attributes", "%s", "messages", 0, "content"], "matched_substring": "session"}]'
-    assert call({**known, "logfire.scrubbed": scrubbed % "request_data"}).doubts == (CONTENT_REWRITTEN,)
-    assert call({**known, "logfire.scrubbed": scrubbed % "my_attribute"}).doubts == ()
+    assert kinds(call({**known, "logfire.scrubbed": scrubbed % "request_data"})) == ("masked",)
+    assert kinds(call({**known, "logfire.scrubbed": scrubbed % "my_attribute"})) == ()
 
 
 def test_a_run_of_several_steps_is_no_call_that_is_whole():
     known = {"mastra.span.type": "model_generation", "gen_ai.operation.name": "chat"}
-    assert CONTENT_REWRITTEN in call({**known, "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}).doubts
+    assert "lossy recorder" in kinds(call({**known, "gen_ai.input.messages": '[{"role":"user","parts":[]}]'}))
 
 
 def test_a_dialect_is_its_module_and_its_line(monkeypatch):

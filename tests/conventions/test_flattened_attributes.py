@@ -6,6 +6,7 @@ import pytest
 
 from art_otel.calls import Message, Usage
 from tests.conventions.builders import call
+from tests.gaps import unread
 
 
 def test_flattened_function_calls_and_tool_calls():
@@ -46,12 +47,12 @@ def test_flattened_items_of_a_response_are_one_choice():
 )
 def test_flattened_messages_with_a_hole_are_unknown(attributes):
     found = call(attributes)
-    assert (found.input_messages, found.cut) == (None, ("llm.input_messages",))
+    assert (found.input_messages, unread(found)) == (None, ("llm.input_messages",))
 
 
 def test_flattened_tools_that_cannot_be_read_are_unknown():
     found = call({"llm.tools.0.tool.json_schema": '{"type": "fun'})
-    assert (found.tools, found.cut) == (None, ("llm.tools",))
+    assert (found.tools, unread(found)) == (None, ("llm.tools",))
 
 
 OLD = {
@@ -119,7 +120,7 @@ def test_old_openllmetry_of_completions_and_the_oldest_names():
 
 def test_a_prompt_entry_that_lost_its_role_is_not_guessed():
     found = call({"gen_ai.prompt.0.content": "q"}, dropped_attributes_count=1)
-    assert (found.input_messages, found.cut, found.dropped_attributes) == (None, ("gen_ai.prompt",), 1)
+    assert (found.input_messages, unread(found), found.gaps[-1].evidence) == (None, ("gen_ai.prompt",), "1 attributes")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +135,9 @@ def test_a_prompt_entry_that_lost_its_role_is_not_guessed():
 def test_old_openllmetry_that_cannot_be_read_is_named(attributes):
     found = call(attributes)
     assert (found.input_messages, found.choices, found.tools) == (None, None, None)
-    assert found.cut == (next(iter(attributes)).partition(".0")[0].partition(".1")[0],)
+    assert unread(found) == (next(iter(attributes)).partition(".0")[0].partition(".1")[0],)
 
 
 def test_a_name_that_is_a_value_and_a_prefix_keeps_the_first():
     found = call({"llm.input_messages.0.message": "x", "llm.input_messages.0.message.role": "user"})
-    assert found.cut == ("llm.input_messages",)
+    assert unread(found) == ("llm.input_messages",)

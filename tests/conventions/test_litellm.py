@@ -10,6 +10,7 @@ from art_otel.calls import ToolCall
 from art_otel.conventions import merge_calls, parse_call, role_of
 from art_otel.conventions.dialects import litellm
 from tests.conventions.builders import call, span
+from tests.gaps import unread
 from tests.trajectories.recordings import are_one_call
 
 CHOICE = {
@@ -49,7 +50,7 @@ def test_the_response_body_is_read(provider, write):
     assert (choice.token_ids.tolist(), choice.logprobs.tolist()) == ([4, 5], [-0.5, -1.0])
     assert found.prompt_token_ids.tolist() == [1, 2, 3]
     assert (found.response_id, found.response_model, found.usage.output_tokens) == ("r", "m", 2)
-    assert (found.input_messages, found.conventions, found.cut) == (None, ("litellm",), ())
+    assert (found.input_messages, found.conventions, unread(found)) == (None, ("litellm",), ())
 
 
 def test_ids_beside_the_choices():
@@ -88,7 +89,7 @@ def test_ids_where_litellm_puts_them_for_its_clients():
 def test_what_cannot_be_read_is_unknown_and_named(choices):
     found = parse_call(body(choices=choices))
     assert found.choices is None
-    assert found.cut == ("llm.hosted_vllm.choices",)
+    assert unread(found) == ("llm.hosted_vllm.choices",)
     assert found.prompt_token_ids.tolist() == [1, 2, 3]
 
 

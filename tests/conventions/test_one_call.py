@@ -8,6 +8,7 @@ from art_otel.conventions import merge_calls, parse_call
 from art_otel.errors import UsageError
 from tests.conventions.builders import event, span
 from tests.conventions.recorded import calls, spans
+from tests.gaps import unread
 from tests.trajectories.recordings import are_one_call
 
 ASKED = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "q"}]}])
@@ -194,8 +195,8 @@ def test_what_was_lost_on_either_side_is_said():
     cut = {"output.value": '{"a', "output.mime_type": "application/json"}
     other = parse_call(inner({**cut, "art.env_state.x": 1, "art.policy.version": "v"}, dropped_attributes_count=2))
     merged = merge_calls([one, other])
-    assert merged.dropped_attributes == 3
-    assert set(merged.cut) == {"gen_ai.output.messages", "output.value"}
+    assert [gap.evidence for gap in merged.gaps if gap.kind == "dropped"] == ["2 attributes", "1 attributes"]
+    assert set(unread(merged)) == {"gen_ai.output.messages", "output.value"}
     assert (merged.env_state, merged.policy_version) == ({"x": 1}, "v")
 
 

@@ -12,11 +12,12 @@ from art_otel.conventions.attributes.unflatten import flat_list, unflatten
 from art_otel.conventions.caches.repeated_prompts import OTHER, RepeatedPrompts, length_of
 from art_otel.conventions.dialects import openllmetry
 from tests.conventions.builders import call
+from tests.gaps import unread
 
 
 def read(attributes, prefix="p"):
     reader = AttributeReader(attributes)
-    return unflatten(reader, prefix), reader.cut
+    return unflatten(reader, prefix), unread(reader)
 
 
 def test_lists_and_objects_are_put_together():

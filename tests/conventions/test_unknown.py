@@ -8,6 +8,7 @@ from art_otel.calls import Message
 from art_otel.conventions import integer, merge_calls, parse_call
 from tests.conventions.builders import call, genai, log, openinference, span
 from tests.conventions.recorded import checked
+from tests.gaps import unread
 
 REFUSED = "I will not do it"
 
@@ -18,7 +19,7 @@ def said(found):
 
 def test_calls_that_lost_their_oldest_attributes_are_calls():
     found = checked("drop-v2")
-    assert [one.dropped_attributes for one in found] == [8, 13, 22, 32, 36]
+    assert [int(one.gaps[-1].evidence.removesuffix(" attributes")) for one in found] == [8, 13, 22, 32, 36]
     assert [one.input_messages for one in found] == [None] * 5
     assert [one.choices[0].finish_reason for one in found] == ["tool_calls", "stop", "tool_calls", "stop", "stop"]
     assert found[0].choices[0].message.tool_calls[0].arguments == '{"city":"Paris"}'
@@ -28,7 +29,7 @@ def test_calls_that_lost_their_oldest_attributes_are_calls():
 def test_the_rest_of_a_completion_is_no_completion():
     rest = {"gen_ai.completion.0.tool_calls.0.arguments": "{}"}
     assert call(rest, dropped_attributes_count=9).choices is None
-    assert call(rest, dropped_attributes_count=9).cut == ("gen_ai.completion",)
+    assert unread(call(rest, dropped_attributes_count=9)) == ("gen_ai.completion",)
     assert len(call(rest).choices) == 1
 
 
@@ -92,13 +93,13 @@ def test_a_choice_known_by_its_ids_takes_the_words_of_another_recording():
 
 def test_messages_of_which_only_the_role_is_left_are_unknown():
     for found in checked("v3-image64"):
-        assert (found.input_messages, found.cut) == (None, ())
+        assert (found.input_messages, unread(found)) == (None, ())
         assert len(found.choices) == 1
     streams = checked("v3-stream")
     assert [one.choices is None for one in streams] == [False] * 4 + [True, False, True, False]
     flattened = {"llm.input_messages.0.message.role": "user", "llm.output_messages.0.message.role": "assistant"}
     found = call(flattened, kind="internal")
-    assert (found.input_messages, found.choices, found.cut) == (None, None, ())
+    assert (found.input_messages, found.choices, unread(found)) == (None, None, ())
 
 
 def test_an_assistant_that_said_nothing_stays_in_an_exact_history():
@@ -140,14 +141,14 @@ def test_several_prompts_of_a_text_completion_are_a_parameter(name):
     one, several = checked(name)
     assert (one.operation_name, several.operation_name) == ("text_completion", "text_completion")
     assert one.input_messages == (Message(role="user", content="once upon"),)
-    assert (several.input_messages, several.parameters, several.cut) == (None, {"prompt": ["a", "b"]}, ())
+    assert (several.input_messages, several.parameters, unread(several)) == (None, {"prompt": ["a", "b"]}, ())
     assert [content[:7] for _, content in said(several)] == [" done 0", " done 1"]
 
 
 def test_the_first_of_several_prompts_is_not_the_prompt_of_all_choices():
     one, several = checked("v3-text")
     assert one.input_messages == (Message(role="user", content="once upon"),)
-    assert (several.input_messages, several.cut, len(several.choices)) == (None, (), 2)
+    assert (several.input_messages, unread(several), len(several.choices)) == (None, (), 2)
 
 
 def test_prompts_given_as_ids():
@@ -163,7 +164,7 @@ def test_a_prompt_of_ids_is_no_message_and_was_not_cut(name):
     found = checked(name)
     assert [one.input_messages is None for one in found] == [True, True, False]
     assert {one.operation_name for one in found} == {"text_completion"}
-    assert {one.cut for one in found} == {()}
+    assert {unread(one) for one in found} == {()}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_a_chat_of_several_users_is_one_prompt():
 def test_json_that_is_no_message_list_was_not_cut():
     for value in ([5], [{"role": "user", "content": 5}], 5):
         found = call({"gen_ai.input.messages": json.dumps(value), "gen_ai.output.messages": json.dumps(value)})
-        assert (found.input_messages, found.choices, found.cut) == (None, None, ())
+        assert (found.input_messages, found.choices, unread(found)) == (None, None, ())
 
 
 def test_recordings_of_a_stream_that_broke_are_one_failed_call():

@@ -26,6 +26,7 @@ from tests.data.rollouts import (
     said,
     user,
 )
+from tests.gaps import SCRUBBED
 from tests.trajectories.test_lineage import lacks_messages
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
@@ -106,7 +107,7 @@ def test_what_cannot_be_learnt_is_counted():
     found, report = examples(
         [
             rollout([call(0, None, assistant("a")), call(1, [user("b")], assistant("c"))], "prompt unknown"),
-            rollout([call(0, [user("a")], assistant("b"), scrubbed=True)], "scrubbed"),
+            rollout([call(0, [user("a")], assistant("b"), gaps=(SCRUBBED,))], "scrubbed"),
             rollout([call(0, [user("a")], assistant("b"), error_type="Timeout")], "failed"),
             rollout([], "nothing sampled"),
             rollout(chat(user("a"), assistant("b")), "incomplete", incomplete_reasons={"missing root": 1}),
@@ -172,7 +173,7 @@ def test_the_best_of_each_group():
 
 def test_the_best_is_one_from_which_something_is_learnt():
     def scrubbed(rollout_id, reward):
-        calls = [call(0, [user("hello")], assistant("x"), scrubbed=True)]
+        calls = [call(0, [user("hello")], assistant("x"), gaps=(SCRUBBED,))]
         return rollout(calls, rollout_id, group_id="g", reward=reward)
 
     unknown = rollout([call(0, None, assistant("a"))], "r-2", group_id="g", reward=0.9)

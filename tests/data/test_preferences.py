@@ -17,6 +17,7 @@ from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import histories
 from tests.data.rollouts import agent_rollouts, assistant, call, given, rollout, said, user
+from tests.gaps import SCRUBBED
 from tests.trajectories.agents import agent_calls
 
 PAIRS = get_args(Pairs)
@@ -82,7 +83,7 @@ def test_ties_and_missing_rewards_are_in_no_pair():
 def test_what_has_no_conversation_is_counted():
     rollouts = [
         rollout([call(0, None, assistant("a"))], "r-0", group_id="g", reward=1.0),
-        rollout([call(0, [user("a")], assistant("b"), scrubbed=True)], "r-1", group_id="g", reward=0.0),
+        rollout([call(0, [user("a")], assistant("b"), gaps=(SCRUBBED,))], "r-1", group_id="g", reward=0.0),
         rollout([], "r-2", group_id="g", reward=0.0),
     ]
     _, report = pairs_of(rollouts)

@@ -24,7 +24,7 @@ LINKING = ("zipkin-json of a collector", "mlflow-json")
 TABLES = [name for name in PARQUET_WRITERS if name.startswith("clickhouse")]
 """Their schema is one whatever they hold, so a file with many recordings tells as much as a file for each."""
 
-LOSSES = ("attributes dropped", "cut JSON")
+LOSSES = ("attributes dropped", "content cut")
 """Why a call that lost attributes is incomplete: the second, where nobody counted what was dropped."""
 
 
@@ -47,7 +47,7 @@ def comparable(value, lacks, times):
     if "nanoseconds" in lacks and "rewards" in left:  # times that are rounded apart change the order within them
         left["rewards"] = sorted(left["rewards"], key=json.dumps)
     if "dropped counts" in lacks:
-        left.pop("dropped_attributes", None)
+        left.pop("gaps", None)
     if "dropped counts" in lacks and "incomplete_reasons" in left:
         left["incomplete_reasons"] = {why: n for why, n in left["incomplete_reasons"].items() if why not in LOSSES}
         left.pop("complete")

@@ -12,6 +12,7 @@ from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.store.rows.group_index import group_index
 from art_otel.trajectories import ToolExecution, Trajectory
 from art_otel.trajectories.lineage.turns import build_lineage
+from tests.gaps import CONTRADICTED, SCRUBBED
 
 TRACE = "ab" * 16
 QUESTION = Message(role="user", content="Zürich?")
@@ -88,7 +89,9 @@ def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("reason", [{"error": "lost"}, {"stream": True}, {"scrubbed": True}, {"contradicted": True}])
+@pytest.mark.parametrize(
+    "reason", [{"error": "lost"}, {"stream": True}, {"gaps": (SCRUBBED,)}, {"gaps": (CONTRADICTED,)}]
+)
 def test_what_must_not_be_trained_is_not_trainable(tmp_path, reason):
     (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, **reason)))
     assert [message["trainable"] for message in row["messages"]] == [False, False]

@@ -12,6 +12,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
+from tests.gaps import CONTRADICTED, SCRUBBED
 from tests.trajectories.calls import asked
 
 WORDS = st.sampled_from(["a", "b", "sunny", ""])
@@ -87,8 +88,7 @@ def agent_calls(draw) -> list[InferenceCall]:
                 stream=draw(st.sampled_from([None, True, False])),
                 agent=draw(st.sampled_from([None, "x"])),
                 response_id=f"r{number}",
-                scrubbed=draw(st.integers(0, 9)) == 0,
-                contradicted=draw(st.integers(0, 9)) == 0,
+                gaps=tuple(gap for gap in (SCRUBBED, CONTRADICTED) if draw(st.integers(0, 9)) == 0),
             )
         )
         if draw(st.integers(0, 9)) == 0:

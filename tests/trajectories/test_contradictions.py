@@ -10,6 +10,7 @@ from art_otel.trajectories.calls.duplicates.contradictions import (
     may_be_one,
     usage_differs,
 )
+from tests.gaps import CUT, DROPPED, SCRUBBED
 from tests.trajectories.recordings import call
 
 LOOK = ToolCall(id="c1", name="look", arguments='{"x": 1}')
@@ -52,7 +53,7 @@ DIFFERENT = {
     "thinking alone": (call(answer="<think>x</think>"), call(answer="b")),
     "arguments as other text": (tool(), call(answer='{"x": 2}')),
     "number of choices": (choices("b", "c"), choices("b", "c", "d")),
-    "cut answer": (call(answer="b", cut=("x",)), call(answer="c")),
+    "cut answer": (call(answer="b", gaps=(CUT,)), call(answer="c")),
     "failed answer": (call(answer="b", error_type="x"), call(answer="c")),
 }
 ALIKE = {
@@ -64,8 +65,8 @@ ALIKE = {
     ),
     "prompt laid out otherwise": (call("a", "b"), call("c d", "b")),
     "no instructions": (call("a", None), call("system:s a", None)),
-    "cut prompt": (call("weath", None, cut=("x",)), call("weather today", None)),
-    "dropped prompt": (call("c", None, dropped_attributes=1), call("a d", None)),
+    "cut prompt": (call("weath", None, gaps=(CUT,)), call("weather today", None)),
+    "dropped prompt": (call("c", None, gaps=(DROPPED,)), call("a d", None)),
     "spelling of arguments": (tool(), tool(arguments='{"x":1.0}')),
     "lost malformed arguments": (tool(arguments="{x"), tool(arguments="{}", exact=False)),
     "lost tool call's id": (tool(), tool(id=None)),
@@ -76,14 +77,14 @@ ALIKE = {
     "structured output as text": (tool(), call(answer='{"x":1}')),
     "space around": (call(answer="b\n"), call(answer="b")),
     "lost choices": (choices("b"), choices("b", "c")),
-    "cut answer": (call(answer="ro", cut=("x",)), call(answer="rose")),
+    "cut answer": (call(answer="ro", gaps=(CUT,)), call(answer="rose")),
     "failed stream": (call(answer="ro", error_type="x"), call(answer="rose")),
     "broken stream": (
         call(choices=(Choice(index=0, message=Message(role="assistant", content="ro")),), stream=True),
         call(answer="rose"),
     ),
     "failed without an answer": (call(answer=None, error_type="x"), call()),
-    "scrubbed": (call(answer="[secret]", scrubbed=True), call()),
+    "scrubbed": (call(answer="[secret]", gaps=(SCRUBBED,)), call()),
 }
 
 

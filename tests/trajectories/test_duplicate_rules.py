@@ -168,7 +168,7 @@ def marked(tree: Tree) -> list[bool]:
         for rule in RULES:
             rule(clusters)
         mark_contradicting(clusters)
-        seen.extend(cluster.call.contradicted for cluster in clusters)
+        seen.extend(cluster.call.has_gap("contradicted") for cluster in clusters)
 
     tree.joined_by(mark)
     return seen

@@ -16,7 +16,6 @@ from art_otel.trajectories import (
     text_only_histories,
     token_histories,
 )
-from art_otel.trajectories.lineage.doubtful import find_doubtful
 from art_otel.trajectories.views.token_paths import TokenPaths
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import asked, trajectory_of
@@ -147,15 +146,14 @@ def test_only_untrained_decides_what_is_trained_and_each_view_trains_it_once(cal
 @given(agent_calls())
 def test_untrained_names_its_reason(calls):
     trajectory = trajectory_of(calls)
-    doubtful = {(calls[index].span_id, position) for index, position in find_doubtful(calls)}
     for turn in trajectory.turns:
         call = trajectory.calls[turn.call]
         reasons = {
             "failed": call.failed,
+            "content doubtful": call.has_gap("not understood"),
             "stream broke": call.stream is True and turn.finish_reason is None,
-            "scrubbed": call.scrubbed,
-            "content doubtful": (call.span_id, turn.choice) in doubtful,
-            "contradicting recordings": call.contradicted,
+            "scrubbed": call.has_gap("scrubbed"),
+            "contradicting recordings": call.has_gap("contradicted"),
         }
         assert turn.untrained == next((reason for reason, holds in reasons.items() if holds), None)
 

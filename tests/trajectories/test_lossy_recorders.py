@@ -11,6 +11,7 @@ from art_otel.calls import Choice, Message
 from art_otel.spans import Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.examples import examples
+from tests.gaps import unread
 from tests.trajectories.recorder import LOOK, SYSTEM, Recorder, said, user
 
 PROMPT = [SYSTEM, Message(role="user", content="weather?", name="ann")]
@@ -181,7 +182,7 @@ def test_what_was_cut_does_not_count_where_another_recording_is_whole(cut, is_ou
     recorder.chat("client", [user("q")], said("a"), parent=outer, lasts=(20, 90), **inner_cut)
     (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
     (made,) = trajectory.calls
-    assert (made.cut, made.dropped_attributes, made.input_messages) == ((), 0, (user("q"),))
+    assert (made.gaps, made.input_messages) == ((), (user("q"),))
     assert trajectory.complete
 
 
@@ -192,5 +193,5 @@ def test_a_whole_recording_of_another_prompt_than_was_sent_does_not_make_up_for_
     (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
     (made,) = trajectory.calls
     assert made.input_messages == (user("Q: q"),)
-    assert made.cut
-    assert trajectory.incomplete_reasons == {"cut JSON": 1}
+    assert unread(made)
+    assert trajectory.incomplete_reasons == {"content not understood": 1}

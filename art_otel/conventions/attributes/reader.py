@@ -1,14 +1,17 @@
-"""AttributeReader: reads the attributes of one span, and collects the names of those it could not read whole.
+"""AttributeReader: reads the attributes of one span, and collects the gaps in what they tell.
 
-Invariant: nothing here raises for any content. A value that cannot be read whole is unknown, and its
-attribute is named in `cut`.
+Invariant: nothing here raises for any content. A value that cannot be read whole is unknown, and a gap names its
+attribute.
 """
 
+import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from art_otel.calls import Gap, GapKind
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames, names_of
 from art_otel.errors import ParseError
@@ -21,13 +24,12 @@ _MESSAGE_LISTS: Final = frozenset({"messages", "input"})
 class AttributeReader:
     """Reads the attributes of a span, event or log record. Of several names the first that has a value wins."""
 
-    __slots__ = ("_cut", "_doubts", "_names", "attributes")
+    __slots__ = ("_gaps", "_names", "attributes")
 
     def __init__(self, attributes: Attributes, names: AttributeNames | None = None) -> None:
         self.attributes = attributes
         self._names = names
-        self._cut: dict[str, None] = {}
-        self._doubts: tuple[str, ...] = ()
+        self._gaps: dict[Gap, None] = {}
 
     @property
     def names(self) -> AttributeNames:
@@ -37,30 +39,25 @@ class AttributeReader:
         return self._names
 
     @property
-    def cut(self) -> tuple[str, ...]:
-        """The names of attributes that could not be read whole, in the order they were read."""
-        return tuple(self._cut)
+    def gaps(self) -> tuple[Gap, ...]:
+        """What of the content is not, or may not be, what was sent and sampled, in the order it was read."""
+        return tuple(self._gaps)
 
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """Why what was read may be less or other than what was sent and sampled."""
-        return self._doubts
+    def gap(self, kind: GapKind, evidence: str, *, field: str = "call") -> None:
+        """Record a gap in the content (see `calls.Gap`)."""
+        self._gaps[Gap(kind=kind, field=field, evidence=evidence)] = None
 
-    def doubt(self, reason: str) -> None:
-        """Record that what an attribute shows may be less or other than what was sent and sampled."""
-        if reason not in self._doubts:
-            self._doubts = (*self._doubts, reason)
-
-    def add_losses(self, other: "AttributeReader", but: Collection[str] = ()) -> None:
-        """Record what another reader of these attributes could not read whole, and its doubts but for some."""
-        self._cut |= dict.fromkeys(other.cut)
-        for reason in other.doubts:
-            if reason not in but:
-                self.doubt(reason)
+    def add_gaps(self, other: "AttributeReader", but: Collection[GapKind] = ()) -> None:
+        """Record the gaps that another reader of these attributes recorded, but for those of some kinds."""
+        self._gaps |= {gap: None for gap in other.gaps if gap.kind not in but}
 
     def mark_invalid(self, name: str) -> None:
-        """Record that the value of an attribute could not be read whole."""
-        self._cut[name] = None
+        """Record that the value of an attribute is not what its convention says."""
+        self.gap("not understood", name, field=field_of(name))
+
+    def mark_cut(self, name: str) -> None:
+        """Record that the JSON of an attribute ends before its end."""
+        self.gap("cut", name, field=field_of(name))
 
     def text(self, *names: str) -> str | None:
         """The first non-empty text among the attributes named."""
@@ -100,21 +97,21 @@ class AttributeReader:
             decoded, whole = values.decode(value)
         except ParseError:
             if not may_be_text:
-                self.mark_invalid(name)
+                self.mark_cut(name)
             return None
         if not whole:
-            self.mark_invalid(name)
+            self.mark_cut(name)
         return decoded
 
     def json_safe(self, name: str) -> Value:
         """Decode an attribute to values that any JSON writer accepts; text that is no JSON stays text."""
         value = self.structured(name)
         if value is None:
-            value = self.attributes.get(name) if name not in self._cut else None
+            value = None if any(gap.evidence == name for gap in self._gaps) else self.attributes.get(name)
         return self.make_safe(name, value)
 
     def make_safe(self, name: str, value: Value) -> Value:
-        """Make what attribute `name` holds safe for any JSON writer; None, and `name` cut, when it cannot be."""
+        """Make what attribute `name` holds safe for any JSON writer; None, and a gap, when it cannot be."""
         try:
             return values.json_safe(value)
         except ParseError:
@@ -131,6 +128,22 @@ class AttributeReader:
             except (ValueError, RecursionError):
                 pass
         return values.mapping(self.structured(name, may_be_text=may_be_text))
+
+
+_FIELDS: Final = (
+    ("tools", re.compile(r"tools?\b(?!_call)|functions|tool_definitions|tool\.definitions")),
+    ("tokens", re.compile(r"token|logprobs")),
+    ("parameters", re.compile(r"parameters|metadata|extra|env_state|response_format|schema")),
+    ("answer", re.compile(r"output|completion|response|choice|answer")),
+    ("prompt", re.compile(r"input|prompt|request|system_instructions")),
+)
+"""The words in attributes' names by which they hold a field of a call; the first that fits."""
+
+
+@lru_cache(maxsize=1024)
+def field_of(name: str) -> str:
+    """Return the field of a call (see `calls.Gap`) that an attribute holds, by the words in its name."""
+    return next((field for field, words in _FIELDS if words.search(name)), "call")
 
 
 def _decode_field(key: str, raw: msgspec.Raw) -> Value:

@@ -10,16 +10,16 @@ import msgspec
 
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames, Shape
-from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions.attributes.reader import AttributeReader, field_of
 from art_otel.spans import Attributes, Value
 
 
 def unflatten(reader: AttributeReader, prefix: str) -> list[Value] | None:
-    """Rebuild the list below `prefix`; None when there is none, or when entries are missing (then `prefix` is cut)."""
+    """Rebuild the list below `prefix`; None when there is none, or when entries are missing, which is a gap."""
     shape = reader.names.lists.get(prefix)
     if not isinstance(shape, tuple):
         if shape is not None or reader.names.starting(f"{prefix}."):
-            reader.mark_invalid(prefix)
+            reader.gap("dropped", prefix, field=field_of(prefix))
         return None
     return [_value_of(entry, reader.attributes) for entry in shape]
 

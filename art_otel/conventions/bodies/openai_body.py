@@ -45,8 +45,9 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
         parameters["prompt"] = reader.make_safe(name, prompts)
     # A request names its model: what does not is a piece of one (LiteLLM's messages), which says nothing of tools.
     has_no_tools = messages is not None and model is not None and not _names_tools(body)
+    is_text = "prompt" in body and values.mapping(body["prompt"]) is None
     return CallFacts(
-        operation_name=TEXT_COMPLETION if "prompt" in body else None if messages is None else "chat",
+        operation_name=TEXT_COMPLETION if is_text else None if messages is None else "chat",
         previous_response_id=values.text(body.get("previous_response_id")),
         request_model=model,
         parameters=parameters,
@@ -54,13 +55,25 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
         input_messages=messages,
         prompt_token_ids=_prompt_ids(body.get("prompt")),
         stream=values.flag(body.get("stream")),
+        has_instructions=bool(system_messages(body.get("instructions"))) if "input" in body else None,
     )
 
 
 def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) -> dict[str, Value]:
     """Read the parameters of a request body under their own names, without those that are null."""
+    note_server_side(reader, name, body)
     parameters = {key: reader.make_safe(name, value) for key, value in body.items() if key not in _NO_PARAMETERS}
     return {key: value for key, value in parameters.items() if value is not None}
+
+
+def note_server_side(reader: AttributeReader, name: str, body: dict[str, Value]) -> None:
+    """Record what of the prompt is on the server alone, as a request or response of the Responses API says."""
+    if body.get("conversation") is not None:
+        reader.gap("history on the server", f"{name}: conversation", field="prompt")
+    if values.mapping(body.get("prompt")) is not None:
+        reader.gap("template on the server", f"{name}: prompt", field="prompt")
+    if body.get("truncation") == "auto":
+        reader.gap("cut", f"{name}: truncation auto", field="prompt")
 
 
 def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
@@ -88,6 +101,7 @@ def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) ->
     else:
         if choices is None:
             return None
+    note_server_side(reader, name, body)
     return CallFacts(
         operation_name=TEXT_COMPLETION if body.get("object") == TEXT_COMPLETION else None,
         response_id=values.text(body.get("id")),

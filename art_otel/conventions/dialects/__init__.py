@@ -33,28 +33,46 @@ from art_otel.conventions.role import Role
 from art_otel.spans import Span
 
 DIALECTS: Final = (
-    Dialect(convention=art.CONVENTION, read=art.read, matches=art.matches),
-    Dialect(convention=agentlightning.CONVENTION, read=agentlightning.read, matches=agentlightning.matches),
+    Dialect(convention=art.CONVENTION, known="verbatim body", read=art.read, matches=art.matches),
+    Dialect(
+        convention=agentlightning.CONVENTION,
+        known="verbatim body",
+        read=agentlightning.read,
+        matches=agentlightning.matches,
+    ),
     claude_code.DIALECT,
-    Dialect(convention=openinference.RAW, read=openinference.read_raw, matches=openinference.may_have_bodies),
+    Dialect(
+        convention=openinference.RAW,
+        known="verbatim body",
+        read=openinference.read_raw,
+        matches=openinference.may_have_bodies,
+    ),
     langchain_bodies.DIALECT,
     langfuse.DIALECT,
     google_adk.DIALECT,
     vercel_ai.DIALECT,
-    Dialect(convention=litellm.CONVENTION, read=litellm.read, matches=litellm.matches),
+    Dialect(convention=litellm.CONVENTION, known="verbatim body", read=litellm.read, matches=litellm.matches),
     logfire.DIALECT,
     mastra.DIALECT,
     gemini_cli.DIALECT,
-    Dialect(convention=genai.CONVENTION, read=genai.read, matches=genai.matches),
+    Dialect(convention=genai.CONVENTION, known="parsed attributes", read=genai.read, matches=genai.matches),
     mlflow.DIALECT,  # which repeats what other tracers recorded
     langsmith.DIALECT,
     event_list.DIALECT,
-    Dialect(convention=genai.DETAILS_CONVENTION, read=genai.read_details),
-    Dialect(convention=genai_events.CONVENTION, read=genai_events.read),
+    Dialect(convention=genai.DETAILS_CONVENTION, known="parsed attributes", read=genai.read_details),
+    Dialect(convention=genai_events.CONVENTION, known="parsed attributes", read=genai_events.read),
     Dialect(
-        convention=openinference.FLATTENED, read=openinference.read_flattened, matches=openinference.may_be_flattened
+        convention=openinference.FLATTENED,
+        known="flattened attributes",
+        read=openinference.read_flattened,
+        matches=openinference.may_be_flattened,
     ),
-    Dialect(convention=openllmetry.CONVENTION, read=openllmetry.read, matches=openllmetry.matches),
+    Dialect(
+        convention=openllmetry.CONVENTION,
+        known="flattened attributes",
+        read=openllmetry.read,
+        matches=openllmetry.matches,
+    ),
 )
 """Every dialect, the most trusted first: exact records, then parsed, then lossy ones."""
 

@@ -42,13 +42,13 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     ids = _sampled_ids(reader) if first.token_ids is None else first.token_ids
     logprobs = _logprobs(reader, ids) if first.logprobs is None else first.logprobs
     is_new = ids is not first.token_ids or logprobs is not first.logprobs
-    if prompt is None and not is_new and not reader.cut:
+    if prompt is None and not is_new and not reader.gaps:
         return None
     return CallFacts(
         conventions=(CONVENTION,),
         prompt_token_ids=prompt,
         choices=(msgspec.structs.replace(_FIRST, token_ids=ids, logprobs=logprobs),) if is_new else None,
-        cut=reader.cut,
+        gaps=reader.gaps,
     )
 
 

@@ -4,13 +4,13 @@ Invariant: these values came from the request and the response of the server, an
 docs/spec/attributes.md owns the table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.calls import Choice, Message
+from art_otel.calls import Choice, Gap, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -21,7 +21,7 @@ from art_otel.conventions.dialects import genai, openinference
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
-from art_otel.spans import Attributes, LogRecord, Span, Value
+from art_otel.spans import Attributes, Span, Value
 
 CONVENTION: Final = "art"
 SCOPE: Final = "art_otel"
@@ -34,6 +34,9 @@ _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.outpu
 
 _CHOICE_FIELDS: Final = frozenset({"message", "text", "finish_reason"})
 """Fields that a choice has and no output item; a choice of an empty stream has only the last."""
+
+_FIELDS: Final = {"tools": "tools", "answer": "answer", "parameters": "parameters"}
+"""The fields of a call of which a log may not tell all; what else it does not tell is of the prompt."""
 
 _Tokens = TypeVar("_Tokens")
 
@@ -69,7 +72,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         prompt_token_ids=prompt,
         usage=read_usage(values.mapping(response_end.get("usage")) or {}) if response_end else None,
         policy_version=None if version is None else str(version),
-        cut=reader.cut,
+        gaps=reader.gaps,
     )
 
 
@@ -115,7 +118,7 @@ def span_extra(span: Span) -> dict[str, Value]:
 
 
 def has_extras(present: AttributeNames) -> bool:
-    """Whether a call has anything for `read_env_state`, `read_extra` and `is_scrubbed`."""
+    """Whether a call has anything for `read_env_state`, `read_extra` and `read_gaps`."""
     return bool(present.starting((names.ENV_STATE, names.EXTRA, names.SCRUBBED, names.MISSING)))
 
 
@@ -126,18 +129,17 @@ def read_env_state(reader: AttributeReader) -> dict[str, Value]:
 
 def read_extra(reader: AttributeReader) -> dict[str, Value]:
     """Read what else the application recorded, how many secrets were found, and whether any in what was said."""
-    scrubbed = [name for name in (names.SCRUBBED, names.SCRUBBED_CONTENT, names.MISSING) if name in reader.attributes]
+    scrubbed = [name for name in (names.SCRUBBED, names.SCRUBBED_CONTENT) if name in reader.attributes]
     return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in scrubbed}}
 
 
-def is_log_scrubbed(log: LogRecord) -> bool:
-    """Whether a secret was found in a log record of a call."""
-    return log.attributes.get(names.SCRUBBED_CONTENT) is True
-
-
-def is_scrubbed(reader: AttributeReader) -> bool:
-    """Whether a secret was found in what the model read or wrote."""
-    return reader.flag(names.SCRUBBED_CONTENT) is True
+def read_gaps(recording: Recording) -> Iterator[Gap]:
+    """Read what the recorder says itself: that a secret was found in what was said, or what its log does not tell."""
+    carriers = [recording.span.attributes, *(log.attributes for log in recording.logs)]
+    if any(attributes.get(names.SCRUBBED_CONTENT) is True for attributes in carriers):
+        yield Gap(kind="scrubbed", field="call", evidence=names.SCRUBBED_CONTENT)
+    for part in values.strings(recording.span.attributes.get(names.MISSING)):
+        yield Gap(kind="not logged", field=_FIELDS.get(part, "prompt"), evidence=part)
 
 
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:

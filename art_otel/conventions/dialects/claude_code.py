@@ -55,7 +55,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         else:
             read_facts = read_response(reader, _BODY, _without_thinking(body))
             facts = merge_facts(facts, read_facts or CallFacts())
-        facts = msgspec.structs.replace(facts, cut=(*facts.cut, *reader.cut))
+        facts = msgspec.structs.replace(facts, gaps=(*facts.gaps, *reader.gaps))
     return None if facts == CallFacts() else msgspec.structs.replace(facts, conventions=(CONVENTION,))
 
 
@@ -79,4 +79,4 @@ def _without_thinking(message: Value) -> dict[str, Value]:
     }
 
 
-DIALECT: Final = Dialect(convention=CONVENTION, read=read, matches=_matches, role=_role)
+DIALECT: Final = Dialect(convention=CONVENTION, known="verbatim body", read=read, matches=_matches, role=_role)

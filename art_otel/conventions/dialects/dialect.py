@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from art_otel.calls import Known
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.recording import Recording
@@ -33,10 +34,12 @@ class ToolAttributes(msgspec.Struct, frozen=True, kw_only=True):
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """How a convention is read, and how its spans are recognized.
 
-    `matches` tells by the attribute names of a span whether the convention may be there; a dialect without it reads
-    events and log records only. `role` gives the role of a span that matches, None where the convention does not say.
-    Where `alone`, what was read excludes what less trusted dialects would read of the span's attributes. `recorder` is
-    the attribute that tells apart the integrations of one tracer, which may record one call each.
+    `known` is how it knows the prompt and the answer, unless what it read says otherwise: content of a dialect that
+    does not say it is not whole. `matches` tells by the attribute names of a span whether the convention may be there;
+    a dialect without it reads events and log records only. `role` gives the role of a span that matches, None where the
+    convention does not say. Where `alone`, what was read excludes what less trusted dialects would read of the span's
+    attributes. `recorder` is the attribute that tells apart the integrations of one tracer, which may record one call
+    each.
 
     `prefixes` are how those attributes begin that may name a role or are the convention's own, `content` names those
     that hold content although their names do not say so, and `tools` those of an execution of a tool.
@@ -44,6 +47,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     convention: str
     read: Read
+    known: Known = "unknown"
     matches: Matches | None = None
     role: Callable[[Span], Role | None] | None = None
     alone: bool = False

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import UNKNOWN_PARTS, Choice, Message
+from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -48,7 +48,7 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     reader = recording.reader()
     entries = [values.mapping(entry) or {} for entry in values.items(reader.structured(_EVENTS)) or ()]
     if not any(_NAME in entry for entry in entries):
-        return None if not reader.cut else CallFacts(conventions=(CONVENTION,), cut=reader.cut)
+        return None if not reader.gaps else CallFacts(conventions=(CONVENTION,), gaps=reader.gaps)
     try:
         is_items = _PARAMETERS not in reader.attributes and not any(entry.get(_NAME) == _CHOICE for entry in entries)
         facts = _items(reader, entries) if is_items else read_listed(entries, CONVENTION)
@@ -56,7 +56,7 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
         reader.mark_invalid(_EVENTS)
         facts = CallFacts(conventions=(CONVENTION,))
     doubt_scrubbed(reader, (_EVENTS,))
-    return msgspec.structs.replace(facts, cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, gaps=reader.gaps)
 
 
 def _items(reader: AttributeReader, entries: Sequence[dict[str, Value]]) -> CallFacts:
@@ -82,9 +82,15 @@ def _item(reader: AttributeReader, entry: dict[str, Value]) -> tuple[Message, ..
         return messages_of({name: value for name, value in entry.items() if name != _NAME})
     data = values.mapping(entry.get("data")) or {}
     if data.get("type") != "reasoning":
-        reader.doubt(UNKNOWN_PARTS)
+        reader.gap("not understood", f"{_EVENTS}: {_UNKNOWN}")
         return ()
     return messages_of(data)
 
 
-DIALECT: Final = Dialect(convention=CONVENTION, read=read, matches=matches, content=(_EVENTS, "all_messages_events"))
+DIALECT: Final = Dialect(
+    convention=CONVENTION,
+    known="parsed attributes",
+    read=read,
+    matches=matches,
+    content=(_EVENTS, "all_messages_events"),
+)

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_TRUNCATED, Choice, Message, Usage
+from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -65,8 +65,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
             choices=choices,
             usage=_usage(reader),
         ),
-        cut=reader.cut,
-        doubts=reader.doubts,
+        gaps=reader.gaps,
     )
 
 
@@ -74,7 +73,7 @@ def _value(reader: AttributeReader, name: str) -> Value:
     """Decode a value; a text is one, unless it was cut."""
     recorded = reader.attributes.get(name)
     if _is_cut(recorded):
-        reader.doubt(CONTENT_TRUNCATED)
+        reader.gap("cut", name)
         return None
     decoded = reader.structured(name)
     return values.json_value(recorded) if decoded is None else decoded
@@ -90,7 +89,7 @@ def _prompt(reader: AttributeReader, recording: Recording) -> tuple[Message, ...
         if logged is not None:
             return logged
     contents, instruction = _value(reader, genai.INPUT_MESSAGES), _value(reader, _INSTRUCTIONS)
-    if contents is None or reader.cut or reader.doubts:
+    if contents is None or reader.gaps:
         return None
     asked = gemini.read_request(
         reader, genai.INPUT_MESSAGES, {"contents": contents, "system_instruction": instruction or None}
@@ -101,7 +100,7 @@ def _prompt(reader: AttributeReader, recording: Recording) -> tuple[Message, ...
 def _logged_prompt(recording: Recording) -> tuple[Message, ...] | None:
     """The prompt of the details event, whose first message may be the system's; others of that role are the model's."""
     logged = genai.read_details(recording, NO_FACTS)
-    if logged is None or not logged.input_messages or logged.cut or logged.doubts:
+    if logged is None or not logged.input_messages or logged.gaps:
         return None
     first, *rest = logged.input_messages
     return (first, *(msgspec.structs.replace(one, role=_MODEL.get(one.role, one.role)) for one in rest))
@@ -148,4 +147,6 @@ def _joined(pieces: list[Message]) -> Message:
     )
 
 
-DIALECT: Final = Dialect(convention=CONVENTION, read=read, matches=matches, role=role, alone=True)
+DIALECT: Final = Dialect(
+    convention=CONVENTION, known="parsed attributes", read=read, matches=matches, role=role, alone=True
+)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, Choice, Message
+from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -30,7 +30,7 @@ from art_otel.conventions.dialects.genai_numbers import (
     read_usage,
 )
 from art_otel.conventions.dialects.logfire_responses import LOGFIRE_SPANS, is_logfire_responses
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import CallFacts, merge_facts, with_gap
 from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, read_blocks, with_blocks
 from art_otel.conventions.recorders.sent_by_frameworks import result_writer, sent_prompt
 from art_otel.conventions.recording import Recording
@@ -91,7 +91,7 @@ def read_details(recording: Recording, trusted_facts: CallFacts) -> CallFacts | 
         return None
     merged = reduce(merge_facts, recorded)
     are_several = len({facts.usage for facts in recorded if facts.usage is not None}) > 1
-    return msgspec.structs.replace(merged, doubts=(CONTENT_LOST,)) if are_several else merged
+    return with_gap(merged, "lossy recorder", f"several events {DETAILS_EVENT}") if are_several else merged
 
 
 def _of_one_event(events: Sequence[Attributes]) -> Sequence[Attributes]:
@@ -167,7 +167,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
         stream=reader.flag(*layout.stream) if layout.stream else None,
-        cut=reader.cut,
+        gaps=reader.gaps,
     )
     if facts.request_model is None and facts == CallFacts(conventions=(convention,), operation_name=operation_name):
         return None

@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_REWRITTEN, Choice, Message
+from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.finish import finish_reason
 from art_otel.conventions.bodies.message import messages_of, unwrapped
 from art_otel.conventions.dialects.genai import event_name
-from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.facts import CallFacts, with_gap
 from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
@@ -60,15 +60,19 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     events = _events(span, logs) if span.events or logs else ()
     if not events:
         return None
-    cut = (CONVENTION,) if span.dropped_events_count and not logs else ()
+    are_dropped = bool(span.dropped_events_count) and not logs
     try:
-        inputs = None if cut else _input_messages(events)
+        inputs = None if are_dropped else _input_messages(events)
         choices = _choices(events)
     except ParseError:
-        return CallFacts(conventions=(CONVENTION,), cut=(CONVENTION,))
+        return with_gap(CallFacts(conventions=(CONVENTION,)), "not understood", "events of messages")
     prompts = [event.fields["gen_ai.prompt"] for event in events if "gen_ai.prompt" in event.fields]
-    doubts = (CONTENT_REWRITTEN,) if any(map(_is_transcript, prompts)) else ()
-    return CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices, cut=cut, doubts=doubts)
+    facts = CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices)
+    if are_dropped:
+        facts = with_gap(facts, "dropped", "events of messages", field="prompt")
+    if any(map(_is_transcript, prompts)):
+        facts = with_gap(facts, "lossy recorder", "gen_ai.prompt is a transcript", field="prompt")
+    return facts
 
 
 def read_listed(entries: Iterable[dict[str, Value]], convention: str) -> CallFacts:

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -46,13 +45,13 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     asked = None if request is None else gemini.read_request(reader, _REQUEST, request)
     answered = None if response is None else gemini.read_response(reader, _RESPONSE, response)
     if response is not None and values.flag(response.get("partial")):
-        reader.doubt(CONTENT_LOST)
+        reader.gap("lossy recorder", f"{_RESPONSE}: partial", field="answer")
     if request is not None and any(_is_emptied(content) for content in values.items(request.get("contents")) or ()):
-        reader.doubt(CONTENT_LOST)
-    if asked is None and answered is None and not reader.cut:
+        reader.gap("lossy recorder", f"{_REQUEST}: emptied contents", field="prompt")
+    if asked is None and answered is None and not reader.gaps:
         return None
     facts = merge_facts(asked or CallFacts(), answered or CallFacts())
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _body(reader: AttributeReader, name: str) -> dict[str, Value] | None:
@@ -73,6 +72,7 @@ def _is_emptied(content: Value) -> bool:
 
 DIALECT: Final = Dialect(
     convention=CONVENTION,
+    known="verbatim body",
     read=read,
     matches=matches,
     role=role,

@@ -48,7 +48,7 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     if reason is not None and facts.choices is not None:
         finished = CallFacts(choices=(Choice(index=0, message=UNKNOWN_MESSAGE, finish_reason=reason),))
         facts = merge_facts(facts, finished)
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _body(reader: AttributeReader, name: str, mark: str) -> dict[str, Value] | None:
@@ -57,4 +57,4 @@ def _body(reader: AttributeReader, name: str, mark: str) -> dict[str, Value] | N
     return values.mapping(reader.structured(name)) if recorded is not None and mark in recorded else None
 
 
-DIALECT: Final = Dialect(convention=CONVENTION, read=read, matches=matches)
+DIALECT: Final = Dialect(convention=CONVENTION, known="parsed attributes", read=read, matches=matches)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_REWRITTEN, Choice, Message, Usage
+from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -69,7 +69,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     choices = answered.choices
     if (values.integer(parameters.get("n")) or 1) > len(choices or (None,)):
-        reader.doubt(CONTENT_REWRITTEN)
+        reader.gap("lossy recorder", "one answer of several", field="answer")
     dialect_facts = CallFacts(
         request_model=reader.text(_MODEL),
         parameters=read_parameters(reader, _PARAMETERS, _limited(parameters)),
@@ -79,7 +79,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         stream=True if _STREAM_START in reader.attributes else None,
     )
     facts = merge_facts(dialect_facts, merge_facts(asked, answered))
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:
@@ -151,6 +151,7 @@ def _usage(counts: dict[str, Value]) -> Usage | None:
 
 DIALECT: Final = Dialect(
     convention=CONVENTION,
+    known="parsed attributes",
     read=read,
     matches=matches,
     role=role,

@@ -38,9 +38,9 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     asked = read_input(reader, _PROMPT, _value(reader, _PROMPT)) or CallFacts()
     answered = read_output(reader, _COMPLETION, _value(reader, _COMPLETION)) or CallFacts()
     facts = merge_facts(asked, answered)
-    if facts == CallFacts() and not reader.cut:
+    if facts == CallFacts() and not reader.gaps:
         return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:
@@ -48,4 +48,6 @@ def _value(reader: AttributeReader, name: str) -> Value:
     return values.mapping(reader.structured(name))
 
 
-DIALECT: Final = Dialect(convention=CONVENTION, read=read, matches=matches, prefixes=("langsmith.",))
+DIALECT: Final = Dialect(
+    convention=CONVENTION, known="parsed attributes", read=read, matches=matches, prefixes=("langsmith.",)
+)

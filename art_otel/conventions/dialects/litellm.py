@@ -50,7 +50,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         return None
     body = {field: _value(reader, name) for field, name in fields.items()}
     facts = read_response(reader, fields["choices"], body) or CallFacts()
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:

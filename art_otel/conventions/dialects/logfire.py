@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -77,10 +76,10 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         facts = _response(reader)
     else:
         facts = merge_facts(_client_request(reader), _client_response(reader))
-    if facts == CallFacts() and not reader.cut:
+    if facts == CallFacts() and not reader.gaps:
         return None
     doubt_scrubbed(reader, _BODIES)
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _asked(reader: AttributeReader, name: str) -> CallFacts:
@@ -121,7 +120,7 @@ def _client_response(reader: AttributeReader) -> CallFacts:
     elif (text := values.text(body.get("text"))) is not None:
         answered = read_output(reader, _RESPONSE, text)
     elif genai.OUTPUT_MESSAGES not in reader.attributes and "combined_chunk_content" in body:
-        reader.doubt(CONTENT_LOST)
+        reader.gap("lossy recorder", f"{_RESPONSE}: combined_chunk_content", field="answer")
         answered = read_output(reader, _RESPONSE, body["combined_chunk_content"])
     else:
         answered = None
@@ -143,6 +142,7 @@ def _unwrapped(message: dict[str, Value]) -> dict[str, Value]:
 
 DIALECT: Final = Dialect(
     convention=CONVENTION,
+    known="verbatim body",
     read=read,
     matches=matches,
     role=role,

@@ -7,7 +7,6 @@ attributes are never scrubbed, so only what other attributes hold is doubted.
 from collections.abc import Collection
 from typing import Final
 
-from art_otel.calls import CONTENT_REWRITTEN
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 
@@ -21,4 +20,4 @@ def doubt_scrubbed(reader: AttributeReader, names: Collection[str]) -> None:
     for note in values.items(reader.structured(_SCRUBBED)) or ():
         path = values.items((values.mapping(note) or {}).get("path")) or []
         if len(path) > 1 and path[1] in names:
-            reader.doubt(CONTENT_REWRITTEN)
+            reader.gap("masked", f"{_SCRUBBED}: {path[1]}")

@@ -10,13 +10,12 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.clients.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import CallFacts, merge_facts, with_gap
 from art_otel.conventions.recording import Recording
 from art_otel.conventions.role import Role
 from art_otel.spans import Span, Value
@@ -51,7 +50,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
     reader = recording.reader()
     kind = reader.text(SPAN_TYPE)
     if kind == _RUN and reader.text(_OPERATION) == _CHAT:
-        return CallFacts(conventions=(CONVENTION,), doubts=(CONTENT_REWRITTEN,))
+        return with_gap(CallFacts(conventions=(CONVENTION,)), "lossy recorder", "a run of several steps")
     if kind != _STEP:
         return None
     asked = _prompt(reader) or CallFacts()
@@ -66,13 +65,13 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         request_model=values.text(model.get("modelId")),
     )
     facts = merge_facts(dialect_facts, merge_facts(msgspec.structs.replace(asked, tools=None), answered or CallFacts()))
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _prompt(reader: AttributeReader) -> CallFacts | None:
     recorded = reader.structured(_STEP_INPUT)
     if any(_is_lossy(values.mapping(entry) or {}) for entry in values.items(recorded) or ()):
-        reader.doubt(CONTENT_LOST)
+        reader.gap("lossy recorder", _STEP_INPUT, field="prompt")
         return None
     return read_input(reader, _STEP_INPUT, recorded)
 
@@ -93,6 +92,7 @@ def _shown(reader: AttributeReader) -> CallFacts | None:
 
 DIALECT: Final = Dialect(
     convention=CONVENTION,
+    known="parsed attributes",
     read=read,
     matches=matches,
     role=role,

@@ -69,9 +69,9 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
         usage=_usage(reader),
     )
     facts = merge_facts(dialect_facts, merge_facts(asked, answered or CallFacts()))
-    if facts == CallFacts() and not reader.cut:
+    if facts == CallFacts() and not reader.gaps:
         return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:
@@ -118,6 +118,7 @@ def _usage(reader: AttributeReader) -> Usage | None:
 
 DIALECT: Final = Dialect(
     convention=CONVENTION,
+    known="parsed attributes",
     read=read,
     matches=matches,
     role=role,

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, LIST_HOLES, Choice, Message, Usage
+from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -71,10 +71,10 @@ def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | Non
     reader = recording.reader()
     read_call = _agents_sdk_call if recording.span.scope.name == _AGENTS_SDK else _client_call
     request_facts, response_facts = read_call(reader)
-    if request_facts is None and response_facts is None and not reader.cut:
+    if request_facts is None and response_facts is None and not reader.gaps:
         return None
     facts = merge_facts(request_facts or CallFacts(), response_facts or CallFacts())
-    return msgspec.structs.replace(facts, conventions=(RAW,), cut=reader.cut)
+    return msgspec.structs.replace(facts, conventions=(RAW,), gaps=reader.gaps)
 
 
 def _client_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts | None]:
@@ -106,7 +106,9 @@ def _agents_sdk_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFac
 
 def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | None:
     if is_printed(request):
-        return CallFacts(doubts=(CONTENT_REWRITTEN,)) if joins_parts(request) else None
+        if joins_parts(request):
+            reader.gap("lossy recorder", f"{INPUT_VALUE}: printed parts", field="prompt")
+        return None
     read = gemini.read_request if "contents" in request else read_request
     return read(reader, INPUT_VALUE, request)
 
@@ -128,7 +130,7 @@ def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts 
         and tells_more[1]
         and not any(choice.finish_reason == "tool_calls" for choice in trusted_facts.choices)
     ):
-        reader.doubt(CONTENT_LOST)
+        reader.gap("lossy recorder", f"{_OUTPUT}: more tool calls than {OUTPUT_VALUE}", field="answer")
     prompt = _messages(reader, span.scope.name, _INPUT, responses=responses) if tells_more[0] else None
     prompt = as_sent(span.scope.name, reader, prompt)
     facts = CallFacts(
@@ -143,11 +145,11 @@ def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts 
         choices=_choices(reader, span.scope.name, responses=responses) if tells_more[1] else None,
         usage=_usage(reader),
         stream=True if span.name in _STREAM_SPANS else values.flag(parameters.get("stream")),
-        cut=reader.cut,
+        gaps=reader.gaps,
     )
     if facts == CallFacts():
         return None
-    return msgspec.structs.replace(facts, conventions=(FLATTENED,), cut=reader.cut, doubts=reader.doubts)
+    return msgspec.structs.replace(facts, conventions=(FLATTENED,), gaps=reader.gaps)
 
 
 def _count_tool_calls(names: AttributeNames) -> tuple[int, int]:
@@ -186,8 +188,8 @@ def _is_json(reader: AttributeReader, mime_type: str) -> bool:
 def _messages(reader: AttributeReader, scope: str, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
     losses = AttributeReader(reader.attributes, reader.names)
     parsed = read_flattened_messages(losses, prefix)
-    is_excused = LIST_HOLES in losses.doubts and lacks_thoughts_only(scope, reader, prefix)
-    reader.add_losses(losses, but=(LIST_HOLES,) if is_excused else ())
+    is_excused = any(gap.kind == "lossy recorder" for gap in losses.gaps) and lacks_thoughts_only(scope, reader, prefix)
+    reader.add_gaps(losses, but=("lossy recorder",) if is_excused else ())
     return join_assistant_messages(parsed) if responses and parsed is not None else parsed
 
 

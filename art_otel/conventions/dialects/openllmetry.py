@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_LOST, LIST_HOLES, Choice, Message
+from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
@@ -89,7 +89,9 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
     if completions and recording.span.scope.name == _ANTHROPIC:
         completions = _of_blocks(completions)
         if completions[0]["tool_calls"] and reader.flag(_IS_STREAMING):
-            reader.doubt(CONTENT_LOST)  # each tool call of a stream overwrites the one before
+            reader.gap(
+                "lossy recorder", "a stream with tool calls", field="answer"
+            )  # each tool call of a stream overwrites the one before
     facts = CallFacts(
         parameters={word: value for word, value in parameters.items() if value is not None},
         tools=tools,
@@ -98,15 +100,14 @@ def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
         else _chat_messages(reader, chat),
         choices=_choices(reader, completions, trusted_facts.choices or (), dropped=dropped),
     )
-    if facts == CallFacts() and not reader.cut:
+    if facts == CallFacts() and not reader.gaps:
         return None
     request_type = reader.text(REQUEST_TYPE)
     return msgspec.structs.replace(
         facts,
         conventions=(CONVENTION,),
-        doubts=reader.doubts,
+        gaps=reader.gaps,
         operation_name=None if request_type is None else operation(request_type),
-        cut=reader.cut,
     )
 
 
@@ -236,7 +237,7 @@ def _message(reader: AttributeReader, entry: dict[str, Value]) -> dict[str, Valu
     content = entry.get("content", entry.get("user"))
     calls = entry.get("tool_calls")
     if isinstance(calls, dict):
-        reader.doubt(LIST_HOLES)
+        reader.gap("lossy recorder", "a list of tool calls with holes")
         entry = {**entry, "tool_calls": [call for _, call in numbered(calls)]}
     return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
 

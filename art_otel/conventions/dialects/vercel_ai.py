@@ -73,8 +73,7 @@ def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
             stream=(reader.text(_OPERATION) or "").endswith(".doStream"),
         ),
         input_messages=_input_messages(reader),
-        cut=reader.cut,
-        doubts=reader.doubts,
+        gaps=reader.gaps,
     )
 
 
@@ -214,6 +213,7 @@ def _schema(reader: AttributeReader) -> dict[str, Value]:
 
 DIALECT: Final = Dialect(
     convention=CONVENTION,
+    known="parsed attributes",
     read=read,
     matches=matches,
     role=role,

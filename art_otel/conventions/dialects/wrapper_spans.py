@@ -57,4 +57,4 @@ def recorder_of(span: Span) -> tuple[str, str]:
 
 def _has_no_answer(call: InferenceCall) -> bool:
     facts = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
-    return facts == (None,) * len(facts) and not call.cut and not call.dropped_attributes
+    return facts == (None,) * len(facts) and not call.gaps

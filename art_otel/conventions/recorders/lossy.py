@@ -5,25 +5,39 @@ doubted only where a call has the shape that it spoils. The docs say which instr
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from art_otel.calls import CONTENT_LOST, CONTENT_REWRITTEN, Message, canonical_arguments
+from art_otel.calls import Gap, Message, canonical_arguments
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.bodies.finish import is_responses_api_id
 from art_otel.conventions.facts import CallFacts
 from art_otel.spans import Scope
 
+_Judge: TypeAlias = Callable[[CallFacts], str | None]
+"""Says which field of a call (see `calls.Gap`) its recorder lost or rewrote; None where it did not."""
 
-def lossy_doubts(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[str, ...]:
-    """The doubts about a call that its recorder's scope gives, and the names of the attributes that it wrote."""
-    judge = _JUDGES.get(scope.name)
-    doubts = () if judge is None else judge(facts)
+
+def find_losses(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
+    """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
+    judges = list(_judges(scope, names))
+    if not judges:
+        return ()
+    evidence = f"{scope.name} {scope.version}".strip()
+    fields = [judge(facts) for judge in judges]
+    return tuple(Gap(kind="lossy recorder", field=field, evidence=evidence) for field in fields if field)
+
+
+def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
+    if scope.name in _JUDGES:
+        yield _JUDGES[scope.name]
     for first, mended, judge in _VERSIONS.get(scope.name, ()):
         if first <= _numbers(scope.version) < mended:
-            doubts += judge(facts)
-    later, judge = _BEFORE.get(scope.name, ("", None))
-    return doubts if judge is None or later in names else doubts + judge(facts)
+            yield judge
+    if scope.name in _BEFORE:
+        later, judge = _BEFORE[scope.name]
+        if later not in names:
+            yield judge
 
 
 def is_error_unknown(scope: str, response_id: str | None) -> bool:
@@ -36,64 +50,64 @@ def _numbers(version: str | None) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", (version or "").partition("b")[0]))) or _LATEST
 
 
-def _loses_text_of_answers(facts: CallFacts) -> tuple[str, ...]:
+def _loses_text_of_answers(facts: CallFacts) -> str | None:
     """Botocore writes the tool calls of an answer or its text, never both."""
     answers = [choice.message for choice in facts.choices or ()]
-    return (CONTENT_LOST,) if any(map(_is_tool_calls_only, answers)) else ()
+    return "answer" if any(map(_is_tool_calls_only, answers)) else None
 
 
-def _loses_text(facts: CallFacts) -> tuple[str, ...]:
+def _loses_text(facts: CallFacts) -> str | None:
     """Semantic Kernel does the same, in prompts too."""
-    return (CONTENT_LOST,) if any(map(_is_tool_calls_only, _assistant_messages(facts))) else ()
+    return "call" if any(map(_is_tool_calls_only, _assistant_messages(facts))) else None
 
 
-def _loses_tool_calls(facts: CallFacts) -> tuple[str, ...]:
+def _loses_tool_calls(facts: CallFacts) -> str | None:
     """Instrumentors of frameworks may lose the tool calls of a prompt, of which the tools' answers are left."""
     if facts.previous_response_id is not None:
-        return ()
+        return None
     called = True
     for message in facts.input_messages or ():
         if message.role != "tool":
             called = message.role != "assistant" or bool(message.tool_calls)
         elif not called and message.tool_call_id is not None:
-            return (CONTENT_LOST,)
-    return ()
+            return "prompt"
+    return None
 
 
-def _loses_answers_of_tools(facts: CallFacts) -> tuple[str, ...]:
+def _loses_answers_of_tools(facts: CallFacts) -> str | None:
     """OpenInference's Bedrock kept the last of several answers of tools; the server asks for all."""
     unanswered = 0
     for message in facts.input_messages or ():
         if message.role == "assistant":
             unanswered = len(message.tool_calls)
         elif unanswered > 0 and message.tool_call_id is None:
-            return (CONTENT_LOST,)
+            return "prompt"
         else:
             unanswered -= 1
-    return (CONTENT_LOST,) if unanswered > 0 else ()
+    return "prompt" if unanswered > 0 else None
 
 
-def _loses_arguments(facts: CallFacts) -> tuple[str, ...]:
+def _loses_arguments(facts: CallFacts) -> str | None:
     """OpenLLMetry's Bedrock gives `{}` for the arguments in a stream of InvokeModel, of which it records no tools.
 
     A whole answer of InvokeModel looks the same, so a tool that takes no arguments is doubted there, too.
     """
     calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
     is_lost = not facts.tools and any(canonical_arguments(call.arguments) == "{}" for call in calls)
-    return (CONTENT_LOST,) if is_lost else ()
+    return "answer" if is_lost else None
 
 
 def _is_tool_calls_only(message: Message) -> bool:
     return bool(message.tool_calls) and not message.content
 
 
-def _shows_thoughts_as_text(facts: CallFacts) -> tuple[str, ...]:
+def _shows_thoughts_as_text(facts: CallFacts) -> str | None:
     """ADK writes thoughts as text parts before the text, and says only by the usage that there were any.
 
     Its own request and response, where they are recorded, tell them apart.
     """
     if "google_adk" in facts.conventions:
-        return ()
+        return None
     is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
     rewritten = any(message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)) or (
         is_counted
@@ -102,7 +116,7 @@ def _shows_thoughts_as_text(facts: CallFacts) -> tuple[str, ...]:
             for choice in facts.choices or ()
         )
     )
-    return (CONTENT_REWRITTEN,) if rewritten else ()
+    return "call" if rewritten else None
 
 
 def _has_texts(message: Message) -> bool:
@@ -110,42 +124,42 @@ def _has_texts(message: Message) -> bool:
     return message.parts is not None and message.parts.count('"type":"text"') > 1
 
 
-def _shows_texts(facts: CallFacts) -> tuple[str, ...]:
+def _shows_texts(facts: CallFacts) -> str | None:
     """OTel's google-genai wrote thoughts as texts before 1.3, and says of none that it is one."""
     rewritten = facts.operation_name == "generate_content" and any(
         message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)
     )
-    return (CONTENT_REWRITTEN,) if rewritten else ()
+    return "call" if rewritten else None
 
 
-def _joins_streams(facts: CallFacts) -> tuple[str, ...]:
+def _joins_streams(facts: CallFacts) -> str | None:
     """OpenInference's google-genai made one part of all parts of a stream: with one tool call, texts as thoughts."""
     answers = [choice.message for choice in facts.choices or ()] if facts.stream else []
-    return (CONTENT_LOST,) if any(one.tool_calls or one.reasoning is not None for one in answers) else ()
+    return "answer" if any(one.tool_calls or one.reasoning is not None for one in answers) else None
 
 
-def _loses_further_tool_calls(facts: CallFacts) -> tuple[str, ...]:
+def _loses_further_tool_calls(facts: CallFacts) -> str | None:
     """The openlit SDK kept the first tool call of Anthropic's answers before 1.45."""
-    return (CONTENT_LOST,) if any(choice.message.tool_calls for choice in facts.choices or ()) else ()
+    return "answer" if any(choice.message.tool_calls for choice in facts.choices or ()) else None
 
 
-def _loses_items(facts: CallFacts) -> tuple[str, ...]:
+def _loses_items(facts: CallFacts) -> str | None:
     """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
-    return (CONTENT_LOST,) if facts.tools and is_responses_api_id(facts.response_id) else ()
+    return "prompt" if facts.tools and is_responses_api_id(facts.response_id) else None
 
 
-def _keeps_reasoning_apart(facts: CallFacts) -> tuple[str, ...]:
+def _keeps_reasoning_apart(facts: CallFacts) -> str | None:
     """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, and records it beside the text.
 
     Chat Completions have a field for it from 1.60 on; the Responses API has none where the model is not OpenAI's.
     """
     prompt = facts.input_messages or ()
     is_there = any(message.role == "assistant" and message.reasoning is not None for message in prompt)
-    return (CONTENT_REWRITTEN,) if is_there else ()
+    return "prompt" if is_there else None
 
 
-def _keeps_reasoning_apart_of_responses(facts: CallFacts) -> tuple[str, ...]:
-    return _keeps_reasoning_apart(facts) if is_responses_api_id(facts.response_id) else ()
+def _keeps_reasoning_apart_of_responses(facts: CallFacts) -> str | None:
+    return _keeps_reasoning_apart(facts) if is_responses_api_id(facts.response_id) else None
 
 
 def _assistant_messages(facts: CallFacts) -> list[Message]:
@@ -153,7 +167,7 @@ def _assistant_messages(facts: CallFacts) -> list[Message]:
     return [*prompt, *(choice.message for choice in facts.choices or ())]
 
 
-_JUDGES: Final[dict[str, Callable[[CallFacts], tuple[str, ...]]]] = {
+_JUDGES: Final[dict[str, _Judge]] = {
     "gcp.vertex.agent": _shows_thoughts_as_text,
     "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
@@ -173,7 +187,7 @@ _JUDGES: Final[dict[str, Callable[[CallFacts], tuple[str, ...]]]] = {
 _Version: TypeAlias = tuple[int, ...]
 _LATEST: Final[_Version] = (1 << 30,)
 
-_VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, Callable[[CallFacts], tuple[str, ...]]], ...]]] = {
+_VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
     "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
     "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
     "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
@@ -182,7 +196,7 @@ _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, Callable[[CallFacts],
 }
 """Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
 
-_BEFORE: Final[dict[str, tuple[str, Callable[[CallFacts], tuple[str, ...]]]]] = {
+_BEFORE: Final[dict[str, tuple[str, _Judge]]] = {
     "openlit.instrumentation.anthropic": ("gen_ai.tool.call.arguments", _loses_further_tool_calls),
 }
 """Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""

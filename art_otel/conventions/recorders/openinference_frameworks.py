@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import CONTENT_REWRITTEN, Message
+from art_otel.calls import Message
 from art_otel.conventions.attributes.reader import AttributeReader
 
 _SMOLAGENTS_ROLES: Final = {"tool-call": "assistant", "tool-response": "user"}
@@ -37,7 +37,7 @@ def _smolagents(reader: AttributeReader, prompt: tuple[Message, ...]) -> tuple[M
         neighbors = list(group)
         has_parts = any(message.parts is not None for message in neighbors)
         if len(neighbors) > 1 and (has_parts or not joins_texts):
-            reader.doubt(CONTENT_REWRITTEN)
+            reader.gap("lossy recorder", "joined messages of one role", field="prompt")
         if has_parts:
             sent += neighbors
         else:

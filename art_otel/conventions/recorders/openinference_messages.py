@@ -7,7 +7,7 @@ doubt. What several lists repeat (LiteLLM's `tool_use` contents) is there once.
 
 from typing import Final
 
-from art_otel.calls import LIST_HOLES, Message
+from art_otel.calls import Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.attributes.unflatten import numbered, unflatten
@@ -50,14 +50,14 @@ def _tool_answer(reader: AttributeReader, answer: Value) -> Value:
     """Write an answer that AutoGen shows as the JSON of its FunctionExecutionResult."""
     fields = values.mapping(AttributeReader({"answer": answer}).structured("answer")) or {}
     if "content" not in fields:
-        reader.doubt(LIST_HOLES)
+        reader.gap("lossy recorder", "an answer of a tool without its content")
     return {"role": "tool", "tool_call_id": fields.get("call_id"), "content": fields.get("content")}
 
 
 def _openai_message(reader: AttributeReader, message: dict[str, Value], *, thought: Value) -> Value:
     contents, tool_calls = numbered(message.get("contents")), numbered(message.get("tool_calls"))
     if _has_hole([at for at, _ in contents], [at for at, _ in tool_calls]):
-        reader.doubt(LIST_HOLES)
+        reader.gap("lossy recorder", "a list of a message with holes")
     calls = [_tool_call(entry) for _, entry in tool_calls]
     parts = [_part(entry, is_repeated=bool(calls)) for _, entry in contents]
     function_name = message.get("function_call_name")

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from art_otel.calls import Logprobs, Message, TokenIds, ToolCall, Usage
+from art_otel.calls import Gap, Logprobs, Message, TokenIds, ToolCall, Usage
 from art_otel.store.rows.art import ArtMessage
 from art_otel.store.rows.codecs import Codec, Column, Json, ListOf, Packed, Record, Scalar
 from art_otel.store.rows.group_index import group_index
@@ -88,6 +88,8 @@ PROMPT: Final = Record(
 )
 """The fields of a call's prompt."""
 
+_GAP: Final = Record(Gap, _columns(_TEXT, "kind field evidence"))
+
 CALL: Final = Record(
     dict,
     (
@@ -101,9 +103,10 @@ CALL: Final = Record(
         Column("usage", _USAGE, "call.usage"),
         *_columns(_TEXT, "policy_version error_type error", "call."),
         Column("stream", _BOOL, "call.stream"),
-        Column("dropped_attributes", _INT, "call.dropped_attributes"),
-        *_columns(_TEXTS, "cut doubts conventions", "call."),
-        *_columns(_BOOL, "scrubbed contradicted", "call."),
+        *_columns(_TEXT, "prompt_known answer_known", "call."),
+        Column("gaps", ListOf(_GAP, null=()), "call.gaps"),
+        Column("has_instructions", _BOOL, "call.has_instructions"),
+        Column("conventions", _TEXTS, "call.conventions"),
         *_columns(_POSITION, "env_state extra"),
         Column("prompt", PROMPT),
     ),
@@ -228,8 +231,11 @@ DICTIONARY_LEAVES: Final = frozenset(
         "error_type",
         "source",
         "conventions",
-        "cut",
-        "doubts",
+        "kind",
+        "field",
+        "evidence",
+        "prompt_known",
+        "answer_known",
         "split",
         "status",
         "reason",

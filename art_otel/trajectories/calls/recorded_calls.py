@@ -33,13 +33,11 @@ from art_otel.trajectories.rollouts import RolloutSpans
 class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of a rollout by start.
 
-    `call_of` leads from every inference span to its call's span id; `unresolved_histories` counts calls that continue a
-    response by its id and whose prompt is unknown.
+    `call_of` leads from every inference span to its call's span id.
     """
 
     calls: tuple[InferenceCall, ...]
     call_of: Mapping[SpanKey, str]
-    unresolved_histories: int
 
 
 class _TreeContext(NamedTuple):
@@ -77,8 +75,7 @@ def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
         calls.append(with_retried_tools(in_context, spans[0], retried) if retried else in_context)
         for span in spans:
             call_of[span.key] = call.span_id
-    continued, unresolved = continue_responses(calls, MAX_CONTINUED_MESSAGES)
-    return RecordedCalls(calls=tuple(continued), call_of=call_of, unresolved_histories=unresolved)
+    return RecordedCalls(calls=tuple(continue_responses(calls, MAX_CONTINUED_MESSAGES)), call_of=call_of)
 
 
 def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContext) -> InferenceCall:

@@ -1,7 +1,7 @@
 """Turns: the calls of a rollout in causal order, each with its prompt, and a turn for every completion.
 
 Invariant: a call comes after the call that its prompt continues, else in the order of its start; each sampled
-completion is one turn, and `untrained_because` alone decides whether it is trained.
+completion is one turn, and `wholeness.untrained_because` alone decides whether it is trained.
 """
 
 import heapq
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from art_otel.calls import Choice, InferenceCall
 from art_otel.trajectories.lineage.answer_ids import with_answer_ids
-from art_otel.trajectories.lineage.doubtful import find_doubtful
 from art_otel.trajectories.lineage.message_parents import MessageParent, find_message_parents
 from art_otel.trajectories.lineage.prompt import describe_prompt
 from art_otel.trajectories.lineage.token_parents import find_token_parents
 from art_otel.trajectories.model import Prompt, Turn, Untrained
+from art_otel.trajectories.wholeness import untrained_because, with_conversation_gaps
 
 
 class Lineage(NamedTuple):
@@ -30,8 +30,7 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
 
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
-    calls = with_answer_ids(calls)
-    doubtful = find_doubtful(calls)
+    calls = with_conversation_gaps(with_answer_ids(calls))
     message_parents = find_message_parents(calls)
     order = _causal_order(message_parents)
     ordered = [calls[index] for index in order]
@@ -50,24 +49,9 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
         prompt = describe_prompt(call, ordered, turns, parent, token_parent, verbatim=verbatim)
         prompts.append(prompt)
         for choice_position, choice in enumerate(call.choices or ()):
-            reason = untrained_because(call, choice, is_doubtful=(index, choice_position) in doubtful)
+            reason = untrained_because(call, choice)
             turns.append(_turn(new_index, choice_position, prompt, choice, reason))
     return Lineage(tuple(ordered), tuple(prompts), tuple(turns))
-
-
-def untrained_because(call: InferenceCall, choice: Choice, *, is_doubtful: bool) -> Untrained | None:
-    """Why the completion must not be trained; None for one to train. Nothing else decides what is trained."""
-    if call.failed:
-        return "failed"
-    if is_doubtful:  # it says more than a finish reason that nobody recorded
-        return "content doubtful"
-    if call.stream is True and choice.finish_reason is None:
-        return "stream broke"
-    if call.scrubbed:
-        return "scrubbed"
-    if call.doubts:
-        return "content doubtful"
-    return "contradicting recordings" if call.contradicted else None
 
 
 def _causal_order(parents: Sequence[MessageParent | None]) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final, TypeAlias, cast
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import Gap, InferenceCall
 from art_otel.exporting import unrewarded
 from art_otel.trajectories import Reward, ToolExecution, Trajectory
 
@@ -19,9 +19,6 @@ _IN_DOCUMENT: Final = frozenset({"calls", "prompts", "turns", "tools", "tool_cal
 _EMPTY: Final[tuple[object, ...]] = (None, (), {})
 _DEFAULTS: Final[Mapping[str, object]] = {
     "revision": 0,
-    "dropped_attributes": 0,
-    "scrubbed": False,
-    "contradicted": False,
 }
 
 
@@ -38,17 +35,22 @@ def trajectory_facts(trajectory: Trajectory) -> JsonObject:
     lists = {
         "rewards": [_known(_fields(reward)) for reward in trajectory.rewards],
         "tool_calls": [_known(_fields(execution)) for execution in trajectory.tool_calls],
-        "calls_without_completion": [_known(_fields(call), _MESSAGES) for call in silent],
+        "calls_without_completion": [_call(call, _MESSAGES) for call in silent],
     }
     return {**facts, "complete": trajectory.complete, **{name: value for name, value in lists.items() if value}}
 
 
 def call_facts(call: InferenceCall) -> JsonObject:
     """Of a sampled step: the call but for its messages, tokens, tools and usage."""
-    return _known(_fields(call), _IN_STEPS)
+    return _call(call, _IN_STEPS)
 
 
-def _fields(record: InferenceCall | Reward | ToolExecution) -> JsonObject:
+def _call(call: InferenceCall, skip: frozenset[str]) -> JsonObject:
+    facts = _known(_fields(call), skip)
+    return {**facts, "gaps": [_fields(gap) for gap in call.gaps]} if call.gaps else facts
+
+
+def _fields(record: Gap | InferenceCall | Reward | ToolExecution) -> JsonObject:
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
 

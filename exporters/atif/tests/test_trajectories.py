@@ -178,7 +178,8 @@ def test_a_prompt_that_nobody_recorded_is_told():
     document, changed = one_document(rollout([call(0, None, assistant("x"))]))
     (step,) = document["steps"]
     assert (step["message"], step["extra"]["prompt_messages"]) == ("x", "unknown")
-    assert changed == {"completions whose prompt nobody recorded": 1}
+    copied = {"completions not to be trained, marked as copied context": 1}
+    assert changed == {"completions whose prompt nobody recorded": 1, **copied}
 
 
 def test_usage_of_a_call_stands_once():

@@ -1,6 +1,7 @@
 """What the server really answered, in the words of a call."""
 
 from art_otel.calls import Logprobs
+from tests.gaps import unread
 from tests.tracing.server import Exchange, ModelServer
 
 _FIELDS = {"messages", "prompt", "input", "instructions", "model", "tools", "stream", "previous_response_id"}
@@ -22,7 +23,7 @@ def check_whole(call, server: ModelServer) -> None:
     if "output" not in exchange.answer:  # beside them instrumentors have parts of `reasoning` in words of their own
         assert call.parameters == given
     assert bool(call.stream) == bool(body.get("stream"))
-    assert call.cut == ()
+    assert unread(call) == ()
     if "output" in answer:
         check_response(call, body, answer)
         return

@@ -15,6 +15,7 @@ from art_otel.testing import SpanBuilder
 from art_otel.tracing.openai.answer import answer_attributes, decode
 from art_otel.tracing.openai.events import JoinedEvents
 from art_otel.tracing.openai.request import fields_of, messages, parameters
+from tests.gaps import unread
 from tests.tracing import wire
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {}}}}}
@@ -64,7 +65,7 @@ def test_a_body_is_read_back(body):
     attributes = answer_attributes(answer)
     assert json.loads(attributes["art.response.choices"]) == [without_tokens(choice) for choice in answer["choices"]]
     call = read(attributes)
-    assert call.cut == ()
+    assert unread(call) == ()
     assert call.response_id == "id"
     raw = read({"input.value": json.dumps(body), "output.value": json.dumps(answer)})
     if "return_token_ids" in body:
@@ -150,7 +151,7 @@ def test_a_stream_that_said_nothing_is_an_answer_without_content(reason):
     joined = JoinedChunks()
     joined.add(chunk(delta={}, finish_reason=reason))
     call = read(answer_attributes(joined.body()))
-    assert call.cut == ()
+    assert unread(call) == ()
     assert [(choice.message, choice.finish_reason) for choice in call.choices] == [(Message(role="assistant"), reason)]
 
 
@@ -197,7 +198,7 @@ def test_a_long_stream_is_joined_in_linear_time():
 def test_what_is_no_ids_or_logprobs_is_left_out(choice, expected):
     found = answer_attributes({"choices": [{"message": {"content": "a"}, **choice}]})
     assert {name for name in found if name.startswith(("art.tokens.c", "art.logprobs."))} == expected
-    assert read(found).cut == ()
+    assert unread(read(found)) == ()
 
 
 def test_prompts_that_differ_are_no_prompt():

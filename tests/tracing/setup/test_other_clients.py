@@ -28,7 +28,7 @@ WAYS: Final = {
 """`tests/tracing/apps/clients/` has what each way calls."""
 
 FLAGGED: Final = {
-    ("invoke", "stream"): "content lost",
+    ("invoke", "stream"): "lossy recorder",
     ("anthropic", "beta_stream"): "no content",
     ("anthropic", "async_beta_stream"): "no content",
 }

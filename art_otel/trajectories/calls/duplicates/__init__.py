@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import Gap, InferenceCall
 from art_otel.conventions import recorder_of
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.calls.ancestry import Ancestry
@@ -56,7 +56,8 @@ def mark_contradicting(clusters: Clusters) -> None:
             continue
         if contradicts(first.call, second.call):
             for cluster in (first, second):
-                cluster.merged = msgspec.structs.replace(cluster.call, contradicted=True)
+                gap = Gap(kind="contradicted", field="call", evidence="another recording of the call")
+                cluster.merged = msgspec.structs.replace(cluster.call, gaps=(*cluster.call.gaps, gap))
 
 
 def _has_same_prompt(outer: Recording, inner: Recording) -> bool:

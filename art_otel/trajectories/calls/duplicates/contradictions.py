@@ -15,6 +15,7 @@ from art_otel.calls import Choice, InferenceCall, Message, ToolCall, Usage, cano
 from art_otel.conventions import is_same_but_for_thinking, is_structured_output, without_thinking
 
 _INSTRUCTIONS: Final = ("system", "developer")
+_PARTIAL: Final = ("cut", "not understood")
 _ITEM_IDS: Final = ("fc_", "ctc_")
 
 
@@ -28,7 +29,7 @@ def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
         return True
     if not has_same_id(one, other) and models_differ(one, other):
         return True
-    if one.scrubbed or other.scrubbed:
+    if one.has_gap("scrubbed", "masked") or other.has_gap("scrubbed", "masked"):
         return False
     return answers_differ(one, other) or (prompts_differ(one, other) and not have_same_answer(one, other))
 
@@ -83,9 +84,9 @@ def prompts_differ(one: InferenceCall, other: InferenceCall) -> bool:
     messages, other_messages = one.input_messages, other.input_messages
     if not messages or not other_messages or messages == other_messages:
         return False
-    if one.dropped_attributes or other.dropped_attributes:
+    if one.has_gap("dropped") or other.has_gap("dropped"):
         return False
-    same = _may_be_cuts_of_one if one.cut or other.cut else _are_same_messages
+    same = _may_be_cuts_of_one if one.has_gap(*_PARTIAL) or other.has_gap(*_PARTIAL) else _are_same_messages
     if same(messages, other_messages):
         return False
     bare, other_bare = _without_instructions(messages), _without_instructions(other_messages)
@@ -146,7 +147,7 @@ def _model(call: InferenceCall) -> str | None:
 
 def _may_be_cut(call: InferenceCall) -> bool:
     """Whether parts of the recording may be missing."""
-    return bool(call.cut or call.dropped_attributes or call.failed)
+    return call.has_gap("dropped", *_PARTIAL) or call.failed
 
 
 def _is_same_choice(choice: Choice, call: InferenceCall, other: Choice, other_call: InferenceCall) -> bool:

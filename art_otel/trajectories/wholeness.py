@@ -1,0 +1,362 @@
+"""Wholeness: what of a rollout's calls is whole, and what follows from that.
+
+`InferenceCall.gaps` is the only record of it. `conventions.gaps` finds the gaps that one recording shows; this module
+adds those that the conversation itself shows, and says what follows: which completions must not be trained
+(`untrained_because`), and for which reasons a trajectory is incomplete (`REASONS`).
+
+Invariant: nothing else decides either. Gaps are only added here, and a call without gaps is whole.
+
+To add a reason: a kind in `calls.GapKind`, its line in `REASONS`, and what finds it: here where the conversation shows
+it, in `conventions.gaps` where the recording does.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
+from art_otel.trajectories.lineage.message_parents import CompletionRef, is_chain
+from art_otel.trajectories.lineage.prefix_numbers import PrefixNumbers
+from art_otel.trajectories.model import Prompt, Turn, Untrained
+
+
+class Consequence(NamedTuple):
+    """What a kind of gap means: why a completion is not trained (None: it is), and the trajectory's reason."""
+
+    untrained: Untrained | None
+    reason: str | None
+    explanation: str = ""
+
+
+REASONS: Final[Mapping[GapKind, Consequence]] = {
+    "dropped": Consequence(
+        "content doubtful",
+        "attributes dropped",
+        "spans of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
+    ),
+    "cut": Consequence(
+        "content doubtful",
+        "content cut",
+        "values that a limit on length cut (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, or the limit of the backend)",
+    ),
+    "masked": Consequence(
+        "content doubtful",
+        "content masked",
+        "texts that a recorder or backend replaced by a mask (switch its masking off for these traces)",
+    ),
+    "off": Consequence(
+        "content doubtful",
+        "no content",
+        "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
+    ),
+    "not logged": Consequence(
+        None,
+        "request not logged whole",
+        "LLM calls whose log does not tell all that was sent; calls[].gaps says what (docs/how-to/coding-agents.md)",
+    ),
+    "history on the server": Consequence(
+        "content doubtful",
+        "unknown history",
+        "prompts that continue what only the server has, or that begin in the middle of a conversation (convert the"
+        " earlier files too, or send whole prompts)",
+    ),
+    "template on the server": Consequence(
+        "content doubtful",
+        "unknown template",
+        "prompts made from a template that only the server has (send the text itself)",
+    ),
+    "not understood": Consequence(
+        "content doubtful",
+        "content not understood",
+        "content that is not what its convention says, or in a form that this version does not know (record the calls"
+        " with another instrumentor, or report it)",
+    ),
+    "lossy recorder": Consequence(
+        "content doubtful",
+        "lossy recorder",
+        "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
+        " docs/how-to/lossy-recorders.md)",
+    ),
+    "scrubbed": Consequence("scrubbed", None),
+    "contradicted": Consequence("contradicting recordings", None),
+}
+"""What follows from each kind of gap, in the order of the trajectory's reasons."""
+
+_CONTENT: Final = ("prompt", "answer", "call")
+_AS_SENT: Final = (None, "verbatim body")
+_ON_SERVER: Final = ("history on the server", "template on the server")
+_TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
+_INSTRUCTIONS: Final = ("system", "developer")
+
+
+def untrained_because(call: InferenceCall, choice: Choice) -> Untrained | None:
+    """Why the completion must not be trained; None for one to train. Nothing else decides what is trained."""
+    if call.failed:
+        return "failed"
+    because = {REASONS[gap.kind].untrained for gap in call.gaps if _concerns(gap, choice, call)}
+    if "content doubtful" in because and any(_is_of(gap, choice) for gap in call.gaps):
+        return "content doubtful"  # it says more than a finish reason that nobody recorded
+    if call.stream is True and choice.finish_reason is None:
+        return "stream broke"
+    order: tuple[Untrained, ...] = ("scrubbed", "content doubtful", "contradicting recordings")
+    return next((reason for reason in order if reason in because), None)
+
+
+def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
+    """How many calls have a gap for each of the trajectory's reasons, in the order of `REASONS`."""
+    counts: Counter[str] = Counter()
+    for call in calls:
+        if call.gaps:
+            counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
+    return {one.reason: counts[one.reason] for one in REASONS.values() if one.reason is not None and counts[one.reason]}
+
+
+def _is_of(gap: Gap, choice: Choice) -> bool:
+    return gap.field == f"answer[{choice.index}]"
+
+
+def _concerns(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
+    """Whether the gap is one of what the completion was sampled from, or of the completion."""
+    if gap.kind in _ON_SERVER and call.prompt_token_ids is not None:
+        return False  # the ids are what the server made of it
+    if gap.kind == "not logged":
+        return gap.field == "answer"
+    return gap.field in _CONTENT or _is_of(gap, choice)
+
+
+def with_conversation_gaps(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
+    """Add the gaps that the calls of a rollout, in the order of their start, show together.
+
+    Linear in the number of messages.
+    """
+    gaps: dict[int, list[Gap]] = {}
+    for index, call in enumerate(calls):
+        new = [*_unknown_content(call), *_lost_tool_calls(call), *_lost_answers(call)]
+        if new:
+            gaps[index] = new
+    for index, gap in find_broken_prompts(calls):
+        gaps.setdefault(index, []).append(gap)
+    if not is_chain(calls):
+        for index, position in find_repeated_with_more(calls):
+            choice = (calls[index].choices or ())[position]
+            gap = Gap(
+                kind="not understood", field=f"answer[{choice.index}]", evidence="a later prompt repeats it with more"
+            )
+            gaps.setdefault(index, []).append(gap)
+    return [_with_gaps(call, gaps[index]) if index in gaps else call for index, call in enumerate(calls)]
+
+
+def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
+    return msgspec.structs.replace(call, gaps=tuple(dict.fromkeys((*call.gaps, *gaps))))
+
+
+def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
+    """The prompt or a successful call's completion is unknown, and no other gap says why."""
+    if call.gaps and any(gap.field in (*_CONTENT, "parameters") for gap in call.gaps):
+        return
+    if call.input_messages is None and call.prompt_token_ids is None:
+        yield Gap(kind="off", field="prompt", evidence="no prompt")
+    elif call.input_messages == () and call.prompt_token_ids is None and call.prompt_known not in _AS_SENT:
+        yield Gap(kind="off", field="prompt", evidence="an empty prompt")
+    if call.choices is None and not call.failed:
+        yield Gap(kind="off", field="answer", evidence="no answer")
+
+
+def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
+    """The model called tools, as the finish reason says, and the tool calls are not there."""
+    for choice in call.choices or ():
+        called = choice.finish_reason in _TOOL_FINISH_REASONS
+        if called and not choice.message.tool_calls and not _is_tokens_only(choice):
+            evidence = f"finish reason {choice.finish_reason} without tool calls"
+            yield Gap(kind="not understood", field=f"answer[{choice.index}]", evidence=evidence)
+
+
+def _lost_answers(call: InferenceCall) -> Iterator[Gap]:
+    """The answer is empty, although the model was paid for more tokens than ending and thinking take."""
+    choices, usage = call.choices or (), call.usage
+    if len(choices) != 1 or usage is None or usage.output_tokens is None or call.answer_known == "verbatim body":
+        return
+    message, spoken = choices[0].message, usage.output_tokens - (usage.reasoning_tokens or 0)
+    is_empty = not (message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
+    if is_empty and spoken > 1 and not call.failed and not _is_tokens_only(choices[0]):
+        evidence = f"an empty answer of {usage.output_tokens} output tokens"
+        yield Gap(kind="lossy recorder", field=f"answer[{choices[0].index}]", evidence=evidence)
+
+
+def _is_tokens_only(choice: Choice) -> bool:
+    """Whether nobody recorded what the completion says, but its tokens are known."""
+    return bool(choice.token_ids) and choice.message.is_unknown
+
+
+# Prompts that cannot have been sent.
+
+
+def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
+    """The calls whose prompt no server would have taken, so that a part of it was not recorded.
+
+    A body that was recorded as it was sent is what was sent, whatever it holds, and a prompt that a server refused may
+    be broken. Of a prompt that begins as the one before it only the rest is looked at.
+    """
+    earlier: tuple[Message, ...] = ()
+    shape = _Shape()
+    for index, call in enumerate(calls):
+        prompt = call.input_messages
+        if not prompt or call.failed or call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER):
+            continue
+        count = len(earlier)
+        if not (count and len(prompt) >= count and prompt[:count] == earlier):
+            count, shape = 0, _Shape()
+        for message in prompt[count:]:
+            shape.add(message)
+        earlier = prompt
+        wrong = shape.wrong or shape.unanswered()
+        if wrong is not None:
+            kind, evidence = wrong
+            yield index, Gap(kind=kind, field="prompt", evidence=evidence)
+
+
+class _Shape:
+    """What a beginning of a prompt holds: its tool calls, those that wait for a result, and what is wrong first."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str | None] = []
+        self.called: set[str | None] = set()
+        self.wrong: tuple[GapKind, str] | None = None
+
+    def add(self, message: Message) -> None:
+        """Take one more message."""
+        if message.role == "tool":
+            self._add_answer(message.tool_call_id)
+        elif message.role == "assistant":
+            self.wrong = self.wrong or self.unanswered()
+            self.waiting = [call.id for call in message.tool_calls]
+            self.called.update(self.waiting)
+
+    def _add_answer(self, identifier: str | None) -> None:
+        """Take an answer of a tool. Some recorders write other ids for calls than for answers, or none."""
+        if identifier in self.waiting:
+            self.waiting.remove(identifier)
+        elif self.waiting:
+            self.waiting.pop(0)
+        elif not self.called or (identifier is not None and None not in self.called and identifier not in self.called):
+            self.wrong = self.wrong or ("history on the server", "an answer of a tool that nothing before it called")
+
+    def unanswered(self) -> tuple[GapKind, str] | None:
+        """What is wrong with a prompt that goes on although a tool call of it has no answer."""
+        return ("lossy recorder", "a tool call without an answer") if self.waiting else None
+
+
+# Completions of which a later prompt says more.
+
+_Tools: TypeAlias = Counter[tuple[str, str]]
+"""Tool calls by name and canonical arguments."""
+
+
+def find_repeated_with_more(calls: Sequence[InferenceCall]) -> set[CompletionRef]:
+    """The completions that a later prompt repeats with a text or tool calls more.
+
+    A repeat counts only where the later prompt is the call's own prompt and then an assistant's message that nobody is
+    known to have sampled there.
+    """
+    numbers = PrefixNumbers()
+    prefixes = [numbers.of(call.input_messages or ()) for call in calls]
+    calls_by_prompt: dict[int, list[int]] = {}
+    sampled_paths: set[int] = set()
+    for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
+        if call.input_messages is not None:
+            calls_by_prompt.setdefault(its_prefixes[-1], []).append(index)
+            sampled_paths.update(numbers.longer(its_prefixes[-1], choice.message) for choice in call.choices or ())
+    doubtful: set[CompletionRef] = set()
+    for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
+        for message, (prompt, path) in zip(call.input_messages or (), pairwise(its_prefixes), strict=True):
+            if message.role == "assistant" and prompt in calls_by_prompt and path not in sampled_paths:
+                sampled_paths.add(path)
+                earlier = [call_index for call_index in calls_by_prompt[prompt] if call_index < index]
+                doubtful.update(_completions_with_less(message, calls, earlier))
+    return doubtful
+
+
+def _completions_with_less(
+    repeat: Message, calls: Sequence[InferenceCall], earlier: Iterable[int]
+) -> list[CompletionRef]:
+    """The completions of these calls of which a message says more; none if it is just what one of them says."""
+    completions = [
+        ((index, position), choice.message)
+        for index in earlier
+        for position, choice in enumerate(calls[index].choices or ())
+        if not _is_tokens_only(choice)
+    ]
+    content = (_text(repeat), _tools(repeat))
+    if any((_text(message), _tools(message)) == content for _, message in completions):
+        return []
+    return [completion for completion, message in completions if _has_more(repeat, message)]
+
+
+def _has_more(repeat: Message, recorded: Message) -> bool:
+    """Whether the repeat has all that was recorded, and more.
+
+    An agent that reads its tool calls out of the text writes them beside it, with the names that are in the text; and
+    a framework may put the reasoning into an empty text.
+    """
+    text, tools = _text(recorded), _tools(recorded)
+    repeated_text, repeated_tools = _text(repeat), _tools(repeat)
+    if not tools <= repeated_tools:
+        return False
+    if text == repeated_text:
+        more = repeated_tools - tools
+        return bool(more) and not (text and all(name in text for name, _ in more))
+    return not text and bool(tools) and (recorded.reasoning or "\0") not in repeated_text
+
+
+def _text(message: Message) -> str:
+    return (message.content or message.refusal or "").strip()
+
+
+def _tools(message: Message) -> _Tools:
+    return Counter((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
+
+
+# Answers that no recorded call gave.
+
+MISSING_CALL: Final = "call missing"
+UNSAMPLED_ANSWER: Final = "unsampled answer"
+
+
+def count_unsampled(calls: Sequence[InferenceCall], prompts: Sequence[Prompt], turns: Sequence[Turn]) -> dict[str, int]:
+    """Count the assistant's messages behind a recorded completion that no recorded call sampled, by reason.
+
+    A call is missing where such a message calls tools; where it is a text, the app may have written it itself. A prompt
+    that begins with such messages (few-shot examples) continues no completion, and one whose recorded answer the app
+    changed has the call. The last message of a prompt is a prefill.
+    """
+    behind = list(_behind_completions(calls, prompts, turns))
+    if not behind:
+        return {}
+    numbers = PrefixNumbers()
+    prefixes = [numbers.of(call.input_messages or ()) for call in calls]
+    asked = {its_prefixes[-1] for its_prefixes in prefixes}
+    unsampled = {
+        prefixes[index][at + 1]: (calls[index].input_messages or ())[at]
+        for index, at in behind
+        if prefixes[index][at] not in asked
+    }
+    missing = sum(bool(message.tool_calls) for message in unsampled.values())
+    counts = {MISSING_CALL: missing, UNSAMPLED_ANSWER: len(unsampled) - missing}
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def _behind_completions(
+    calls: Sequence[InferenceCall], prompts: Sequence[Prompt], turns: Sequence[Turn]
+) -> Iterator[tuple[int, int]]:
+    """The positions of assistant's messages in prompts, behind the completion that the prompt continues."""
+    for index, (call, prompt) in enumerate(zip(calls, prompts, strict=True)):
+        if prompt.parent is None:
+            continue
+        messages = call.input_messages or ()
+        path = len(calls[turns[prompt.parent].call].input_messages or ()) + 1
+        for at in range(path, len(messages) - 1):
+            if messages[at].role == "assistant":
+                yield index, at
