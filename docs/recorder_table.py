@@ -62,6 +62,8 @@ RECORDERS: Final = {
     "openai_traceloop_v047": "OpenAI's Responses API, OpenLLMetry 0.47",
     "openlit_v141": "OpenLIT 1.41",
     "pydantic_v1": "Pydantic AI 1.44",
+    "pydantic_v2": "Pydantic AI 2.68",
+    "vercel_ai_v7": "Vercel AI SDK 7",
     "strands_v130": "Strands 1.30",
 }
 """How the names of a recorder's recordings begin; the longest that fits is its own."""

@@ -25,7 +25,7 @@ from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cance
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.conventions.call import parse_call
 from art_otel.conventions.callless_recorders import client_instrumentor
-from art_otel.conventions.capture_switches import capture_switch
+from art_otel.conventions.capture_switches import ANTHROPIC_SDK, capture_switch
 from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
 from art_otel.conventions.dialects.art import span_env_state, span_extra
 from art_otel.conventions.dialects.claude_code import exchange_of
@@ -63,6 +63,7 @@ from art_otel.conventions.tool_spans import (
 )
 
 __all__ = [
+    "ANTHROPIC_SDK",
     "ART_OTEL",
     "CONTENT_ATTRIBUTES",
     "ERROR_TYPE",

@@ -7,8 +7,11 @@ prefix, the longest first.
 from collections.abc import Mapping
 from typing import Final
 
+ANTHROPIC_SDK: Final = "com.anthropic.sdk.python"
+"""The scope of Anthropic's client, which traces itself."""
+
 _SWITCHES: Final[Mapping[str, str]] = {
-    "com.anthropic.sdk.python": "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE=content",
+    ANTHROPIC_SDK: "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE=content",
     "opentelemetry.instrumentation.genai.": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
     "opentelemetry.instrumentation.google_genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
     " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",

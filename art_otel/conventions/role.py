@@ -2,4 +2,4 @@
 
 from typing import Literal, TypeAlias
 
-Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other"]
+Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other", "uncaptured"]

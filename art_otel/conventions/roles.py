@@ -16,6 +16,7 @@ from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.attributes.reader import AttributeReader
 from art_otel.conventions.bodies.operations import operation, operation_of_name
+from art_otel.conventions.capture_switches import ANTHROPIC_SDK
 from art_otel.conventions.dialects import DIALECTS, genai, litellm, openinference, openllmetry, role_readers
 from art_otel.conventions.dialects.art import SCOPE
 from art_otel.conventions.dialects.wrapper_spans import prepares
@@ -70,6 +71,10 @@ _INSTRUMENTORS: Final = re.compile(
 )
 """Scopes whose spans are requests to a model."""
 
+_SELF_TRACING: Final = frozenset({ANTHROPIC_SDK})
+"""Scopes of clients that trace themselves as soon as there is a provider, by default without content: where another
+instrumentor records their calls without being the span around them (LangChain's), they would be there twice."""
+
 _MAY_BE_CLIENT: Final = ("client", "unspecified")
 """SDKs always set a kind; some stores (Phoenix, MLflow) do not keep it."""
 
@@ -98,6 +103,8 @@ def role_of(span: Span) -> Role:
         return "other"
     if _is_fetch(span):
         return "retrieval"
+    if span.scope.name in _SELF_TRACING and _is_uncaptured(span):
+        return "uncaptured"
     if span.name == litellm.RAW_SPAN and not litellm.has_choices(span.attributes):
         return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
     return "inference"
@@ -185,6 +192,13 @@ def _inferred_role(span: Span, reader: AttributeReader) -> Role:
 def _is_evaluation(attributes: Attributes) -> bool:
     """Whether the span gives a score to a response: it names that response and is no request for it."""
     return any(name.startswith(_EVALUATION_PREFIX) for name in attributes)
+
+
+def _is_uncaptured(span: Span) -> bool:
+    """Whether a client traced its call on its own: in a trace of its own, without what was sent and sampled."""
+    if span.parent_span_id is not None or span.events:
+        return False
+    return not any(name.startswith((*_CONTENT_PREFIXES, "art.")) for name in span.attributes)
 
 
 def _is_fetch(span: Span) -> bool:

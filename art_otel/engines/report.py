@@ -6,7 +6,7 @@ Invariant: the sums of law 6 hold.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from art_otel.conventions import capture_switch, client_instrumentor
+from art_otel.conventions import ANTHROPIC_SDK, capture_switch, client_instrumentor
 from art_otel.engines.read import ReadSummary
 from art_otel.sources import FileStats
 from art_otel.spans import Quarantined, first_sorted, list_quarantined
@@ -21,7 +21,7 @@ from art_otel.store import (
     TrajectoryCounts,
 )
 from art_otel.trajectories import AssemblyStats
-from art_otel.trajectories.accounting.count import UNASSIGNED
+from art_otel.trajectories.accounting.count import UNASSIGNED, UNCAPTURED
 from art_otel.trajectories.reward_addresses import ADVICE
 
 _NOTHING_NEW = "nothing is new: all that the sources hold was converted into this folder before."
@@ -133,6 +133,11 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
         yield (
             f"{read}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"
             f" {_names(account.outside_roots)}."
+        )
+    elif account.trajectories == 0 and account.ignored[UNCAPTURED]:
+        yield (
+            f"{_count(account.ignored[UNCAPTURED], 'LLM call')} without messages, each traced by its client alone: set"
+            f" {capture_switch(ANTHROPIC_SDK)} in the traced app."
         )
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
         yield (

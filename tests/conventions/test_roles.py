@@ -1,5 +1,7 @@
 """What a span stands for, and what it says beside the call itself."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from art_otel.conventions import agent_name, has_call_attributes, role_of, roles
 from art_otel.conventions.dialects import art, litellm
 from art_otel.tracing import tracer
 from tests.conventions.builders import call, event, span
+from tests.conversions import convert_files
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,28 @@ from tests.conventions.builders import call, event, span
 )
 def test_roles(attributes, role):
     assert role_of(span(attributes)) == role
+
+
+SELF_TRACED = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "r"}
+
+
+@pytest.mark.parametrize("content", ["gen_ai.input.messages", "gen_ai.output.messages", "art.request.messages"])
+def test_a_call_that_its_client_traced_alone_and_without_content_is_no_rollout(content):
+    scope = "com.anthropic.sdk.python"
+    assert role_of(span(SELF_TRACED, scope=scope)) == "uncaptured"
+    assert role_of(span({**SELF_TRACED, content: "x"}, scope=scope)) == "inference"
+    assert role_of(span(SELF_TRACED, scope=scope, parent_span_id="3" * 16)) == "inference"
+    assert role_of(span(SELF_TRACED)) == "inference"
+
+
+def test_an_app_that_records_nothing_else_is_told_what_to_set(tmp_path):
+    recording = (Path(__file__).parent.parent / "dialects" / "langgraph_oi_anthropic.jsonl").read_text()
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text(next(line for line in recording.splitlines() if "com.anthropic.sdk.python" in line))
+    trajectories, report = convert_files(tmp_path, alone)
+    assert not trajectories
+    assert report.spans.ignored == {"call without content, alone in its trace": 1}
+    assert "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE=content" in report.hints[0]
 
 
 LITELLM = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "r"}

@@ -17,8 +17,6 @@ FLAGGED = {
     "openlit_v141_anthropic": "`gen_ai.output.messages` has the first tool call only",
     "pydantic_v1_attributes": "`gen_ai.input.messages` has reasoning that was sent as `<think>` in the text",
     "gemini_otel_sync_legacy": "no `gen_ai.input.messages` or `gen_ai.output.messages`: content capture was off",
-    "langgraph_langsmith_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",
-    "langgraph_oi_anthropic": "the client's own spans are traces of their own, without `gen_ai.input.messages`",
     "llama_traceloop": "`gen_ai.output.messages` and `gen_ai.input.messages` have no parts of tool calls",
     "logfire_anthropic_stream_v1": "`response_data.combined_chunk_content` is the text without the tool calls",
     "mastra": "`mastra.model_step.input` names tool calls and results without what they said",

@@ -28,6 +28,7 @@ RETRIEVAL: Final = "response retrieval"
 NO_CALL: Final = "no LLM call in its trace"
 OUTSIDE: Final = "outside every rollout"
 UNASSIGNED: Final = "unassigned"
+UNCAPTURED: Final = "call without content, alone in its trace"
 STARTED: Final = "start of a span that ended"
 
 
@@ -161,6 +162,8 @@ def _ignored_because(
         return RETRIEVAL
     if is_used:
         return None
+    if role == "uncaptured":
+        return UNCAPTURED
     if key in group.assignment.unassigned:
         return UNASSIGNED
     return OUTSIDE if key[0] in traces_with_calls else NO_CALL
