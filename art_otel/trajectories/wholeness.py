@@ -254,6 +254,10 @@ class _Shape:
 _Tools: TypeAlias = Counter[tuple[str, str]]
 """Tool calls by name and canonical arguments."""
 
+_ToolSet: TypeAlias = frozenset[tuple[tuple[str, str], int]]
+_Content: TypeAlias = tuple[str, _ToolSet, str | None]
+"""A text, the tool calls and how often each was made, and the reasoning where that may be the text."""
+
 
 def find_repeated_with_more(calls: Sequence[InferenceCall]) -> set[CompletionRef]:
     """The completions that a later prompt repeats with a text or tool calls more.
@@ -263,52 +267,73 @@ def find_repeated_with_more(calls: Sequence[InferenceCall]) -> set[CompletionRef
     """
     numbers = PrefixNumbers()
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
-    calls_by_prompt: dict[int, list[int]] = {}
+    sampled: dict[int, _SampledContents] = {}
     sampled_paths: set[int] = set()
-    for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
+    for call, its_prefixes in zip(calls, prefixes, strict=True):
         if call.input_messages is not None:
-            calls_by_prompt.setdefault(its_prefixes[-1], []).append(index)
+            sampled.setdefault(its_prefixes[-1], _SampledContents())
             sampled_paths.update(numbers.longer(its_prefixes[-1], choice.message) for choice in call.choices or ())
     doubtful: set[CompletionRef] = set()
     for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
         for message, (prompt, path) in zip(call.input_messages or (), pairwise(its_prefixes), strict=True):
-            if message.role == "assistant" and prompt in calls_by_prompt and path not in sampled_paths:
+            if message.role == "assistant" and prompt in sampled and path not in sampled_paths:
                 sampled_paths.add(path)
-                earlier = [call_index for call_index in calls_by_prompt[prompt] if call_index < index]
-                doubtful.update(_completions_with_less(message, calls, earlier))
+                doubtful.update(sampled[prompt].take_those_with_less(message))
+        for position, choice in enumerate(call.choices or ()):
+            if call.input_messages is not None and not _is_tokens_only(choice):
+                sampled[its_prefixes[-1]].add((index, position), choice.message)
     return doubtful
 
 
-def _completions_with_less(
-    repeat: Message, calls: Sequence[InferenceCall], earlier: Iterable[int]
-) -> list[CompletionRef]:
-    """The completions of these calls of which a message says more; none if it is just what one of them says."""
-    completions = [
-        ((index, position), choice.message)
-        for index in earlier
-        for position, choice in enumerate(calls[index].choices or ())
-        if not _is_tokens_only(choice)
-    ]
-    content = (_text(repeat), _tools(repeat))
-    if any((_text(message), _tools(message)) == content for _, message in completions):
-        return []
-    return [completion for completion, message in completions if _has_more(repeat, message)]
+class _SampledContents:
+    """The completions of one prompt so far, by what they say, but for those that are known to be doubtful.
+
+    Each is kept under its text and one of its tool calls, the rarest so far: of n completions few are looked at.
+    """
+
+    def __init__(self) -> None:
+        self._contents: set[tuple[str, _ToolSet]] = set()
+        self._similar: dict[tuple[str, tuple[str, str] | None], dict[_Content, list[CompletionRef]]] = {}
+
+    def add(self, completion: CompletionRef, message: Message) -> None:
+        """Add a completion of a call that comes after those before it."""
+        text, tools = _text(message), _tools(message)
+        self._contents.add((text, _tool_set(tools)))
+        rarest = min(tools, key=lambda tool: len(self._similar.get((text, tool), ())), default=None)
+        content = text, _tool_set(tools), message.reasoning if tools and not text else None
+        self._similar.setdefault((text, rarest), {}).setdefault(content, []).append(completion)
+
+    def take_those_with_less(self, repeat: Message) -> list[CompletionRef]:
+        """Take out the completions of which a message says more; none if it is just what one of them says."""
+        text, tools = _text(repeat), _tools(repeat)
+        if (text, _tool_set(tools)) in self._contents:
+            return []
+        taken: list[CompletionRef] = []
+        for key in ((text, None), *((said, tool) for said in {text, ""} for tool in tools)):
+            similar = self._similar.get(key, {})
+            for content in [content for content in similar if _has_more(text, tools, content)]:
+                taken += similar.pop(content)
+        return taken
 
 
-def _has_more(repeat: Message, recorded: Message) -> bool:
+def _has_more(repeated_text: str, repeated_tools: _Tools, recorded: _Content) -> bool:
     """Whether the repeat has all that was recorded, and more.
 
     An agent that reads its tool calls out of the text writes them beside it, with the names that are in the text; and
     a framework may put the reasoning into an empty text.
     """
-    text, tools = _text(recorded), _tools(recorded)
-    repeated_text, repeated_tools = _text(repeat), _tools(repeat)
+    text, tool_set, reasoning = recorded
+    tools = Counter(dict(tool_set))
     if not tools <= repeated_tools:
         return False
     if text == repeated_text:
         more = repeated_tools - tools
         return bool(more) and not (text and all(name in text for name, _ in more))
-    return not text and bool(tools) and (recorded.reasoning or "\0") not in repeated_text
+    return not text and bool(tools) and (reasoning or "\0") not in repeated_text
+
+
+def _tool_set(tools: _Tools) -> _ToolSet:
+    return frozenset(tools.items())
 
 
 def _text(message: Message) -> str:

@@ -7,7 +7,6 @@ to a turn only where just one tool call before it has its name and arguments and
 
 import json
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from art_otel.calls import ToolCall, canonical_arguments
@@ -25,18 +24,20 @@ class _SampledCall(NamedTuple):
     position: int
     call: ToolCall
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it apart from the other tool calls of its rollout."""
+        return self.turn, self.position
+
 
 def find_tool_executions(spans: Iterable[Span], lineage: Lineage, tree: SpanTree) -> tuple[ToolExecution, ...]:
-    """The executions that tool spans recorded, in the order of their start."""
+    """The executions that tool spans recorded, in the order of their start. Takes n log n, whatever ids repeat."""
     ordered = sorted(spans, key=tree.order)
-    sampled = _SampledCalls(lineage, tree) if ordered else None
+    requests = _Requests(lineage, tree) if ordered else None
     executions: list[ToolExecution] = []
-    executed: set[_SampledCall] = set()
     for span in ordered:
         facts = tool_facts(span)
-        request = None if sampled is None else sampled.request_for(facts, tree.starts[span.key], executed)
-        if request is not None:
-            executed.add(request)
+        turn = None if requests is None else requests.take(facts, tree.starts[span.key])
         error_type, error = failure_of(span)
         executions.append(
             ToolExecution(
@@ -48,44 +49,69 @@ def find_tool_executions(spans: Iterable[Span], lineage: Lineage, tree: SpanTree
                 error=error or error_type,
                 start_ns=span.start_ns,
                 end_ns=span.end_ns,
-                turn=None if request is None else request.turn,
+                turn=turn,
             )
         )
     return tuple(executions)
 
 
-class _SampledCalls:
-    """The tool calls of a rollout by their id and by the tool's name."""
+class _Waiting:
+    """Tool calls of one kind that were sampled so far, the latest last, without those that are known to have run."""
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple[int, int], _SampledCall] = {}
+        self.latest: _SampledCall | None = None
+
+    def add(self, one: _SampledCall) -> None:
+        """Add a tool call, which comes behind those before it."""
+        self.calls[one.key] = self.latest = one
+
+
+class _Requests:
+    """The tool calls that were sampled before an execution, by their id, by id and name, and by name and arguments.
+
+    Executions are asked for in the order of their start.
+    """
 
     def __init__(self, lineage: Lineage, tree: SpanTree) -> None:
-        self._by_id: dict[str, list[_SampledCall]] = {}
-        self._by_id_and_name: dict[tuple[str, str], list[_SampledCall]] = {}
-        self._by_content: dict[tuple[str, str], list[_SampledCall]] = {}
+        self._waiting: dict[tuple[str, str | None, str | None], _Waiting] = {}
+        sampled: list[_SampledCall] = []
         for turn_position, turn in enumerate(lineage.turns):
             call = lineage.calls[turn.call]
             for position, tool_call in enumerate(turn.message.tool_calls if turn.message else ()):
                 start_ns = tree.starts[call.trace_id, call.span_id]
-                sampled = _SampledCall(start_ns, turn_position, position, tool_call)
-                content = (tool_call.name, canonical_arguments(tool_call.arguments))
-                self._by_content.setdefault(content, []).append(sampled)
-                if tool_call.id is not None:
-                    self._by_id.setdefault(tool_call.id, []).append(sampled)
-                    self._by_id_and_name.setdefault((tool_call.id, tool_call.name), []).append(sampled)
+                sampled.append(_SampledCall(start_ns, turn_position, position, tool_call))
+        self._later = sorted(sampled, key=lambda one: one[:3], reverse=True)
 
-    def request_for(self, facts: ToolFacts, start_ns: int, executed: AbstractSet[_SampledCall]) -> _SampledCall | None:
-        """The tool call that asked for an execution: the latest of its id and name, else the only one like it."""
-        if facts.call_id is not None:
-            sampled = self._by_id_and_name.get((facts.call_id, facts.name)) or self._by_id.get(facts.call_id, ())
-            before = [one for one in sampled if one.start_ns <= start_ns]
-            return max(before, key=lambda one: (one not in executed, *_order(one)), default=None)
+    def take(self, facts: ToolFacts, start_ns: int) -> int | None:
+        """The turn that asked for an execution: by the latest call of its id and name, else by the only one like it."""
+        while self._later and self._later[-1].start_ns <= start_ns:
+            one = self._later.pop()
+            for key in _keys(one.call):
+                self._waiting.setdefault(key, _Waiting()).add(one)
+        request = self._like(facts) if facts.call_id is None else self._of_id(facts.call_id, facts.name)
+        if request is None:
+            return None
+        for key in _keys(request.call):
+            self._waiting[key].calls.pop(request.key, None)
+        return request.turn
+
+    def _of_id(self, call_id: str, name: str) -> _SampledCall | None:
+        """The latest call of an id that has not run, else the latest; of those of the tool if there are any."""
+        waiting = self._waiting.get((call_id, name, None)) or self._waiting.get((call_id, None, None))
+        if waiting is None:
+            return None
+        return waiting.calls.popitem()[1] if waiting.calls else waiting.latest
+
+    def _like(self, facts: ToolFacts) -> _SampledCall | None:
         arguments = _canonical_arguments(facts)
-        alike = () if arguments is None else self._by_content.get((facts.name, arguments), ())
-        free = [one for one in alike if one.start_ns <= start_ns and one not in executed]
-        return free[0] if len(free) == 1 else None
+        waiting = None if arguments is None else self._waiting.get(("", facts.name, arguments))
+        return next(iter(waiting.calls.values())) if waiting is not None and len(waiting.calls) == 1 else None
 
 
-def _order(one: _SampledCall) -> tuple[int, int, int]:
-    return one.start_ns, one.turn, one.position
+def _keys(call: ToolCall) -> list[tuple[str, str | None, str | None]]:
+    by_content = ("", call.name, canonical_arguments(call.arguments))
+    return [by_content] if call.id is None else [by_content, (call.id, call.name, None), (call.id, None, None)]
 
 
 def _canonical_arguments(facts: ToolFacts) -> str | None:

@@ -8,9 +8,10 @@ Equal prefixes have one number (`PrefixNumbers`), so one look-up finds all compl
 prompt. Where each call continues the one before it, nothing needs to be looked up.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from itertools import pairwise, product
+from typing import Final, NamedTuple, TypeAlias
 
 from art_otel.calls import Choice, InferenceCall
 from art_otel.trajectories.lineage.prefix_numbers import PrefixNumbers
@@ -50,50 +51,90 @@ def _goes_on(before: InferenceCall, call: InferenceCall) -> bool:
 def _look_up_parents(calls: Sequence[InferenceCall]) -> list[MessageParent | None]:
     numbers = PrefixNumbers()
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
-    completions: dict[int, list[CompletionRef]] = {}
+    completions: dict[int, _EqualPaths] = {}
     for index, call in enumerate(calls):
         if call.input_messages is not None:
             for position, choice in enumerate(call.choices or ()):
                 path = numbers.longer(prefixes[index][-1], choice.message)
-                completions.setdefault(path, []).append((index, position))
-    return [_longest_match(index, calls, prefixes[index], completions) for index in range(len(calls))]
+                completions.setdefault(path, _EqualPaths(calls)).add((index, position))
+    return [_longest_match(index, prefixes[index], completions) for index in range(len(calls))]
 
 
 def _longest_match(
-    index: int,
-    calls: Sequence[InferenceCall],
-    prefixes: Sequence[int],
-    completions: Mapping[int, Sequence[CompletionRef]],
+    index: int, prefixes: Sequence[int], completions: Mapping[int, "_EqualPaths"]
 ) -> MessageParent | None:
     for prefix in reversed(prefixes):
         matches = completions.get(prefix)
-        if matches:
-            best = matches[0] if len(matches) == 1 else max(matches, key=lambda one: _preference(one, index, calls))
-            return MessageParent(best)
+        if matches is not None:
+            return MessageParent(matches.preferred(index))
     return None
 
 
-def _preference(
-    completion: CompletionRef, index: int, calls: Sequence[InferenceCall]
-) -> tuple[bool, bool, bool, bool, bool, int, int]:
-    """Order equal paths: a prompt continues the greatest.
+class _EqualPaths:
+    """The completions of one message path, in the order of their calls.
 
-    The response that the call names; one whose token path it continues too; one with the same reasoning; one of the
-    same agent; the latest before it.
+    A prompt continues the one of the response that it names; else one whose token path it continues too; else one with
+    the same reasoning; else one of the same agent; of these the latest before it, else the latest. Each look-up is a
+    search, because a rollout may sample one text thousands of times.
     """
-    position, choice_position = completion
-    call, continuing = calls[position], calls[index]
-    message = choice_at(call, choice_position).message
-    repeated = (continuing.input_messages or ())[len(call.input_messages or ())]
-    return (
-        continuing.previous_response_id is not None and call.response_id == continuing.previous_response_id,
-        continues_tokens(continuing, call, choice_position),
-        repeated.reasoning == message.reasoning,
-        continuing.agent == call.agent,
-        position < index,
-        position,
-        -choice_position,
-    )
+
+    def __init__(self, calls: Sequence[InferenceCall]) -> None:
+        self._calls = calls
+        self._completions: list[CompletionRef] = []
+        self._by_facts: dict[tuple[object, ...], list[CompletionRef]] = {}
+        self._token_lengths: list[int] = []
+
+    def add(self, completion: CompletionRef) -> None:
+        """Add a completion, which comes behind those before it."""
+        self._completions.append(completion)
+
+    def preferred(self, index: int) -> CompletionRef:
+        """The completion that the prompt of a call continues."""
+        if len(self._completions) == 1:
+            return self._completions[0]
+        if not self._by_facts:
+            self._index()
+        call = self._calls[index]
+        path_length = len(self._calls[self._completions[0][0]].input_messages or ())
+        repeated = (call.input_messages or ())[path_length]
+        responses = (_ANY,) if call.previous_response_id is None else (call.previous_response_id, _ANY)
+        for response, paths, reasoning, agent in product(
+            responses, (self._token_paths(call), (_ANY,)), (repeated.reasoning, _ANY), (call.agent, _ANY)
+        ):
+            groups = [self._by_facts.get((response, path, reasoning, agent)) for path in paths]
+            latest = [_latest(group, index) for group in groups if group is not None]
+            if latest:
+                return max(latest, key=lambda one: (one[0] < index, one[0], -one[1]))
+        return self._completions[-1]
+
+    def _index(self) -> None:
+        """Note each completion under everything by which it may be looked up."""
+        lengths: set[int] = set()
+        for one in self._completions:
+            call, choice = self._calls[one[0]], choice_at(self._calls[one[0]], one[1])
+            path: object = _ANY
+            if call.prompt_token_ids is not None and choice.token_ids is not None:
+                path = call.prompt_token_ids.data + choice.token_ids.data
+                lengths.add(len(call.prompt_token_ids.data) + len(choice.token_ids.data))
+            facts = (call.response_id, path, choice.message.reasoning, call.agent)
+            for key in set(product(*((fact, _ANY) for fact in facts))):
+                self._by_facts.setdefault(key, []).append(one)
+        self._token_lengths = sorted(lengths)
+
+    def _token_paths(self, call: InferenceCall) -> list[bytes]:
+        """The beginnings of a prompt's ids that may be token paths of these completions."""
+        ids = b"" if call.prompt_token_ids is None else call.prompt_token_ids.data
+        lengths = self._token_lengths if call.prompt_token_ids is not None else ()
+        return [ids[:length] for length in lengths if length <= len(ids)]
+
+
+_ANY: Final = object()
+
+
+def _latest(completions: Sequence[CompletionRef], index: int) -> CompletionRef:
+    """The first choice of the latest call before a call, else of the latest call."""
+    end = bisect_left(completions, (index, 0)) or len(completions)
+    return completions[bisect_left(completions, (completions[end - 1][0], 0))]
 
 
 def choice_at(call: InferenceCall, position: int) -> Choice:

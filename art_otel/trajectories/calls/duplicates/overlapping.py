@@ -201,10 +201,18 @@ class LatestOpen:
     def take(self, like: Recording, kind: Hashable, fits: Callable[[Recording], bool]) -> Recording | None:
         """Take the latest that fits, first of those with the same prompt. None where none does."""
         for key in _asked_keys(like, kind):
-            for one in islice(reversed(self._open.get(key, {}).values()), MAX_COMPARED):
+            waiting, passed = self._open.get(key, {}), list[Recording]()
+            taken = None
+            while taken is None and waiting and len(passed) < MAX_COMPARED:
+                _, one = waiting.popitem()
                 if fits(one):
-                    self.remove(one, kind)
-                    return one
+                    taken = one
+                else:
+                    passed.append(one)
+            waiting.update((one.span.key, one) for one in reversed(passed))
+            if taken is not None:
+                self.remove(taken, kind)
+                return taken
         return None
 
     def remove(self, one: Recording, kind: Hashable) -> None:
