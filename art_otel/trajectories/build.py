@@ -37,7 +37,7 @@ from art_otel.trajectories.calls.log_correlation import correlate_logs
 from art_otel.trajectories.calls.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.calls.recorded_calls import RecordedCalls, record_calls
 from art_otel.trajectories.calls.tool_executions import find_tool_executions
-from art_otel.trajectories.lineage.turns import Lineage, build_lineage, turn_of
+from art_otel.trajectories.lineage.turns import Lineage, build_lineage, turns_by_completion
 from art_otel.trajectories.model import AddedMessage, Trajectory
 from art_otel.trajectories.reward_addresses import ExternalReward
 from art_otel.trajectories.rewards import Attribution, AttributionContext, attribute
@@ -183,8 +183,10 @@ def _build_trajectory(
 
 def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> Iterator[AddedMessage]:
     """The messages that the app put behind completions, where the completions are known."""
+    turns: Mapping[tuple[str | None, int], int] | None = None
     for one in recorded:
-        turn = turn_of(lineage.calls, lineage.turns, one.completion_id, one.choice)
+        turns = turns_by_completion(lineage.calls, lineage.turns) if turns is None else turns
+        turn = turns.get((one.completion_id, one.choice))
         if turn is not None:
             yield AddedMessage(turn=turn, message=one.message)
 

@@ -97,10 +97,10 @@ def _turn(call: int, position: int, prompt: Prompt, choice: Choice, reason: Untr
     )
 
 
-def turn_of(calls: Sequence[InferenceCall], turns: Sequence[Turn], completion_id: str, choice: int) -> int | None:
-    """The turn of a choice of a response, of the last response where several have the id. None where there is none."""
-    for position in reversed(range(len(turns))):
-        call, at = calls[turns[position].call], turns[position].choice
-        if call.response_id == completion_id and (at if call.choices is None else call.choices[at].index) == choice:
-            return position
-    return None
+def turns_by_completion(calls: Sequence[InferenceCall], turns: Sequence[Turn]) -> dict[tuple[str | None, int], int]:
+    """The turns by the id of their response and the index of the choice: the last one where several have both."""
+    positions: dict[tuple[str | None, int], int] = {}
+    for position, turn in enumerate(turns):
+        call = calls[turn.call]
+        positions[call.response_id, turn.choice if call.choices is None else call.choices[turn.choice].index] = position
+    return positions

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from art_otel.calls import InferenceCall, Message, ToolCall
-from art_otel.trajectories.lineage.turns import turn_of
+from art_otel.trajectories.lineage.turns import turns_by_completion
 from art_otel.trajectories.model import AddedMessage, Trajectory, Turn
 from art_otel.trajectories.views.message_paths import path_to, prompt_messages
 from art_otel.trajectories.views.messages_html import messages_html
@@ -108,7 +108,7 @@ def history_of(
     `trained` says of a sampled message that it is to be trained. None where there is no such completion, or its
     messages are unknown. Of several responses of one id it is the last.
     """
-    position = turn_of(calls, turns, completion_id, choice)
+    position = turns_by_completion(calls, turns).get((completion_id, choice))
     prompt = None if position is None else calls[turns[position].call].input_messages
     sampled = None if position is None else turns[position].message
     if position is None or prompt is None or sampled is None:

@@ -131,10 +131,10 @@ class RunningTrajectory(Rewarded):
         """
         from art_otel.tracing.api.running.running_history import RunningHistory  # noqa: PLC0415 # loads the trajectories
         from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
-        from art_otel.trajectories.lineage.turns import turn_of  # noqa: PLC0415 # as above
+        from art_otel.trajectories.lineage.turns import turns_by_completion  # noqa: PLC0415 # as above
 
         calls, turns = self._lineage()
-        turn = turn_of(calls, turns, completion_id, choice)
+        turn = turns_by_completion(calls, turns).get((completion_id, choice))
         if turn is None:
             return None
         added = [AddedMessage(turn=turn, message=one[2]) for one in self._added if one[:2] == (completion_id, choice)]
