@@ -49,7 +49,6 @@ FOLDERS = {
     "sources": ["files", "json_text", "otlp", "backends", "agents"],
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["lineage", "calls", "accounting", "views"],
-    "store": ["rows", "dataset", "reading", "writing"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
     "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],
@@ -77,7 +76,7 @@ ALLOWED = {
     "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing",),
     "loky": ("engines/local.py",),
-    "filelock": ("store/dataset/lock.py", "receiver/receiver.py"),
+    "filelock": ("store/commit.py", "receiver/receiver.py"),
 }
 """Who may import what from outside."""
 

@@ -71,7 +71,7 @@ class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
 
 def assemble(task: AssembleTask) -> AssembledPart:
     """Assemble the partitions into a part."""
-    from art_otel.store.writing.part_writer import write_part  # noqa: PLC0415 # loads pyarrow, which no other task needs
+    from art_otel.store.part_writer import write_part  # noqa: PLC0415 # loads pyarrow, which no other task needs
 
     stats = AssemblyStats()
     location = storage.join(task.scratch, f"part-{uuid4().hex}")

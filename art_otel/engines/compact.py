@@ -19,7 +19,7 @@ from art_otel.engines.shuffle import Shuffle
 from art_otel.engines.workspace import Workspace, open_workspace
 from art_otel.errors import UsageError
 from art_otel.store import REPORT_NAME, Manifest, read_manifest
-from art_otel.store.dataset.commit import Addition, KeptFile, commit
+from art_otel.store.commit import Addition, KeptFile, commit
 
 LINGER: Final = 3600.0
 """Seconds that parts stay for those who read them."""
@@ -39,7 +39,7 @@ def compact(out: str | Path, *, linger: float = LINGER) -> Compaction:
     The old parts stay for `linger` seconds, in a store for a day, and then until something is written the next time.
     Raises UsageError for what is no dataset, and while another process writes there.
     """
-    from art_otel.store.writing.rewrite import parts_to_rewrite, rewrite_parts  # noqa: PLC0415 # loads pyarrow
+    from art_otel.store.rewrite import parts_to_rewrite, rewrite_parts  # noqa: PLC0415 # loads pyarrow
 
     folder = os.fspath(out)
     _require_manifest(folder)

@@ -21,8 +21,8 @@ from art_otel.engines.shuffle_file import ROLLOUT_REGIONS, Membership, ShuffleWr
 from art_otel.engines.workspace import Workspace
 from art_otel.errors import UsageError
 from art_otel.store import Manifest
-from art_otel.store.dataset.commit import Addition
-from art_otel.store.dataset.manifest import LedgerEntry
+from art_otel.store.commit import Addition
+from art_otel.store.manifest import LedgerEntry
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Input, Limits, find_inputs, format_named, identified, identity_of, plan_splits
 from art_otel.store import SCHEMA_VERSION, Part, read_manifest
-from art_otel.store.dataset.commit import check_out, commit
+from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
 from art_otel.version import __version__
 

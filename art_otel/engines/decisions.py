@@ -169,7 +169,7 @@ class Decisions:
         return all(traces[trace_id].is_quiet(self._round) for trace_id in _traces_of(trajectory) & traces.keys())
 
     def _digest(self, trajectory: Trajectory) -> bytes:
-        from art_otel.store.writing.part_writer import flatten_row  # noqa: PLC0415 # loads pyarrow
+        from art_otel.store.part_writer import flatten_row  # noqa: PLC0415 # loads pyarrow
 
         row, _ = flatten_row(trajectory, with_traces=self._with_traces)
         encoded = msgspec.msgpack.encode(row, enc_hook=_packed, order="deterministic")

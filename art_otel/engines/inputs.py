@@ -19,7 +19,7 @@ from art_otel.sources import Input
 from art_otel.sources.files.dataset_files import WHAT_READS_IT, has_own_name, is_dataset_file
 from art_otel.sources.files.inputs import stored_input
 from art_otel.sources.files.streams import open_unbuffered
-from art_otel.store.dataset.manifest import is_part_name
+from art_otel.store.manifest import is_part_name
 
 _BLOCK: Final = 1 << 20
 

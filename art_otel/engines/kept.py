@@ -27,7 +27,7 @@ from art_otel.engines.workspace import Workspace
 from art_otel.errors import StoreError
 from art_otel.sources.files.dataset_files import KEPT_PREFIX
 from art_otel.store import Manifest
-from art_otel.store.dataset.commit import KeptFile
+from art_otel.store.commit import KeptFile
 
 _FACTOR: Final = 2
 """A tier is merged with those behind it when it has not more bytes than so many times theirs."""

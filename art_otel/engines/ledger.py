@@ -34,7 +34,7 @@ from art_otel.errors import SourceError
 from art_otel.sources import ByteRange, Input, Limits, line_format
 from art_otel.sources.files.decompress import compression_of
 from art_otel.sources.files.streams import HEAD_BYTES, open_input
-from art_otel.store.dataset.manifest import LedgerEntry
+from art_otel.store.manifest import LedgerEntry
 
 _MARK_BYTES: Final = 1_000
 """So many bytes at the beginning and at the end of what was read are compared."""

@@ -20,8 +20,8 @@ from art_otel.runlog.folder import RunFolder, checked_name, checked_step
 from art_otel.runlog.history import Row, append_row, means_by_step, read_rows, step_of
 from art_otel.runlog.metrics import as_numbers, batch_metrics, prefixed, unknown_metrics
 from art_otel.runlog.reports import make_reports, send
-from art_otel.store.dataset.ownership import check_replaceable
-from art_otel.store.writing.write import write_trajectories
+from art_otel.store.commit import check_replaceable
+from art_otel.store.write import write_trajectories
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import pytest
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
-from art_otel.store.rows.group_index import group_index
+from art_otel.store.rows import group_index
 from art_otel.trajectories import ToolExecution, Trajectory
 from art_otel.trajectories.lineage.turns import build_lineage
 from tests.gaps import CONTRADICTED, SCRUBBED

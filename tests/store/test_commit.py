@@ -23,7 +23,7 @@ from art_otel.store import (
     write_part,
     write_trajectories,
 )
-from art_otel.store.dataset.commit import check_out, commit
+from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import Trajectory
 from tests.store.test_files import ROOT, ids, names, parts, rollouts
 
@@ -106,7 +106,7 @@ def test_a_broken_report_is_no_leave_to_read_every_part(tmp_path):
 DIE_AT = """
 import os, pickle, sys
 from art_otel import storage
-from art_otel.store.dataset.commit import commit
+from art_otel.store.commit import commit
 out, staged, last = sys.argv[1], pickle.loads(open(sys.argv[2], "rb").read()), int(sys.argv[3])
 steps = []
 def dying(name):

@@ -11,9 +11,9 @@ import pytest
 
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
-from art_otel.store.rows.codecs import Scalar
-from art_otel.store.rows.schema import ROW
-from art_otel.store.schema_version import SCHEMA_VERSION
+from art_otel.store.codecs import Scalar
+from art_otel.store.manifest import SCHEMA_VERSION
+from art_otel.store.schema import ROW
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 from tests.store.test_columns import ANSWER, QUESTION, call, trajectory
 
@@ -212,13 +212,6 @@ def test_a_nested_field_that_is_missing_is_named(tmp_path, table):
     assert "column turns.choice is missing" in read_error(
         change(tmp_path / "bad.parquet", table.set_column(at, "turns", empty))
     )
-
-
-def test_a_file_of_the_first_edition_is_refused_by_name(tmp_path, table):
-    old = tmp_path / "old.parquet"
-    pq.write_table(table.replace_schema_metadata({b"art_otel.schema_version": b"5"}), old)
-    assert "is of the first edition" in read_error(old)
-    assert "convert the sources again" in read_error(old)
 
 
 def test_further_columns_and_fields_are_ignored(tmp_path, table):

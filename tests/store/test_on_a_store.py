@@ -6,8 +6,8 @@ import pytest
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
+from art_otel.store import commit as commits
 from art_otel.store import read_manifest, read_row_group, read_trajectories, row_groups, write_trajectories
-from art_otel.store.dataset import commit as commits
 from tests.s3_server import credentials, running
 from tests.store.test_files import SMALL, ids, rollouts
 

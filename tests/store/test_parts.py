@@ -10,8 +10,8 @@ from msgspec import structs
 
 from art_otel.errors import StoreError
 from art_otel.store import read_row_group, read_trajectories, row_groups, write_trajectories
-from art_otel.store.reading.read import read_keys
-from art_otel.store.writing.write import FileLimits
+from art_otel.store.read import read_keys
+from art_otel.store.write import FileLimits
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory
 

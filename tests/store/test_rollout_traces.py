@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import art_otel
 from art_otel.errors import StoreError
 from art_otel.store import FileLimits, write_part
-from art_otel.store.rows.json_text import value_of, value_text
+from art_otel.store.rows import value_of, value_text
 from art_otel.testing import trajectories
 from tests.conversions import RECORDINGS, convert_files
 

@@ -13,7 +13,7 @@ import art_otel
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.errors import StoreError
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
-from art_otel.store.rows.schema import SCHEMA
+from art_otel.store.schema import SCHEMA
 from art_otel.testing import JSON, TEXT, trajectories
 from art_otel.trajectories import Prompt, Trajectory, Turn
 from art_otel.trajectories.lineage.turns import build_lineage

@@ -3,9 +3,9 @@
 import msgspec
 from hypothesis import given, settings
 
-from art_otel.store.rows.row_size import estimate_size
-from art_otel.store.rows.row_source import row_source
-from art_otel.store.rows.schema import ROW
+from art_otel.store.part_writer import estimate_size
+from art_otel.store.rows import row_source
+from art_otel.store.schema import ROW
 from art_otel.testing import trajectories
 
 

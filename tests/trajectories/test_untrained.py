@@ -6,7 +6,7 @@ from msgspec import structs
 from art_otel import histories
 from art_otel.calls import Choice, Message, TokenIds, ToolCall
 from art_otel.spans import Span
-from art_otel.store.rows.art import art_messages
+from art_otel.store.rows import art_messages
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories, text_only_histories, token_histories
 

@@ -13,7 +13,7 @@ import msgspec
 
 from art_otel.data.options import as_names, validate
 from art_otel.store import GroupKey, Part
-from art_otel.store.reading.rows import Rows
+from art_otel.store.files import Rows
 from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, versions_in
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from art_otel.data import BatchReport
 from art_otel.errors import ArtOtelError
 from art_otel.store import Combined
-from art_otel.store.reading.parquet_file import open_parquet
-from art_otel.store.reading.read import groups_in
+from art_otel.store.read import groups_in, open_parquet
 from art_otel.viewer.options import DEFAULTS, PlanOptions
 from art_otel.viewer.problems import ReplacedError
 from art_otel.viewer.snapshot.list_column import ListColumn
@@ -139,7 +138,7 @@ def _sampled_tokens(combined: Combined) -> NDArray[np.int64]:
     for file in combined.files:
         with open_parquet(file.location) as parquet:
             for group in groups_in(file, parquet):
-                turns = group.current(parquet.read_row_group(group.index, columns=[_SAMPLED])).column("turns")
+                turns = group.read(parquet, [_SAMPLED]).column("turns")
                 ids = pc.struct_field(pc.list_flatten(turns), "token_ids")
                 lengths = pc.fill_null(pc.list_value_length(ids), 0).to_numpy()
                 ends = np.cumsum(pc.fill_null(pc.list_value_length(turns), 0).to_numpy())

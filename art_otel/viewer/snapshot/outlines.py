@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from art_otel.store import RowGroup
-from art_otel.store.dataset.files import DataFile
-from art_otel.store.reading.parquet_file import open_parquet
-from art_otel.store.reading.read import groups_in
+from art_otel.store.files import DataFile
+from art_otel.store.read import groups_in, open_parquet
 from art_otel.viewer.keys import GroupKey
 from art_otel.viewer.snapshot.list_column import ListColumn
 from art_otel.viewer.snapshot.sources import ViewedFile
@@ -120,7 +119,7 @@ def _with_place(table: pa.Table, file: ViewedFile) -> pa.Table:
 
 
 def _empty() -> pa.Table:
-    from art_otel.store.rows.schema import SCHEMA  # noqa: PLC0415 # seldom: nothing was written yet
+    from art_otel.store.schema import SCHEMA  # noqa: PLC0415 # seldom: nothing was written yet
 
     return _with_place(SCHEMA.empty_table(), ViewedFile(data=DataFile(location="", dataset="", source=""), source=0))
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel.store.reading.parquet_file import open_parquet
+from art_otel.store.read import open_parquet
 
 if TYPE_CHECKING:
     from art_otel.viewer.snapshot.outlines import Outlines
@@ -63,7 +63,7 @@ class Search:
         for file, groups in groupby(self._outlines.groups, key=attrgetter("file")):
             with open_parquet(file) as parquet:
                 for group in groups:
-                    table = group.current(parquet.read_row_group(group.index, columns=list(_SEARCHED)))
+                    table = group.read(parquet, list(_SEARCHED))
                     matches = np.zeros(table.num_rows, np.bool_)
                     for column in table.columns:
                         for start, chunk in zip(_starts(column), column.chunks, strict=True):

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import REPORT_NAME, SUFFIX
-from art_otel.store.dataset.files import DataFile, find_files
+from art_otel.store.files import DataFile, find_files
 
 _SPOOLS: Final = (".", "spool", "received", "spool/received")
 """Where, below a folder, the runs of a spool may lie."""
@@ -210,7 +210,7 @@ def _marks(files: Iterable[Path]) -> Mark:
 
 
 def _is_ours(file: Path) -> bool:
-    from art_otel.store.reading.parquet_file import open_parquet  # noqa: PLC0415 # runs only
+    from art_otel.store.read import open_parquet  # noqa: PLC0415 # runs only
 
     try:
         with open_parquet(str(file)):

@@ -15,12 +15,19 @@ from typing import Final
 import pyarrow as pa
 
 from art_otel.calls import Gap, Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.store.rows.art import ArtMessage
-from art_otel.store.rows.codecs import Codec, Column, Json, ListOf, Packed, Record, Scalar
-from art_otel.store.rows.group_index import group_index
-from art_otel.store.rows.json_text import json_text, list_of, object_of, object_text, value_of, value_text
-from art_otel.store.rows.row_source import RowSource
-from art_otel.store.schema_version import SCHEMA_VERSION, VERSION_KEY
+from art_otel.store.codecs import Codec, Column, Json, ListOf, Numbers, Record, Scalar
+from art_otel.store.manifest import SCHEMA_VERSION, VERSION_KEY
+from art_otel.store.rows import (
+    ArtMessage,
+    RowSource,
+    group_index,
+    json_text,
+    list_of,
+    object_of,
+    object_text,
+    value_of,
+    value_text,
+)
 from art_otel.trajectories import AddedMessage, Edit, PolicyVersions, Prompt, Reward, ToolExecution
 
 _TEXT = Scalar(pa.string())
@@ -29,8 +36,8 @@ _POSITION = Scalar(pa.int32())
 _FLOAT = Scalar(pa.float64())
 _BOOL = Scalar(pa.bool_())
 _TEXTS = ListOf(_TEXT)
-_TOKEN_IDS = Packed(TokenIds, pa.int32())
-_LOGPROBS = Packed(Logprobs, pa.float32())
+_TOKEN_IDS = Numbers(TokenIds, pa.int32())
+_LOGPROBS = Numbers(Logprobs, pa.float32())
 _VALUE = Json(value_text, value_of)
 _OBJECT = Json(object_text, object_of)
 _TOOLS = Json(lambda tools: json_text(tools) if tools else None, lambda text: () if text is None else list_of(text))
@@ -252,20 +259,18 @@ DICTIONARY_LEAVES: Final = frozenset(
 """Leaf columns of few different values, which a dictionary shrinks; elsewhere it only costs."""
 
 
-def dictionary_columns() -> list[str]:
-    """Parquet's paths of the columns that have a dictionary."""
-    return [
-        path
-        for field in SCHEMA
-        for path in _leaf_paths(field.name, field.type)
-        if path.removesuffix(".list.element").rpartition(".")[2] in DICTIONARY_LEAVES
-    ]
-
-
 def _leaf_paths(path: str, kind: pa.DataType) -> list[str]:
-    """Parquet's paths of the leaf columns below one column."""
     if pa.types.is_list(kind):
         return _leaf_paths(f"{path}.list.element", kind.value_type)
     if pa.types.is_struct(kind):
         return [leaf for field in kind for leaf in _leaf_paths(f"{path}.{field.name}", field.type)]
     return [path]
+
+
+LEAF_PATHS: Final = tuple(path for field in SCHEMA for path in _leaf_paths(field.name, field.type))
+"""Parquet's paths of the columns that hold values, in the order of a file."""
+
+
+def dictionary_columns() -> list[str]:
+    """Parquet's paths of the columns that have a dictionary."""
+    return [path for path in LEAF_PATHS if path.removesuffix(".list.element").rpartition(".")[2] in DICTIONARY_LEAVES]

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from art_otel import storage
-from art_otel.store.dataset.files import DataFile
-from art_otel.store.dataset.manifest import Manifest, Part
-from art_otel.store.reading.parquet_file import open_parquet
-from art_otel.store.reading.read import groups_in
-from art_otel.store.writing.part_writer import PartWriter
+from art_otel.store.files import DataFile
+from art_otel.store.manifest import Manifest, Part
+from art_otel.store.part_writer import PartWriter
+from art_otel.store.read import groups_in, open_parquet
 
 SMALL: Final = 8 << 20
 """Bytes of a part that is better put together with others."""
@@ -65,7 +64,7 @@ def _copy(out: str, part: Part, superseded: tuple[int, ...], writer: PartWriter)
     first = writer.rows
     with open_parquet(file.location) as parquet:
         for group in groups_in(file, parquet):
-            writer.add_rows(group.current(parquet.read_row_group(group.index)))
+            writer.add_rows(group.read(parquet))
     left_out = frozenset(superseded)
     return {row: first + offset for offset, row in enumerate(row for row in range(part.rows) if row not in left_out)}
 

@@ -8,18 +8,26 @@ One writer at a time. Who writes on this machine holds a lock, so other pending 
 lock, so there the files of others, and those that readers may still read, stay for a day.
 """
 
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from art_otel import storage
-from art_otel.errors import StorageError, UsageError
-from art_otel.store.dataset.manifest import (
+from art_otel.errors import BusyError, StorageError, UsageError
+from art_otel.store.manifest import (
     REPORT_NAME,
+    SCHEMA_VERSION,
+    VERSION_KEY,
     LedgerEntry,
     Manifest,
     Part,
@@ -28,9 +36,9 @@ from art_otel.store.dataset.manifest import (
     pending_name,
     read_manifest,
 )
-from art_otel.store.dataset.ownership import not_ours
 from art_otel.store.report import ConversionReport
-from art_otel.store.schema_version import SCHEMA_VERSION
+
+_LOCK_NAME: Final = ".art-otel.lock"
 
 _A_DAY: Final = 24 * 3600 * 10**9
 _PENDING: Final = re.compile(r"_pending-.+\.json")
@@ -181,3 +189,47 @@ def _clean(out: str) -> None:
         storage.remove(storage.join(out, pending_file))
     for name in filter(_TORN.fullmatch, folder.files):
         storage.remove(storage.join(out, name))
+
+
+@contextmanager
+def locked(out: str) -> Generator[None]:
+    """Hold the lock of a folder, which is made. Raises UsageError when another holds it or no file can be locked."""
+    if storage.is_url(out):
+        yield
+        return
+    storage.make_folder(out)
+    lock = FileLock(Path(out, _LOCK_NAME), blocking=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BusyError(f"{out}: another process writes there; wait for it or name another folder") from None
+    except (OSError, NotImplementedError) as error:
+        raise UsageError(f"{out}: the file system grants no lock ({error}); write to another and copy") from error
+    try:
+        yield
+    finally:
+        Path(out, _LOCK_NAME).unlink(missing_ok=True)  # whoever waits for it looks whether it still has its name
+        lock.release()
+
+
+def check_replaceable(paths: Iterable[Path]) -> None:
+    """Raise UsageError for a path that is there and is no trajectory file."""
+    for path in paths:
+        if os.path.lexists(path) and not _is_trajectory_file(path):
+            raise not_ours(str(path))
+
+
+def not_ours(location: str) -> UsageError:
+    """The error for a file of somebody else's where something is to be written."""
+    return UsageError(f"{location}: was not written by art-otel and is not replaced; move it away or write elsewhere")
+
+
+def _is_trajectory_file(path: Path) -> bool:
+    import pyarrow as pa  # noqa: PLC0415 # slow to load, and needed only where something stands already
+    import pyarrow.parquet as pq  # noqa: PLC0415 # as above
+
+    try:
+        metadata = pq.read_metadata(path).metadata or {}
+    except (OSError, pa.ArrowException):
+        return False
+    return VERSION_KEY in metadata

@@ -1,22 +1,25 @@
-"""Files: which trajectory files a path leads to.
+"""Files: which trajectory files a path leads to, and which of them may hold the rows that are wanted.
 
 Invariant: of a folder with a manifest these are the parts that it names, whole and in its order; a part that is missing
-or of another size is an error and never passed over. However a part is named, its superseded rows are not of it.
+or of another size is an error and never passed over. However a part is named, its superseded rows are not of it. A part
+of which the manifest tells that it has none of the wanted rows is not opened.
 """
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
-from art_otel.store.dataset.manifest import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
+from art_otel.store.manifest import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
 
 SUFFIX: Final = ".parquet"
+
+_ItemT = TypeVar("_ItemT", str, int)
 
 
 GroupKey: TypeAlias = tuple[int | None, str]
@@ -143,3 +146,51 @@ def _data_file(
 def _resolved(location: str) -> str:
     """What is equal for two ways to name a file."""
     return location if storage.is_url(location) else str(Path(location).resolve())
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """The splits and training steps of the wanted rows; None is any, None among them a row without one."""
+
+    splits: frozenset[str | None] | None = None
+    training_steps: frozenset[int | None] | None = None
+
+    @classmethod
+    def of(cls, split: object, training_step: object) -> Self:
+        """Make it of one value or several, as callers write them. Raises UsageError."""
+        return cls(splits=_chosen("split", split, str), training_steps=_chosen("training_step", training_step, int))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that say whether a row is wanted; none where all are."""
+        chosen = {"split": self.splits, "training_step": self.training_steps}
+        return [name for name, values in chosen.items() if values is not None]
+
+    def among(self, rows: Sequence[Mapping[str, object]]) -> list[int]:
+        """Say which of these rows, with `columns`, are wanted."""
+        return [number for number, row in enumerate(rows) if self._has(row)]
+
+    def why_none_of(self, part: Part) -> str | None:
+        """What of a part's rows is not wanted; None where some may be."""
+        if self.splits is not None and self.splits.isdisjoint(part.splits):
+            return "split"
+        steps, bounds = self.training_steps, part.training_step
+        if steps is None or None in steps:  # bounds do not tell whether some rows have no step
+            return None
+        if bounds is None or not any(step is not None and bounds[0] <= step <= bounds[1] for step in steps):
+            return "training step"
+        return None
+
+    def _has(self, row: Mapping[str, object]) -> bool:
+        return (self.splits is None or row["split"] in self.splits) and (
+            self.training_steps is None or row["training_step"] in self.training_steps
+        )
+
+
+def _chosen(name: str, value: object, kind: type[_ItemT]) -> frozenset[_ItemT | None] | None:
+    if value is None:
+        return None
+    several = cast(Iterable[object], value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    items = frozenset(several)
+    if not all(item is None or (isinstance(item, kind) and not isinstance(item, bool)) for item in items):
+        raise UsageError(f"{name}={value!r:.200}: give one or several, each {kind.__name__} or None")
+    return cast(frozenset[_ItemT | None], items)

@@ -17,12 +17,10 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import UsageError
-from art_otel.store.dataset.commit import check_out, commit
-from art_otel.store.dataset.files import SUFFIX
-from art_otel.store.dataset.lock import locked
-from art_otel.store.dataset.manifest import Part
-from art_otel.store.dataset.ownership import check_replaceable
-from art_otel.store.writing.part_writer import FILE_LIMITS, FileLimits, PartWriter, write_part
+from art_otel.store.commit import check_out, check_replaceable, commit, locked
+from art_otel.store.files import SUFFIX
+from art_otel.store.manifest import Part
+from art_otel.store.part_writer import FILE_LIMITS, FileLimits, PartWriter, write_part
 from art_otel.trajectories import Trajectory
 
 _STAGING: Final = ".art-otel-staging-"

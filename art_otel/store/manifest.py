@@ -10,9 +10,14 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError
-from art_otel.store.schema_version import SCHEMA_VERSION
 
 REPORT_NAME: Final = "_report.json"
+
+SCHEMA_VERSION: Final = 1
+"""The version of the schema: it goes up with every change to what a reader must know."""
+
+VERSION_KEY: Final = b"art_otel.schema"
+"""The key under which files carry the version."""
 
 
 class Bounds(NamedTuple):

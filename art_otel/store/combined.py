@@ -18,9 +18,8 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError
-from art_otel.store.dataset.files import DataFile, GroupKey
-from art_otel.store.reading.parquet_file import open_parquet
-from art_otel.store.reading.read import with_group_id
+from art_otel.store.files import DataFile, GroupKey
+from art_otel.store.read import open_parquet, with_group_id
 from art_otel.trajectories import Trajectory
 
 _COLUMNS: Final = ("rollout_id", "attempt", "trace_id", "started_at", "training_step", "group_id")

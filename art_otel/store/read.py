@@ -1,7 +1,8 @@
 """Reading: the files of a dataset to trajectories.
 
 Invariant: what comes out equals what was written, or a StoreError names the file and what is wrong with it. Superseded
-rows never come out.
+rows never come out. A file that is read has our schema key and all our columns, with their types; further columns and
+fields do no harm.
 """
 
 # pyarrow ships no types.
@@ -9,7 +10,8 @@ rows never come out.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -21,14 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel import storage
-from art_otel.errors import StoreError
-from art_otel.store.dataset.files import DataFile, GroupKey, find_all_files, find_files
-from art_otel.store.dataset.manifest import Part
-from art_otel.store.reading.parquet_file import open_parquet
-from art_otel.store.reading.rows import Rows
-from art_otel.store.rows.restore import Fields, restore_trajectory
-from art_otel.store.rows.schema import CALL, PROMPT, READ_ROW, TURN
-from art_otel.trajectories import Trajectory
+from art_otel.errors import StorageError, StoreError
+from art_otel.store.codecs import Record
+from art_otel.store.files import DataFile, GroupKey, Rows, find_all_files, find_files
+from art_otel.store.manifest import SCHEMA_VERSION, VERSION_KEY, Part
+from art_otel.store.rows import Fields, restore_trajectory
+from art_otel.store.schema import CALL, PROMPT, READ_ROW, TRACES_ROW, TURN
+from art_otel.trajectories import RolloutTrace, Trajectory
 
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
@@ -76,15 +77,15 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
     part: Part | None = None
     group_ids: Mapping[GroupKey, str] = {}
 
-    def current(self, table: pa.Table) -> pa.Table:
-        """The rows of a table of the whole row group that count. Raises StoreError where it is of another file."""
+    def read(self, parquet: pq.ParquetFile, columns: list[str] | None = None) -> pa.Table:
+        """Read columns (None: all) of these trajectories from the open file. Raises StoreError for another file."""
+        table = parquet.read_row_group(self.index, columns=columns)
         if table.num_rows != self.rows + len(self.superseded):
             raise StoreError(f"{storage.shown(self.file)}: was written anew while it was read; start again")
         if not self.superseded:
             return table
         superseded = frozenset(self.superseded)
-        rows = [row for row in range(table.num_rows) if row not in superseded]
-        return table.take(pa.array(rows, pa.int64()))
+        return _take(table, [row for row in range(table.num_rows) if row not in superseded])
 
 
 def read_trajectories(
@@ -118,6 +119,17 @@ def read_trajectories(
     return (trajectory for file in files for trajectory in _read_file(file, wanted, rows))
 
 
+def read_rollout_traces(path: str | Path | Iterable[str | Path]) -> Iterator[RolloutTrace]:
+    """Read the rollout traces of a dataset that was converted with `--rollout-traces`.
+
+    Paths and order are those of `read_trajectories`; a rollout's are in the order of its calls. Memory is that of one
+    row group. Raises UsageError for a file that is given twice; StoreError, for a path without files at once, else
+    while iterating, for files without rollout traces too.
+    """
+    files = find_all_files(path)
+    return (trace for file in files for trace in _read_traces(file))
+
+
 def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
     """The row groups of a path as `read_trajectories` takes it, in order. Raises StoreError.
 
@@ -137,7 +149,7 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]
     for file, of_file in groupby(groups, key=attrgetter("file")):
         with open_parquet(file) as parquet:
             for group in of_file:
-                table = group.current(parquet.read_row_group(group.index, columns=list(_KEY)))
+                table = group.read(parquet, list(_KEY))
                 rows = zip(*(table.column(name).to_pylist() for name in _KEY), strict=True)
                 yield [(rollout_id, attempt or 0, trace_id) for rollout_id, attempt, trace_id in rows]
 
@@ -179,25 +191,21 @@ def _split(file: DataFile, sizes: Iterable[int]) -> list[RowGroup]:
 def _read_file(file: DataFile, wanted: Wanted, rows: Rows) -> Iterator[Trajectory]:
     with open_parquet(file.location) as parquet:
         for group in groups_in(file, parquet):
-            if not group.rows:
-                continue
-            if not rows.columns:
-                yield from _read_group(group, parquet, wanted)
-            elif chosen := rows.among(_columns_of(group, parquet, rows.columns).to_pylist()):
+            chosen = rows.among(group.read(parquet, rows.columns).to_pylist()) if rows.columns else None
+            if group.rows and (chosen is None or chosen):
                 yield from _read_group(group, parquet, wanted, chosen)
-
-
-def _columns_of(group: RowGroup, parquet: pq.ParquetFile, columns: list[str]) -> pa.Table:
-    return group.current(parquet.read_row_group(group.index, columns=columns))
 
 
 def _read_group(
     group: RowGroup, parquet: pq.ParquetFile, wanted: Wanted, rows: Sequence[int] | None = None
 ) -> Iterator[Trajectory]:
-    table = group.current(parquet.read_row_group(group.index, columns=wanted.columns))
-    chosen = table if rows is None else table.take(pa.array(rows, pa.int64()))
-    trajectories = restore_trajectories(group.file, chosen, wanted)
+    table = group.read(parquet, wanted.columns)
+    trajectories = _restore(group.file, table if rows is None else _take(table, rows), wanted)
     return (with_group_id(one, group.group_ids) for one in trajectories) if group.group_ids else trajectories
+
+
+def _take(table: pa.Table, rows: Sequence[int]) -> pa.Table:
+    return table.take(pa.array(rows, pa.int64()))
 
 
 def with_group_id(trajectory: Trajectory, group_ids: Mapping[GroupKey, str]) -> Trajectory:
@@ -208,18 +216,17 @@ def with_group_id(trajectory: Trajectory, group_ids: Mapping[GroupKey, str]) -> 
     return trajectory if group_id is None else replace(trajectory, group_id=group_id)
 
 
-def restore_trajectories(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:
+def _restore(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:
     """The trajectories of a table's rows. Raises StoreError for a row that is none."""
-    arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
     try:
-        rows: list[Fields] = READ_ROW.assemble(arrays, table.num_rows)
+        rows: list[Fields] = _assemble(READ_ROW, table)
     except msgspec.DecodeError as error:  # a text is no JSON
         if table.num_rows == 1:
             raise _misfit(location, table.column("rollout_id")[0].as_py(), error) from error
         for row in range(table.num_rows):  # find the one at fault
-            yield from restore_trajectories(location, table.slice(row, 1), wanted)
+            yield from _restore(location, table.slice(row, 1), wanted)
         return
-    del arrays, table
+    del table
     whole = wanted.messages and wanted.tokens
     for row in rows:
         try:
@@ -228,5 +235,85 @@ def restore_trajectories(location: str, table: pa.Table, wanted: Wanted) -> Iter
             raise _misfit(location, row["rollout_id"], error) from error
 
 
+def _assemble(record: Record, table: pa.Table) -> list[Fields]:
+    arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
+    return record.assemble(arrays, table.num_rows)
+
+
 def _misfit(location: str, rollout_id: object, error: Exception) -> StoreError:
     return StoreError(f"{storage.shown(location)}: rollout {rollout_id!r} is not what a trajectory can be: {error}")
+
+
+def _read_traces(file: DataFile) -> Iterator[RolloutTrace]:
+    with open_parquet(file.location) as parquet:
+        present = [name for name in TRACES_ROW.names if name in parquet.schema_arrow.names]
+        for group in groups_in(file, parquet):
+            try:
+                rows = _assemble(TRACES_ROW, group.read(parquet, present))
+            except msgspec.DecodeError as error:  # a text is no JSON
+                where = storage.shown(file.location)
+                raise StoreError(f"{where}: its rollout traces cannot be read: {error}") from error
+            for row in rows:
+                if row["rollout_traces"] is None:
+                    raise StoreError(
+                        f"{storage.shown(file.location)}: rollout {row['rollout_id']!r} has no rollout traces;"
+                        " convert its dumps with --rollout-traces, or use art_otel.rollout_traces(trajectory)"
+                    )
+                for trace in row["rollout_traces"]:
+                    yield RolloutTrace(rollout_id=row["rollout_id"], **trace)
+
+
+@contextmanager
+def open_parquet(location: str) -> Generator[pq.ParquetFile]:
+    """Open the file of a path or URL, and check it. Raises StoreError, also for what goes wrong within the block."""
+    try:
+        with storage.open_file(location) as file, pq.ParquetFile(file) as parquet:
+            _check(storage.shown(location), parquet.schema_arrow)
+            yield parquet
+    except pa.ArrowInvalid as error:
+        raise StoreError(
+            f"{storage.shown(location)}: cannot be read as Parquet: {error}; if it is a span dump, convert it first:"
+            " art-otel convert DUMP --out DATASET"
+        ) from error
+    except (OSError, UnicodeDecodeError, pa.ArrowException, StorageError) as error:
+        raise StoreError(f"{storage.shown(location)}: cannot be read as Parquet: {error}") from error
+
+
+def _check(name: str, schema: pa.Schema) -> None:
+    metadata = schema.metadata or {}
+    version = metadata.get(VERSION_KEY, b"").decode(errors="replace")
+    if not version.isdecimal():
+        advice = _advice_on_rewritten(schema)
+        raise StoreError(f"{name}: not a trajectory file: its metadata has no {VERSION_KEY.decode()}{advice}")
+    if int(version) > SCHEMA_VERSION:
+        raise StoreError(
+            f"{name}: has schema version {version}, this art-otel reads up to {SCHEMA_VERSION}; upgrade it"
+        )
+    for problem in _problems(READ_ROW.type, pa.struct(schema)):
+        raise StoreError(f"{name}: {problem}; write it again from its source")
+
+
+def _advice_on_rewritten(schema: pa.Schema) -> str:
+    """What to do where the columns are those of a dataset: polars, pandas and others keep no metadata."""
+    if not {"rollout_id", "trace_id", "turns"} <= set(schema.names):
+        return ""
+    return (
+        "; another program wrote a dataset anew: choose trajectories with art_otel.read_trajectories and write them"
+        " with art_otel.write_trajectories"
+    )
+
+
+def _problems(expected: pa.DataType, actual: pa.DataType, path: str = "") -> Iterator[str]:
+    """What the actual type lacks."""
+    if pa.types.is_struct(expected) and pa.types.is_struct(actual):
+        for field in expected:
+            name = f"{path}.{field.name}" if path else field.name
+            index = actual.get_field_index(field.name)
+            if index >= 0:
+                yield from _problems(field.type, actual.field(index).type, name)
+            else:
+                yield f"column {name} is missing"
+    elif pa.types.is_list(expected) and pa.types.is_list(actual):
+        yield from _problems(expected.value_type, actual.value_type, path)
+    elif expected != actual:
+        yield f"column {path} is {actual} instead of {expected}"

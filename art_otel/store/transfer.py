@@ -10,11 +10,10 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall
+from art_otel.calls import InferenceCall
 from art_otel.errors import StoreError
 from art_otel.spans import Value
-from art_otel.store.rows.json_text import json_text
-from art_otel.store.rows.shared_texts import SharedTexts
+from art_otel.store.rows import SharedTexts, list_of, make_choice, object_of
 from art_otel.trajectories import Prompt, Trajectory, Turn, rebuild_prompts
 
 _NOT_HERE: Final = Prompt()
@@ -40,13 +39,11 @@ class _Parcel(msgspec.Struct, frozen=True, array_like=True):
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Parcel).decode
-_decode_object: Final = msgspec.json.Decoder(dict[str, Value]).decode
-_decode_tools: Final = msgspec.json.Decoder(tuple[Value, ...]).decode
 
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:
     """Encode a trajectory. Raises TypeError or ValueError for one with values that are no JSON."""
-    shared: SharedTexts[Value] = SharedTexts(json_text)
+    shared: SharedTexts[Value] = SharedTexts()
     calls = tuple(_shortened(call, shared) for call in trajectory.calls)
     rest = replace(
         trajectory,
@@ -89,23 +86,11 @@ def _whole(parcel: _Parcel) -> Trajectory:
             prompt_token_ids=asked.token_ids,
             choices=None
             if each.choices is None
-            else tuple(_choice(index, choices[call, choice]) for choice, index in enumerate(each.choices)),
-            tools=None if each.tools is None else _decode_tools(parcel.shared[each.tools]),
-            env_state={} if each.env_state is None else _decode_object(parcel.shared[each.env_state]),
-            extra={} if each.extra is None else _decode_object(parcel.shared[each.extra]),
+            else tuple(make_choice(index, choices[call, choice]) for choice, index in enumerate(each.choices)),
+            tools=None if each.tools is None else list_of(parcel.shared[each.tools]),
+            env_state={} if each.env_state is None else object_of(parcel.shared[each.env_state]),
+            extra={} if each.extra is None else object_of(parcel.shared[each.extra]),
         )
         for call, (each, asked) in enumerate(zip(parcel.calls, rebuild_prompts(prompts, turns), strict=True))
     )
     return replace(parcel.trajectory, calls=calls, turns=turns)
-
-
-def _choice(index: int, turn: Turn) -> Choice:
-    if turn.message is None:
-        raise ValueError("a choice has no message")
-    return Choice(
-        index=index,
-        message=turn.message,
-        finish_reason=turn.finish_reason,
-        token_ids=turn.token_ids,
-        logprobs=turn.logprobs,
-    )

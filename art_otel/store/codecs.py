@@ -15,34 +15,12 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
 
 from art_otel.calls import Logprobs, TokenIds
-
-
-class Codec(Protocol):
-    """A kind of value. `type` is its Arrow type, `encode` and `decode` work on a whole column of them."""
-
-    @property
-    def type(self) -> pa.DataType:
-        """The Arrow type of the column."""
-        ...
-
-    @property
-    def flatten(self) -> Callable[[Any], Any]:
-        """The function that takes a value apart, as a Record does it; None stays None."""
-        ...
-
-    def encode(self, values: Sequence[Any]) -> pa.Array:
-        """The column of flattened values. Raises what pyarrow does for a value that does not fit."""
-        ...
-
-    def decode(self, column: pa.Array) -> list[Any]:
-        """The values of the column."""
-        ...
 
 
 class Scalar(msgspec.Struct, frozen=True):
@@ -68,7 +46,7 @@ class Scalar(msgspec.Struct, frozen=True):
 _TEXT: Final = Scalar(pa.string())
 
 
-class Packed(msgspec.Struct, frozen=True, dict=True):
+class Numbers(msgspec.Struct, frozen=True, dict=True):
     """TokenIds as list<int32>, Logprobs as list<float>: little-endian, as Arrow has it wherever pyarrow runs."""
 
     make: type[TokenIds] | type[Logprobs]
@@ -107,7 +85,7 @@ class Packed(msgspec.Struct, frozen=True, dict=True):
 class ListOf(msgspec.Struct, frozen=True, dict=True):
     """Tuples of one kind of value. A null is read as `null`."""
 
-    item: Codec
+    item: "Codec"
     null: Any = None
 
     @cached_property
@@ -164,6 +142,14 @@ class Json(msgspec.Struct, frozen=True):
     def decode(self, column: pa.Array) -> list[Any]:
         """The values. Raises msgspec.DecodeError (a ValueError) for text that is no JSON."""
         return [self.read(text) for text in _TEXT.decode(column)]
+
+
+Codec: TypeAlias = "Scalar | Numbers | ListOf | Json | Record"
+"""A kind of value.
+
+`type` is the Arrow type of its column. `flatten` takes a value apart, as a Record does it; None stays None. `encode`
+makes a column of flattened values (it raises what pyarrow does for one that does not fit), `decode` is its inverse.
+"""
 
 
 class Column(NamedTuple):

@@ -1,1 +1,0 @@
-"""Reading: the rows of a dataset, all or those that are wanted."""

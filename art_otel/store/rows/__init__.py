@@ -1,1 +1,0 @@
-"""Rows: a trajectory as the columns of its row, and back."""

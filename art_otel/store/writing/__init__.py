@@ -1,1 +1,0 @@
-"""Writing: trajectories to the part files of a dataset."""
