@@ -97,6 +97,8 @@ def untrained_because(call: InferenceCall, choice: Choice) -> Untrained | None:
     if call.failed:
         return "failed"
     because = {REASONS[gap.kind].untrained for gap in call.gaps if _concerns(gap, choice, call)}
+    if call.input_messages is None and call.prompt_token_ids is None:  # as where a log leads to what it does not hold
+        because.add("content doubtful")
     if "content doubtful" in because and any(_is_of(gap, choice) for gap in call.gaps):
         return "content doubtful"  # it says more than a finish reason that nobody recorded
     if call.stream is True and choice.finish_reason is None:

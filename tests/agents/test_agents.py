@@ -104,9 +104,10 @@ def test_a_message_outside_of_the_pool_of_inspect_is_missing(tmp_path):
     (trajectory,), _ = convert_files(tmp_path / "out", tmp_path / "a.eval")
     last = trajectory.calls[-1]
     assert last.input_messages is None
-    assert last.extra["art.missing"] == ["messages"]
+    assert not_logged(last) == ("messages",)
+    assert [turn.untrained for turn in trajectory.turns] == [None] * 7 + ["content doubtful"]
     assert not trajectory.complete
-    assert all("art.missing" not in call.extra for call in trajectory.calls[:-1])
+    assert not any(call.gaps for call in trajectory.calls[:-1])
 
 
 def test_the_error_of_a_tool_is_known_as_it_was_sent_where_the_api_is(tmp_path):
@@ -116,7 +117,7 @@ def test_the_error_of_a_tool_is_known_as_it_was_sent_where_the_api_is(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.eval", "w") as archive:
         archive.writestr("samples/a_epoch_1.json", json.dumps(sample))
     (trajectory,), _ = convert_files(tmp_path / "out", tmp_path / "a.eval")
-    assert ["art.missing" in call.extra for call in trajectory.calls] == [False] * 4 + [True] * 4
+    assert [not_logged(call) for call in trajectory.calls] == [()] * 4 + [("messages",)] * 4
 
 
 def test_the_json_log_of_inspect_is_read_as_its_archive(tmp_path):
@@ -262,10 +263,10 @@ def test_before_1_1_the_prompts_of_swe_agent_are_its_history(tmp_path):
     (trajectory,), report = convert_files(tmp_path, tmp_path / "a.traj")
     truth = truth_of("swe_agent")
     assert (len(trajectory.calls), report.spans.quarantined) == (4, {})
-    assert [call.extra["art.missing"] for call in trajectory.calls] == [
-        ["tools", "messages"],
-        ["tools", "answer", "messages"],
-        *[["tools", "messages"]] * 2,
+    assert [not_logged(call) for call in trajectory.calls] == [
+        ("tools", "messages"),
+        ("tools", "answer", "messages"),
+        *[("tools", "messages")] * 2,
     ]
     for number, is_asked_again in ((0, False), (2, True), (3, False)):
         call, entry = trajectory.calls[number], truth[number]

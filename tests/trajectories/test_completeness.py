@@ -30,6 +30,28 @@ def test_nothing_missing(tmp_path):
     assert reasons(tmp_path, rollout(), chat_span(2, 1, ["a"], "b")) == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "attributes", "is_missed"),
+    [
+        ("Session.updatePart", 1, {}, False),
+        ("sql.execute", 3, {"db.system.name": "sqlite"}, False),
+        ("POST", 3, {"http.request.method": "POST"}, True),
+        ("execute_tool ls", 1, {"gen_ai.operation.name": "execute_tool"}, True),
+        ("step", 1, {"art.step.index": 1}, True),
+    ],
+)
+def test_a_missing_parent_counts_where_it_may_have_been_a_call_or_above_one(
+    name, kind, attributes, is_missed, tmp_path
+):
+    """opencode loses parents of its own spans; what is left of a lost call may be a request without its parent."""
+    lone = make_span(3, 99, name=name, kind=kind, attributes=attributes)
+    below = make_span(4, 3, name="more")
+    spans = [make_span(1, name="session"), chat_span(2, 1, ["a"], "b"), lone, below]
+    assert reasons(tmp_path / "a", *spans) == ({"missing parent": 1} if is_missed else {})
+    calling = chat_span(5, 4, ["c"], "d")
+    assert reasons(tmp_path / "b", *spans, calling) == {"missing parent": 1}
+
+
 def test_a_failed_call_is_no_gap(tmp_path):
     failed = chat_span(2, 1, ["a"], None, status={"code": 2, "message": "engine dead"})
     assert reasons(tmp_path, rollout(), failed) == {}

@@ -15,7 +15,7 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import has_call_attributes, parse_call, request_key
+from art_otel.conventions import has_call_attributes, parse_call, request_key, role_of
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.accounting.span_counts import missing_spans, spans_counted_on
 from art_otel.trajectories.lineage.turns import Lineage
@@ -35,7 +35,7 @@ BAD_REWARD: Final = "bad reward"
 
 EXPLANATIONS: Final[Mapping[str, str]] = {
     MISSING_ROOT: "the rollout's own span is not in the sources",
-    MISSING_PARENT: "spans whose parent is not in the sources",
+    MISSING_PARENT: "calls, agents, tools or requests, or spans above one, whose parent is not in the sources",
     NOT_ENDED: "spans that started and never ended",
     **{one.reason: one.explanation for one in REASONS.values() if one.reason is not None},
     EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
@@ -93,7 +93,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     is_counted = root is not None and spans_counted_on(root) is not None
     counts = {
         MISSING_ROOT: int(root is None),
-        MISSING_PARENT: sum(span.key in tree.orphans and span is not root for span in spans) if tree.orphans else 0,
+        MISSING_PARENT: _lost_parents(evidence, tree) if tree.orphans else 0,
         NOT_ENDED: sum(span.end_ns is None for span in spans),
         **gaps,
         ATTRIBUTES_DROPPED: gaps.get(ATTRIBUTES_DROPPED, 0) + dropped,
@@ -107,6 +107,29 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         BAD_REWARD: evidence.bad_rewards,
     }
     return {reason: counts[reason] for reason in EXPLANATIONS if counts.get(reason)}
+
+
+def _lost_parents(evidence: Evidence, tree: SpanTree) -> int:
+    """Count the spans whose missing parent may have been a call, or have said of what agent or step a call is.
+
+    A request without its parent may have been that of a lost call. Any other span of the app's own, with nothing of the
+    rollout below it, shows only that another of these is missing.
+    """
+    above: set[SpanKey] = set()
+    for span in evidence.spans:
+        if span.key in evidence.call_of or _matters(span, evidence.root) or role_of(span) != "other":
+            key: SpanKey | None = span.key
+            while key is not None and key not in above:
+                above.add(key)
+                key = tree.parents.get(key)
+    return sum(
+        span.key in tree.orphans and span is not evidence.root and (span.key in above or _may_be_request(span))
+        for span in evidence.spans
+    )
+
+
+def _may_be_request(span: Span) -> bool:
+    return span.kind != "internal" and not any(name.startswith("db.") for name in span.attributes)
 
 
 def is_without_content(call: InferenceCall) -> bool:
