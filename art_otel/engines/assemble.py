@@ -17,8 +17,7 @@ from art_otel.engines.partitions import PartitionRecords, groups_of
 from art_otel.engines.placement import Placement
 from art_otel.engines.plan import Partition, Sizes
 from art_otel.engines.rounds import Round
-from art_otel.engines.shuffle import ShuffleCatalog
-from art_otel.engines.shuffle_file import NOTHING, Shards, Shuffled, ShuffleWriter
+from art_otel.engines.shuffle import NOTHING, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
 from art_otel.sources import Limits
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories

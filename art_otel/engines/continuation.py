@@ -16,8 +16,7 @@ from art_otel.engines.local import Engine
 from art_otel.engines.placement import Placement
 from art_otel.engines.plan import Sizes
 from art_otel.engines.rounds import Outcome, Round
-from art_otel.engines.shuffle import Shuffle
-from art_otel.engines.shuffle_file import ROLLOUT_REGIONS, Membership, ShuffleWriter, region_of
+from art_otel.engines.shuffle import ROLLOUT_REGIONS, Membership, Shuffle, ShuffleWriter, region_of
 from art_otel.engines.workspace import Workspace
 from art_otel.errors import UsageError
 from art_otel.store import Manifest

@@ -16,7 +16,7 @@ import msgspec
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.engines.partitions import RecordGroup
 from art_otel.engines.rounds import GivenRow, Outcome, OutcomeState, Round, State, TraceHistory, histories, is_due
-from art_otel.engines.shuffle_file import hash_of
+from art_otel.engines.shuffle import hash_of
 from art_otel.live.arriving_spans import BelongsTo, belongs_to
 from art_otel.live.span_index import SpanTally
 from art_otel.spans import Quarantined, Span, extend_sorted

@@ -21,8 +21,16 @@ from art_otel import storage
 from art_otel.engines.local import Engine
 from art_otel.engines.plan import Sizes, plan_regions
 from art_otel.engines.rounds import Outcome
-from art_otel.engines.shuffle import Catalogued, Shuffle, ShuffleCatalog
-from art_otel.engines.shuffle_file import Membership, Shards, Shuffled, ShuffleFile, ShuffleWriter
+from art_otel.engines.shuffle import (
+    Catalogued,
+    Membership,
+    Shards,
+    Shuffle,
+    ShuffleCatalog,
+    Shuffled,
+    ShuffleFile,
+    ShuffleWriter,
+)
 from art_otel.engines.workspace import Workspace
 from art_otel.errors import StoreError
 from art_otel.sources.files.dataset_files import KEPT_PREFIX

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.shuffle_file import hash_of
+from art_otel.engines.shuffle import hash_of
 
 ID_BYTES: Final = 16
 

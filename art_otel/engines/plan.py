@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from art_otel.engines.shuffle_file import SlotSize
+from art_otel.engines.shuffle import SlotSize
 
 _SPLITS: Final = 256
 """So many splits are wanted, as far as their least and most bytes let."""

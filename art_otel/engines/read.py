@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from art_otel.engines.rounds import Arrival, Round
-from art_otel.engines.shuffle_file import (
+from art_otel.engines.shuffle import (
     NOTHING,
     RESPONSE_REGIONS,
     ROLLOUT_REGIONS,

@@ -23,12 +23,13 @@ from art_otel.engines.local import Engine
 from art_otel.engines.placement import Placement
 from art_otel.engines.plan import Sizes, plan_regions
 from art_otel.engines.rounds import Arrival, Round
-from art_otel.engines.shuffle import Shuffle, ShuffleCatalog
-from art_otel.engines.shuffle_file import (
+from art_otel.engines.shuffle import (
     RESPONSE_REGIONS,
     ROLLOUT_REGIONS,
     Membership,
     Shards,
+    Shuffle,
+    ShuffleCatalog,
     Shuffled,
     ShuffleWriter,
     Stored,

@@ -27,11 +27,11 @@ from art_otel.engines.convert import convert
 from art_otel.engines.estimate import Cluster, Rates, estimate
 from art_otel.engines.read import ReadSummary, ReadTask
 from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
-from art_otel.engines.shuffle import Shuffle
-from art_otel.engines.shuffle_file import (
+from art_otel.engines.shuffle import (
     NOTHING,
     ROLLOUT_REGIONS,
     Membership,
+    Shuffle,
     Shuffled,
     ShuffleFile,
     ShuffleWriter,

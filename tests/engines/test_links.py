@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.engines.placement import Links, place
-from art_otel.engines.shuffle_file import hash_of
+from art_otel.engines.shuffle import hash_of
 
 SLOTS = 7
 traces = st.integers(1, 30).map(lambda number: number.to_bytes(16))
