@@ -15,10 +15,8 @@ import msgspec
 from art_otel import storage
 from art_otel.engines.partitions import PartitionRecords, groups_of
 from art_otel.engines.placement import Placement
-from art_otel.engines.plan import Partition, Sizes
-from art_otel.engines.rounds import Round
+from art_otel.engines.plan import Job, Partition
 from art_otel.engines.shuffle import NOTHING, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
-from art_otel.sources import Limits
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories
 
@@ -30,8 +28,8 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions that become the part of this `number`.
 
     `files` are those that were read and the rewards that were delivered, `rerouted` those that hold what came from
-    other slots, as `placement` says. In a `round` only what it touches is assembled, and what it decides is written to
-    a shuffle file.
+    other slots, as `placement` says. In a round only what it touches is assembled, and what it decides is written to a
+    shuffle file.
     """
 
     number: int
@@ -39,12 +37,7 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     files: ShuffleCatalog
     rerouted: ShuffleCatalog
     placement: Placement
-    round: Round | None = None
-    rollout_spans: tuple[str, ...]
-    rollout_traces: bool = False
-    limits: Limits
-    sizes: Sizes
-    scratch: str
+    job: Job
 
 
 class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,14 +66,14 @@ def assemble(task: AssembleTask) -> AssembledPart:
     from art_otel.store.part_writer import write_part  # noqa: PLC0415 # loads pyarrow, which no other task needs
 
     stats = AssemblyStats()
-    location = storage.join(task.scratch, f"part-{uuid4().hex}")
+    location = storage.join(task.job.scratch, f"part-{uuid4().hex}")
     decisions = _decisions_of(task)
     with storage.staged(location) as path:
         trajectories = _trajectories(task, stats, decisions)
-        part = write_part(trajectories, path, task.number, with_traces=task.rollout_traces)
+        part = write_part(trajectories, path, task.number, with_traces=task.job.rollout_traces)
     if decisions is None:
         return AssembledPart(part=part, location=location, stats=stats)
-    writer = ShuffleWriter(task.scratch, task.sizes.slots)
+    writer = ShuffleWriter(task.job.scratch, task.job.sizes.slots)
     for outcome in decisions.outcomes(part.name):
         writer.add(outcome)
     return AssembledPart(
@@ -94,11 +87,11 @@ def assemble(task: AssembleTask) -> AssembledPart:
 
 
 def _decisions_of(task: AssembleTask) -> "Decisions | None":
-    if task.round is None:
+    if task.job.round is None:
         return None
     from art_otel.engines.decisions import Decisions  # noqa: PLC0415 # only rounds need it
 
-    return Decisions(task.round, task.sizes.slots, with_traces=task.rollout_traces)
+    return Decisions(task.job.round, task.job.sizes.slots, with_traces=task.job.rollout_traces)
 
 
 def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None") -> Iterator[Trajectory]:
@@ -109,14 +102,14 @@ def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decision
     row = 0
     for partition in task.partitions:
         trajectories: list[Trajectory] = []
-        where = PartitionRecords(partition, direct, rerouted, representatives, task.sizes)
+        where = PartitionRecords(partition, direct, rerouted, representatives, task.job.sizes)
         if decisions is None:
-            for group in groups_of(where, task.limits, stats):
+            for group in groups_of(where, task.job.limits, stats):
                 if group.records is not None:
-                    trajectories += build_trajectories(group.records, task.rollout_spans, stats).trajectories
+                    trajectories += build_trajectories(group.records, task.job.rollout_spans, stats).trajectories
         else:
-            for group in groups_of(where, task.limits, stats, decisions.is_wanted):
-                trajectories += decisions.trajectories(group, task.rollout_spans, stats)
+            for group in groups_of(where, task.job.limits, stats, decisions.is_wanted):
+                trajectories += decisions.trajectories(group, task.job.rollout_spans, stats)
         trajectories.sort(key=attrgetter("order"))
         for trajectory in trajectories:
             if decisions is not None:

@@ -12,11 +12,11 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.kept import Tier, merge_tiers, read_kept, stage_kept
+from art_otel.engines.continuation import Tier, merge_tiers, read_kept, stage_kept
 from art_otel.engines.local import local_engine
-from art_otel.engines.plan import Sizes
+from art_otel.engines.plan import Job, Sizes
 from art_otel.engines.shuffle import Shuffle
-from art_otel.engines.workspace import Workspace, open_workspace
+from art_otel.engines.workspace import Runner, Workspace, open_workspace
 from art_otel.errors import UsageError
 from art_otel.store import REPORT_NAME, Manifest, read_manifest
 from art_otel.store.commit import Addition, KeptFile, commit
@@ -74,10 +74,11 @@ def _moved(
     kept = read_kept(out, manifest)
     if kept is None:
         return ()
-    sizes = Sizes(slots=kept.settings.slots)
+    job = Job(scratch=workspace.folder, sizes=Sizes(slots=kept.slots))
     tiers: list[Tier] = []
     with local_engine(1) as engine:
+        runner = Runner(job, workspace, engine)
         for tier in kept.tiers_in(out):
-            merged = merge_tiers(workspace, engine, sizes, [Tier(Shuffle(), tier.outcomes)], moved=moved)
+            merged = merge_tiers(runner, [Tier(Shuffle(), tier.outcomes)], moved=moved)
             tiers.append(Tier(tier.records, merged.outcomes))
     return stage_kept(kept, tiers, workspace.folder)

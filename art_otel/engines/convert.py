@@ -24,23 +24,21 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from art_otel import storage
 from art_otel.engines.assemble import AssembledPart, AssembleTask, assemble
-from art_otel.engines.continuation import Continuation, Earlier, Times, read_earlier
+from art_otel.engines.continuation import Continuation, Times
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
-from art_otel.engines.kept import Settings
 from art_otel.engines.ledger import Unread, all_of, ledger_after, unread
 from art_otel.engines.local import Engine, choose_workers, local_engine
-from art_otel.engines.placement import Links, Placement, place
-from art_otel.engines.plan import Sizes, plan_parts
+from art_otel.engines.placement import Links, place
+from art_otel.engines.plan import Job, Sizes, plan_parts
 from art_otel.engines.read import ReadSummary, ReadTask, read_split, unread_split
-from art_otel.engines.route import Routing
+from art_otel.engines.route import reroute_all, route_all
 from art_otel.engines.shuffle import Shuffle
-from art_otel.engines.workspace import Workspace, open_workspace, run_identity
+from art_otel.engines.workspace import Runner, open_workspace, run_identity
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Input, Limits, find_inputs, format_named, identified, identity_of, plan_splits
-from art_otel.store import SCHEMA_VERSION, Part, read_manifest
+from art_otel.store import SCHEMA_VERSION, Part
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
 from art_otel.version import __version__
@@ -93,40 +91,58 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     if conversion.format is not None:
         format_named(conversion.format)
     out = os.fspath(conversion.out)
-    new, earlier = _find_work(conversion, out)
+    job = _job(conversion)
+    new, continued = _find_work(conversion, job)
     inputs = [one.source for one in new]
     total = _total(inputs)
     if conversion.on_start is not None:
         conversion.on_start(total)
-    identity = run_identity(map(identity_of, inputs), (_settings(conversion), earlier and earlier.run))
+    settings = (__version__, SCHEMA_VERSION, job, conversion.times, continued and continued.run)
+    identity = run_identity(map(identity_of, inputs), settings)
     scratch = None if conversion.scratch is None else os.fspath(conversion.scratch)
     chosen = nullcontext(engine) if engine is not None else _engine(conversion, inputs)
-    with open_workspace(out, identity, scratch) as workspace, chosen as runs:
-        if earlier is not None and read_manifest(out) != earlier.manifest:
-            raise UsageError(f"{storage.shown(out)}: was written to by another process meanwhile; start again")
-        continued = None if earlier is None else Continuation(out, earlier, conversion.times, workspace)
-        return _Run(conversion, workspace, runs, continued).convert(new, out)
+    with open_workspace(out, identity, scratch) as workspace, chosen as started:
+        round_ = None if continued is None else continued.begin(conversion.times, workspace.folder)
+        runner = Runner(msgspec.structs.replace(job, scratch=workspace.folder, round=round_), workspace, started)
+        counts, read = _read(conversion, runner, inputs)
+        parts, stats = _bring_together(runner, read, continued)
+        from art_otel.engines.report import describe_conversion  # noqa: PLC0415 # loads while the workers work
+
+        report = describe_conversion(counts, stats)
+        failed = {file.path for file in report.unread}
+        before = () if continued is None else continued.ledger
+        ledger = ledger_after(before, (one for one in new if one.source.name not in failed))
+        addition = None if continued is None else continued.addition(read, runner)
+        commit(out, workspace.run, parts, report, addition=addition, ledger=ledger)
+        return report
 
 
 def has_work(conversion: Conversion) -> bool:
     """Whether an incremental conversion has something to do: new input, or rollouts that waited long enough."""
-    new, earlier = _find_work(conversion, os.fspath(conversion.out))
-    return bool(new) or earlier is None or bool(earlier.due(conversion.times))
+    new, continued = _find_work(conversion, _job(conversion))
+    return bool(new) or continued is None or bool(continued.due(conversion.times))
 
 
-def _find_work(conversion: Conversion, out: str) -> tuple[list[Unread], Earlier | None]:
+def _find_work(conversion: Conversion, job: Job) -> tuple[list[Unread], Continuation | None]:
     """What is to be read, and the dataset that an incremental conversion adds to."""
+    out = os.fspath(conversion.out)
     inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
     check_out(out)
     if not conversion.incremental:
         return all_of(inputs), None
-    settings = Settings(
-        slots=conversion.sizes.slots,
+    continued = Continuation(out, job)
+    return unread(inputs, continued.ledger, follows=conversion.follows), continued
+
+
+def _job(conversion: Conversion) -> Job:
+    return Job(
+        sizes=conversion.sizes,
+        limits=conversion.limits,
+        format=conversion.format,
+        scrub=conversion.scrub,
         rollout_spans=tuple(conversion.rollout_spans),
         rollout_traces=conversion.rollout_traces,
     )
-    earlier = read_earlier(out, read_manifest(out), settings)
-    return unread(inputs, earlier.ledger, follows=conversion.follows), earlier
 
 
 def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextManager[Engine]:
@@ -139,101 +155,55 @@ def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextM
     return local_engine(conversion.workers or choose_workers(inputs, conversion.sizes.worker_bytes))
 
 
-class _Run:
-    """One conversion on its way."""
+def _read(conversion: Conversion, runner: Runner, inputs: Sequence[Input]) -> tuple[ReadSummary, Shuffle]:
+    regular = [as_file(source, runner.job.scratch) for source in inputs]
+    chosen = None if conversion.format is None else format_named(conversion.format)
+    splits = plan_splits(regular, runner.job.sizes.split_bytes(_total(regular)), chosen)
+    counts, read = ReadSummary(), Shuffle()
+    tasks = [ReadTask(inputs=split, job=runner.job) for split in splits]
+    for summary in runner.run(read_split, tasks, ReadSummary, unread_split):
+        counts.add(summary)
+        read.add(summary.shuffled)
+        if conversion.on_bytes is not None:
+            conversion.on_bytes(sum(file.bytes for file in summary.files))
+    counts.require_something()
+    return counts, read
 
-    def __init__(
-        self, conversion: Conversion, workspace: Workspace, engine: Engine, continued: Continuation | None
-    ) -> None:
-        self._conversion = conversion
-        self._workspace = workspace
-        self._engine = engine
-        self._continued = continued
-        self._sizes = conversion.sizes
 
-    def convert(self, new: Sequence[Unread], out: str) -> "ConversionReport":
-        counts, read = self._read([one.source for one in new])
-        continued, folder = self._continued, self._workspace.folder
-        routing = Routing(self._workspace, self._engine, self._sizes, None if continued is None else continued.round)
-        routes = routing.routes(read, Shuffle() if continued is None else continued.records)
-        placement, leaving = place(Links(routes.edges), self._sizes.slots, folder)
-        direct = read | routes.shuffle
-        touched: Iterable[int] = direct.sizes
+def _bring_together(
+    runner: Runner, read: Shuffle, continued: Continuation | None
+) -> tuple[list[tuple[str, Part]], AssemblyStats]:
+    """Bring the records together that belong together, and assemble them."""
+    routes = route_all(runner, read, Shuffle() if continued is None else continued.records)
+    placement, leaving = place(Links(routes.edges), runner.job.sizes.slots, runner.job.scratch)
+    direct = read | routes.shuffle
+    touched: Iterable[int] = direct.sizes
+    if continued is not None:
+        touched = continued.touch((*direct.sizes, *routes.touched), placement, leaving)
+        direct |= Shuffle.union((routes.again, continued.records, continued.outcomes))
+    rerouted = reroute_all(runner, direct, placement, leaving)
+    sizes, wanted = (direct | rerouted).sizes, frozenset(touched)
+    files, rerouted_files = (one.write_catalog(runner.job.scratch) for one in (direct, rerouted))
+    first = 0 if continued is None else continued.next_part
+    tasks = [
+        AssembleTask(
+            number=number,
+            partitions=partitions,
+            files=files,
+            rerouted=rerouted_files,
+            placement=placement,
+            job=runner.job,
+        )
+        for number, partitions in enumerate(plan_parts(sizes, wanted, runner.job.sizes), first)
+    ]
+    stats = AssemblyStats()
+    assembled: list[tuple[str, Part]] = []
+    for part in runner.run(assemble, tasks, AssembledPart):
+        stats.add(part.stats)
+        assembled.append((part.location, part.part))
         if continued is not None:
-            touched = continued.touch((*direct.sizes, *routes.touched), placement, leaving)
-            direct |= Shuffle.union((routes.again, continued.records, continued.outcomes))
-        rerouted = routing.reroute(direct, placement, leaving)
-        parts, stats = self._assemble(direct, rerouted, placement, touched)
-        from art_otel.engines.report import describe_conversion  # noqa: PLC0415 # loads while the workers work
-
-        report = describe_conversion(counts, stats)
-        failed = {file.path for file in report.unread}
-        addition, ledger = None, ()
-        if continued is not None:
-            addition = continued.addition(read, self._workspace, self._engine, self._sizes)
-            ledger = continued.ledger
-        ledger = ledger_after(ledger, (one for one in new if one.source.name not in failed))
-        commit(out, self._workspace.run, parts, report, addition=addition, ledger=ledger)
-        return report
-
-    def _read(self, inputs: Sequence[Input]) -> tuple[ReadSummary, Shuffle]:
-        conversion = self._conversion
-        regular = [as_file(source, self._workspace.folder) for source in inputs]
-        chosen = None if conversion.format is None else format_named(conversion.format)
-        tasks = [
-            ReadTask(
-                inputs=split,
-                format=conversion.format,
-                limits=conversion.limits,
-                scrub=conversion.scrub,
-                round=None if self._continued is None else self._continued.round,
-                slots=self._sizes.slots,
-                scratch=self._workspace.folder,
-            )
-            for split in plan_splits(regular, self._sizes.split_bytes(_total(regular)), chosen)
-        ]
-        counts, read = ReadSummary(), Shuffle()
-        for summary in self._workspace.summaries(self._engine, read_split, tasks, ReadSummary, unread_split):
-            counts.add(summary)
-            read.add(summary.shuffled)
-            if conversion.on_bytes is not None:
-                conversion.on_bytes(sum(file.bytes for file in summary.files))
-        counts.require_something()
-        return counts, read
-
-    def _assemble(
-        self, direct: Shuffle, rerouted: Shuffle, placement: Placement, touched: Iterable[int]
-    ) -> tuple[list[tuple[str, Part]], AssemblyStats]:
-        """The parts, where they are, and the account of all of them."""
-        files, rerouted_files = (one.write_catalog(self._workspace.folder) for one in (direct, rerouted))
-        sizes, assembled_slots = (direct | rerouted).sizes, frozenset(touched)
-        sizes = {slot: size for slot, size in sizes.items() if slot in assembled_slots}
-        continued = self._continued
-        first = 0 if continued is None else continued.next_part
-        tasks = [
-            AssembleTask(
-                number=number,
-                partitions=batch,
-                files=files,
-                rerouted=rerouted_files,
-                placement=placement,
-                round=None if continued is None else continued.round,
-                rollout_spans=tuple(self._conversion.rollout_spans),
-                rollout_traces=self._conversion.rollout_traces,
-                limits=self._conversion.limits,
-                sizes=self._sizes,
-                scratch=self._workspace.folder,
-            )
-            for number, batch in enumerate(plan_parts(sizes, self._sizes), first)
-        ]
-        stats = AssemblyStats()
-        assembled: list[tuple[str, Part]] = []
-        for part in self._workspace.summaries(self._engine, assemble, tasks, AssembledPart):
-            stats.add(part.stats)
-            assembled.append((part.location, part.part))
-            if continued is not None:
-                continued.take(part)
-        return _with_rows(assembled, is_first=not first), stats
+            continued.take(part)
+    return _with_rows(assembled, is_first=not first), stats
 
 
 def _with_rows(assembled: Sequence[tuple[str, Part]], *, is_first: bool) -> list[tuple[str, Part]]:
@@ -244,17 +214,3 @@ def _with_rows(assembled: Sequence[tuple[str, Part]], *, is_first: bool) -> list
 def _total(inputs: Iterable[Input]) -> int | None:
     sizes = [source.size for source in inputs]
     return None if None in sizes else sum(size or 0 for size in sizes)
-
-
-def _settings(conversion: Conversion) -> object:
-    return (
-        __version__,
-        SCHEMA_VERSION,
-        conversion.format,
-        tuple(conversion.rollout_spans),
-        conversion.scrub,
-        conversion.rollout_traces,
-        conversion.times,
-        conversion.limits,
-        conversion.sizes,
-    )

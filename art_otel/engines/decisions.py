@@ -15,8 +15,8 @@ import msgspec
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.engines.partitions import RecordGroup
-from art_otel.engines.rounds import GivenRow, Outcome, OutcomeState, Round, State, TraceHistory, histories, is_due
-from art_otel.engines.shuffle import hash_of
+from art_otel.engines.plan import Round
+from art_otel.engines.shuffle import GivenRow, Outcome, OutcomeState, State, hash_of
 from art_otel.live.arriving_spans import BelongsTo, belongs_to
 from art_otel.live.span_index import SpanTally
 from art_otel.spans import Quarantined, Span, extend_sorted
@@ -28,6 +28,55 @@ LATE: Final = "too late"
 _ADVICE: Final = (
     "belongs to a rollout of which nothing came for --retain; convert everything anew, or retain longer next time"
 )
+
+
+class _TraceHistory(msgspec.Struct, kw_only=True):
+    """What came of a trace, and what was made of it.
+
+    `changed` is when a file with records of it was written to last. `spans` and `logs` came in this round.
+    """
+
+    changed: int = 0
+    is_touched: bool = False
+    spans: int = 0
+    logs: int = 0
+    outcome: Outcome | None = None
+
+    def is_closed(self, round_: Round) -> bool:
+        """Whether its rows stay as they are, as its records may be gone."""
+        one = self.outcome
+        return one is not None and one.state != "nothing" and one.is_over(round_.horizon)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more of it is expected."""
+        return self.outcome is not None and self.outcome.state == "open"
+
+    def is_quiet(self, round_: Round) -> bool:
+        """Whether nothing came of it for the grace."""
+        return self.changed + round_.grace <= round_.now
+
+
+def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]:
+    """The histories of traces by their ids; `number` is that of the round."""
+    traces: dict[str, _TraceHistory] = {}
+    for state in states:
+        history = traces.setdefault(state.trace_id, _TraceHistory())
+        if isinstance(state, Outcome):
+            if history.outcome is None or history.outcome.round < state.round:
+                history.outcome = state
+            continue
+        history.changed = max(history.changed, state.changed)
+        if state.round == number:
+            history.is_touched = True
+            history.spans += state.spans
+            history.logs += state.logs
+    return traces
+
+
+def _is_due(traces: Mapping[str, _TraceHistory], round_: Round) -> bool:
+    """Whether a round assembles a group: something of it came, or it waited long enough."""
+    return any(one.is_touched or (one.is_open and one.is_quiet(round_)) for one in traces.values())
 
 
 class _Judged(NamedTuple):
@@ -58,15 +107,15 @@ class Decisions:
 
     def is_wanted(self, states: Sequence[State]) -> bool:
         """Whether a group is assembled in this round."""
-        traces = histories(states, self._round.number)
-        if is_due(traces, self._round):
+        traces = _histories(states, self._round.number)
+        if _is_due(traces, self._round):
             return True
         self._note_open(traces, [one.changed for one in traces.values() if one.is_open])
         return False
 
     def trajectories(self, group: RecordGroup, rollout_spans: Sequence[str], stats: AssemblyStats) -> list[Trajectory]:
         """The trajectories of a group that get a row."""
-        traces = histories(group.states, self._round.number)
+        traces = _histories(group.states, self._round.number)
         records = SpanGroup() if group.records is None else group.records
         closed = {trace_id for trace_id, one in traces.items() if one.is_closed(self._round)}
         if closed:
@@ -100,7 +149,7 @@ class Decisions:
     def _judged(
         self,
         records: SpanGroup,
-        traces: Mapping[str, TraceHistory],
+        traces: Mapping[str, _TraceHistory],
         rollout_spans: Sequence[str],
         stats: AssemblyStats,
     ) -> list[_Judged]:
@@ -128,7 +177,7 @@ class Decisions:
         build_trajectories(records, rollout_spans, stats, verdict_of)
         return judged
 
-    def _decide(self, judged: Sequence[_Judged], traces: Mapping[str, TraceHistory]) -> list[Trajectory]:
+    def _decide(self, judged: Sequence[_Judged], traces: Mapping[str, _TraceHistory]) -> list[Trajectory]:
         """Note what becomes of the traces and their rows, and give the trajectories that get a row."""
         rows: dict[str, list[GivenRow]] = defaultdict(list)
         new: list[Trajectory] = []
@@ -160,7 +209,7 @@ class Decisions:
         return new
 
     def _is_over(
-        self, trajectory: Trajectory, tallies: Mapping[BelongsTo, SpanTally], traces: Mapping[str, TraceHistory]
+        self, trajectory: Trajectory, tallies: Mapping[BelongsTo, SpanTally], traces: Mapping[str, _TraceHistory]
     ) -> bool:
         """Whether a rollout has ended, or nothing came of it for the grace."""
         tally = tallies.get(("rollout", trajectory.rollout_id)) or tallies.get(("trace", trajectory.trace_id))
@@ -175,7 +224,7 @@ class Decisions:
         encoded = msgspec.msgpack.encode(row, enc_hook=_packed, order="deterministic")
         return blake2b(encoded, digest_size=12).digest()
 
-    def _note_open(self, traces: Mapping[str, TraceHistory], changed: Sequence[int]) -> None:
+    def _note_open(self, traces: Mapping[str, _TraceHistory], changed: Sequence[int]) -> None:
         """Take note of when something last came of each rollout that waits."""
         if changed:
             slot = hash_of(min(traces)) % self._slots
@@ -204,7 +253,7 @@ def _without(records: SpanGroup, closed: set[str]) -> SpanGroup:
     )
 
 
-def _count_late(records: SpanGroup, traces: Mapping[str, TraceHistory], stats: AssemblyStats) -> None:
+def _count_late(records: SpanGroup, traces: Mapping[str, _TraceHistory], stats: AssemblyStats) -> None:
     """Count what came of a closed rollout, and name its traces."""
     for trace_id, one in traces.items():
         if one.spans or one.logs:

@@ -12,8 +12,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from art_otel.engines.plan import Partition, Sizes
-from art_otel.engines.rounds import Arrival, Outcome, State
-from art_otel.engines.shuffle import Shards, Stored, encode, hash_of, size_of
+from art_otel.engines.shuffle import Arrival, Outcome, Shards, State, Stored, encode, hash_of, size_of
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.deduplicate import is_same

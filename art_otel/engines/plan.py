@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from art_otel.engines.shuffle import SlotSize
+from art_otel.scrubbing import Scrubbing
+from art_otel.sources import Limits
 
 _SPLITS: Final = 256
 """So many splits are wanted, as far as their least and most bytes let."""
@@ -46,6 +48,35 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
 
 
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """A round, by its number. Times are in nanoseconds.
+
+    What nothing came of for `grace` is given although it has not ended. What nothing came of since `horizon` is closed.
+    """
+
+    number: int
+    now: int
+    grace: int
+    horizon: int
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tasks of a conversion have in common.
+
+    They write into the folder or URL `scratch`, which is made when the conversion begins. `format` names a dump format,
+    None detects it by content. `scrub` is for secrets in logs of agents. `round` is that of an incremental conversion.
+    """
+
+    scratch: str = ""
+    sizes: Sizes
+    limits: Limits = Limits()
+    format: str | None = None
+    scrub: Scrubbing = "on"
+    rollout_spans: tuple[str, ...] = ()
+    rollout_traces: bool = False
+    round: Round | None = None
+
+
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """Neighboring slots that are assembled at once, at most how many bytes they have, and the most that one has."""
 
@@ -54,15 +85,15 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     largest: SlotSize
 
 
-def plan_parts(sizes: Mapping[int, SlotSize], most: Sizes) -> list[tuple[Partition, ...]]:
-    """The partitions that become one part each; one part without any where there is nothing."""
+def plan_parts(sizes: Mapping[int, SlotSize], slots: Iterable[int], most: Sizes) -> list[tuple[Partition, ...]]:
+    """The partitions of these slots that become one part each; one part without any where there is nothing."""
     partitions = [
         Partition(
-            slots=slots,
-            bytes=sum(sizes[slot].bytes for slot in slots),
-            largest=SlotSize(max(sizes[slot].records for slot in slots), max(sizes[slot].bytes for slot in slots)),
+            slots=batch,
+            bytes=sum(sizes[slot].bytes for slot in batch),
+            largest=SlotSize(max(sizes[slot].records for slot in batch), max(sizes[slot].bytes for slot in batch)),
         )
-        for slots in plan_regions(sizes, (slot for slot in sizes if slot >= 0), most.partition_bytes)
+        for batch in plan_regions(sizes, (slot for slot in slots if slot >= 0), most.partition_bytes)
     ]
     return _batches(partitions, lambda partition: partition.bytes, most.part_bytes) or [()]
 

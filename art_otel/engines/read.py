@@ -10,19 +10,19 @@ from typing import Final
 
 import msgspec
 
-from art_otel.engines.rounds import Arrival, Round
+from art_otel.engines.plan import Job, Round
 from art_otel.engines.shuffle import (
     NOTHING,
     RESPONSE_REGIONS,
     ROLLOUT_REGIONS,
+    Arrival,
     Membership,
     Shuffled,
     ShuffleWriter,
     region_of,
 )
 from art_otel.errors import SourceError, WorkerError
-from art_otel.scrubbing import Scrubbing
-from art_otel.sources import FileStats, Input, Limits, Prefetcher, format_named, read_file
+from art_otel.sources import FileStats, Input, Prefetcher, format_named, read_file
 from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.trajectories import ExternalReward, declared_id, external_rewards
@@ -32,18 +32,10 @@ _NOW: Final = (1 << 63) - 1
 
 
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs to read, `format` None where their content decides; `scrub` is for secrets in logs of agents.
-
-    In a `round` the arrivals of traces are written too.
-    """
+    """Inputs to read. In a round the arrivals of traces are written too."""
 
     inputs: tuple[Input, ...]
-    format: str | None
-    limits: Limits
-    scrub: Scrubbing
-    round: Round | None = None
-    slots: int
-    scratch: str
+    job: Job
 
 
 class ReadSummary(msgspec.Struct, kw_only=True):
@@ -101,21 +93,22 @@ class ReadSummary(msgspec.Struct, kw_only=True):
 def read_split(task: ReadTask) -> ReadSummary:
     """Read the inputs of a split. A file that cannot be read says so in its account, and the next is read."""
     summary = ReadSummary()
-    split = _Split(task, summary)
-    chosen = None if task.format is None else format_named(task.format)
+    split = _Split(task.job, summary)
+    job = task.job
+    chosen = None if job.format is None else format_named(job.format)
     with Prefetcher(task.inputs) as prefetcher:
         for source in task.inputs:
             account = FileStats(path=source.name, note=source.note)
             summary.files.append(account)
             records = read_file(
-                source, account, limits=task.limits, format=chosen, scrub=task.scrub, prefetcher=prefetcher
+                source, account, limits=job.limits, format=chosen, scrub=job.scrub, prefetcher=prefetcher
             )
             try:
                 split.take(records, source.mtime_ns)
             except SourceError as error:
                 account.error = str(error)
-    if task.round is not None:
-        split.write_arrivals(task.round)
+    if job.round is not None:
+        split.write_arrivals(job.round)
     summary.shuffled = split.writer.finish()
     return summary
 
@@ -139,12 +132,12 @@ class _Arrived:
 class _Split:
     """The records of a split on their way into its shuffle file."""
 
-    def __init__(self, task: ReadTask, summary: ReadSummary) -> None:
-        self.writer = ShuffleWriter(task.scratch, task.slots)
+    def __init__(self, job: Job, summary: ReadSummary) -> None:
+        self.writer = ShuffleWriter(job.scratch, job.sizes.slots)
         self._summary = summary
         self._memberships: set[tuple[str, str]] = set()
         self._arrivals: dict[str, _Arrived] = defaultdict(_Arrived)
-        self._notes_arrivals = task.round is not None
+        self._notes_arrivals = job.round is not None
 
     def take(self, records: Iterable[Record], mtime_ns: int | None) -> None:
         add = self.writer.add

@@ -19,13 +19,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from art_otel.conventions import parse_call, response_id_of_details, role_of
-from art_otel.engines.local import Engine
 from art_otel.engines.placement import Placement
-from art_otel.engines.plan import Sizes, plan_regions
-from art_otel.engines.rounds import Arrival, Round
+from art_otel.engines.plan import Job, plan_regions
 from art_otel.engines.shuffle import (
     RESPONSE_REGIONS,
     ROLLOUT_REGIONS,
+    Arrival,
     Membership,
     Shards,
     Shuffle,
@@ -36,7 +35,7 @@ from art_otel.engines.shuffle import (
     hash_of,
     region_of,
 )
-from art_otel.engines.workspace import Workspace
+from art_otel.engines.workspace import Runner
 from art_otel.spans import LogRecord, Span
 from art_otel.trajectories import NO_RESPONSE, NO_ROLLOUT, SEVERAL_CALLS, ExternalReward
 
@@ -50,9 +49,7 @@ class RouteTask(msgspec.Struct, frozen=True, kw_only=True):
     regions: tuple[int, ...]
     files: ShuffleCatalog
     kept: ShuffleCatalog
-    round: Round | None = None
-    slots: int
-    scratch: str
+    job: Job
 
 
 class Routed(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +83,7 @@ def route(task: RouteTask) -> Routed:
 class _Router:
     def __init__(self, task: RouteTask) -> None:
         self.rewards: list[tuple[ExternalReward, bool]] = []
-        self._task = task
+        self._job = task.job
         self._is_by_rollout = any(region in ROLLOUT_REGIONS for region in task.regions)
         self._edges: set[bytes] = set()
         self._traces: dict[str, list[str]] = {}  # two of a name at most: more do not matter
@@ -103,21 +100,21 @@ class _Router:
                 traces.append(member.trace_id)
 
     def routed(self) -> Routed:
-        again, shuffled = (ShuffleWriter(self._task.scratch, self._task.slots) for _ in range(2))
+        again, shuffled = (ShuffleWriter(self._job.scratch, self._job.sizes.slots) for _ in range(2))
         touched: set[str] = set()
         deliver = self._by_rollout if self._is_by_rollout else self._by_response
         for reward, is_new in self.rewards:
             name, traces = deliver(reward, shuffled if is_new else again)
             if is_new or name in self._new_names:
                 touched.update(traces)
-        if self._task.round is not None:
+        if self._job.round is not None:
             for trace_id in sorted(touched):
-                shuffled.add(Arrival(trace_id, self._task.round.number, 0))
+                shuffled.add(Arrival(trace_id, self._job.round.number, 0))
         return Routed(
             edges=b"".join(sorted(self._edges)),
             shuffled=shuffled.finish(),
             again=again.finish(),
-            touched=tuple(sorted({hash_of(trace_id) % self._task.slots for trace_id in touched})),
+            touched=tuple(sorted({hash_of(trace_id) % self._job.sizes.slots for trace_id in touched})),
         )
 
     def _by_rollout(self, reward: ExternalReward, writer: ShuffleWriter) -> tuple[str, Sequence[str]]:
@@ -151,13 +148,12 @@ class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
 
     slots: tuple[int, ...]
     files: ShuffleCatalog
-    all_slots: int
-    scratch: str
+    job: Job
 
 
 def probe(task: ProbeTask) -> Shuffled:
     """Write which traces have which response ids into the regions of these."""
-    writer = ShuffleWriter(task.scratch, task.all_slots)
+    writer = ShuffleWriter(task.job.scratch, task.job.sizes.slots)
     members: set[tuple[str, str]] = set()
     for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
         response_id = _response_id(record)
@@ -179,12 +175,12 @@ class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[int, ...]
     placement: Placement
     files: ShuffleCatalog
-    scratch: str
+    job: Job
 
 
 def reroute(task: RerouteTask) -> Shuffled:
     """Copy the records of the traces that leave. They stay too, and who assembles their slot passes over them."""
-    writer = ShuffleWriter(task.scratch, task.placement.slots)
+    writer = ShuffleWriter(task.job.scratch, task.placement.slots)
     targets = task.placement.leaving(task.slots)
     for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
         target = targets.get(record.trace_id or "")
@@ -202,64 +198,47 @@ class Routes(NamedTuple):
     touched: frozenset[int]
 
 
-class Routing:
-    """The tasks that route what was read in this conversion, with what is `kept` from earlier rounds."""
+def route_all(runner: Runner, read: Shuffle, kept: Shuffle) -> Routes:
+    """Route what was read, with what is kept: by rollout ids, and what that leaves by response ids."""
+    by_rollout = _route(runner, ROLLOUT_REGIONS, read, kept)
+    new, again = read | by_rollout.shuffle, kept | by_rollout.again
+    if (new | again).sizes.keys().isdisjoint(RESPONSE_REGIONS):
+        return by_rollout
+    by_response = _route(runner, RESPONSE_REGIONS, new | _probe(runner, read), again | _probe(runner, kept))
+    return Routes(
+        by_rollout.edges,
+        by_rollout.shuffle | by_response.shuffle,
+        by_rollout.again | by_response.again,
+        by_rollout.touched | by_response.touched,
+    )
 
-    def __init__(self, workspace: Workspace, engine: Engine, sizes: Sizes, round_: Round | None) -> None:
-        self._workspace = workspace
-        self._engine = engine
-        self._sizes = sizes
-        self._round = round_
 
-    def routes(self, read: Shuffle, kept: Shuffle) -> Routes:
-        """Route by rollout ids, and what that leaves by response ids."""
-        by_rollout = self._route(ROLLOUT_REGIONS, read, kept)
-        new, again = read | by_rollout.shuffle, kept | by_rollout.again
-        if (new | again).sizes.keys().isdisjoint(RESPONSE_REGIONS):
-            return by_rollout
-        by_response = self._route(RESPONSE_REGIONS, new | self._probe(read), again | self._probe(kept))
-        return Routes(
-            by_rollout.edges,
-            by_rollout.shuffle | by_response.shuffle,
-            by_rollout.again | by_response.again,
-            by_rollout.touched | by_response.touched,
-        )
+def _route(runner: Runner, regions: Iterable[int], new: Shuffle, kept: Shuffle) -> Routes:
+    job = runner.job
+    files, kept_files = new.write_catalog(job.scratch), kept.write_catalog(job.scratch)
+    tasks = [
+        RouteTask(regions=batch, files=files, kept=kept_files, job=job)
+        for batch in plan_regions((new | kept).sizes, regions, job.sizes.partition_bytes)
+    ]
+    routed = list(runner.run(route, tasks, Routed))
+    return Routes(
+        [one.edges for one in routed],
+        Shuffle(one.shuffled for one in routed),
+        Shuffle(one.again for one in routed),
+        frozenset(slot for one in routed for slot in one.touched),
+    )
 
-    def _route(self, regions: Iterable[int], new: Shuffle, kept: Shuffle) -> Routes:
-        files, kept_files = (one.write_catalog(self._workspace.folder) for one in (new, kept))
-        tasks = [
-            RouteTask(
-                regions=batch,
-                files=files,
-                kept=kept_files,
-                round=self._round,
-                slots=self._sizes.slots,
-                scratch=self._workspace.folder,
-            )
-            for batch in plan_regions((new | kept).sizes, regions, self._sizes.partition_bytes)
-        ]
-        routed = list(self._workspace.summaries(self._engine, route, tasks, Routed))
-        return Routes(
-            [one.edges for one in routed],
-            Shuffle(one.shuffled for one in routed),
-            Shuffle(one.again for one in routed),
-            frozenset(slot for one in routed for slot in one.touched),
-        )
 
-    def _probe(self, shuffle: Shuffle) -> Shuffle:
-        files = shuffle.write_catalog(self._workspace.folder)
-        slots = range(self._sizes.slots)
-        tasks = [
-            ProbeTask(slots=batch, files=files, all_slots=self._sizes.slots, scratch=self._workspace.folder)
-            for batch in plan_regions(shuffle.sizes, slots, self._sizes.partition_bytes)
-        ]
-        return Shuffle(self._workspace.summaries(self._engine, probe, tasks, Shuffled))
+def _probe(runner: Runner, shuffle: Shuffle) -> Shuffle:
+    job, files = runner.job, shuffle.write_catalog(runner.job.scratch)
+    batches = plan_regions(shuffle.sizes, range(job.sizes.slots), job.sizes.partition_bytes)
+    tasks = [ProbeTask(slots=slots, files=files, job=job) for slots in batches]
+    return Shuffle(runner.run(probe, tasks, Shuffled))
 
-    def reroute(self, direct: Shuffle, placement: Placement, leaving: Iterable[int]) -> Shuffle:
-        """Bring the records of traces that leave slots to where they go."""
-        files = direct.write_catalog(self._workspace.folder)
-        tasks = [
-            RerouteTask(slots=slots, placement=placement, files=files, scratch=self._workspace.folder)
-            for slots in plan_regions(direct.sizes, leaving, self._sizes.partition_bytes)
-        ]
-        return Shuffle(self._workspace.summaries(self._engine, reroute, tasks, Shuffled))
+
+def reroute_all(runner: Runner, direct: Shuffle, placement: Placement, leaving: Iterable[int]) -> Shuffle:
+    """Bring the records of traces that leave slots to where they go."""
+    job, files = runner.job, direct.write_catalog(runner.job.scratch)
+    batches = plan_regions(direct.sizes, leaving, job.sizes.partition_bytes)
+    tasks = [RerouteTask(slots=slots, placement=placement, files=files, job=job) for slots in batches]
+    return Shuffle(runner.run(reroute, tasks, Shuffled))

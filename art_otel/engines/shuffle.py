@@ -20,14 +20,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from functools import lru_cache
 from hashlib import blake2b
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias
 from uuid import uuid4
 
 import msgspec
 import zstandard
 
 from art_otel import storage
-from art_otel.engines.rounds import Arrival, Outcome
 from art_otel.errors import StorageError
 from art_otel.spans import LogRecord, Quarantined, Resource, Span
 from art_otel.trajectories import ExternalReward
@@ -40,8 +39,56 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
     trace_id: str
 
 
+class Arrival(msgspec.Struct, frozen=True, array_like=True):
+    """That records of a trace came in a round of an incremental conversion.
+
+    `changed` is when a file that had them was written to last (ns). `spans` and `logs` count them.
+    """
+
+    trace_id: str
+    round: int
+    changed: int
+    spans: int = 0
+    logs: int = 0
+
+
+class GivenRow(msgspec.Struct, array_like=True):
+    """A row that a trace has in the dataset. `key` is unique in the trace, `digest` is of what the row says.
+
+    `part` and `row` are set when the part is written, and when its rows are moved to another.
+    """
+
+    key: tuple[str, int, int]
+    revision: int
+    digest: bytes
+    part: str = ""
+    row: int = 0
+
+
+OutcomeState: TypeAlias = Literal["open", "given", "closed", "nothing"]
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """What a round made of a trace, and when that was (ns); the last round counts.
+
+    `open`: more of it is expected. `given`: it has rows, or the traces that it is linked to have. `closed`: that was so
+    too long ago, and what comes now is too late. `nothing`: no rollout is in it.
+    """
+
+    trace_id: str
+    round: int
+    at: int
+    state: OutcomeState
+    rows: tuple[GivenRow, ...] = ()
+
+    def is_over(self, horizon: int) -> bool:
+        """Whether nothing more is taken of the trace, as nothing came of it since then."""
+        return self.state == "closed" or (self.state != "open" and self.at < horizon)
+
+
 Record: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
-Stored: TypeAlias = Record | Membership | Arrival | Outcome
+State: TypeAlias = Arrival | Outcome
+Stored: TypeAlias = Record | Membership | State
 
 _HEADER: Final = struct.Struct("<cI")
 """Kind, bytes behind the header."""

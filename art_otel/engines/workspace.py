@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, get_origin
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, get_origin
 from uuid import uuid4
 
 import msgspec
 
 from art_otel import storage
 from art_otel.engines.local import Engine
+from art_otel.engines.plan import Job
 from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
 from art_otel.sources.files.dataset_files import SCRATCH_PREFIX
 from art_otel.store.commit import locked
@@ -30,17 +31,24 @@ _TaskT = TypeVar("_TaskT")
 _SummaryT = TypeVar("_SummaryT", bound=_Summary)
 
 
-class Workspace:
-    """A scratch folder. `run` names the conversion; a summary that is there already is not worked for again."""
+class Workspace(NamedTuple):
+    """A scratch folder. `run` names the conversion; `keeps` says whether a later one may take up what is there."""
 
-    def __init__(self, folder: str, run: str, *, keeps: bool) -> None:
-        self.folder = folder
-        self.run = run
-        self._keeps = keeps
+    folder: str
+    run: str
+    keeps: bool
 
-    def summaries(
+
+class Runner:
+    """Runs the tasks of a job. A summary that is in the workspace already is not worked for again."""
+
+    def __init__(self, job: Job, workspace: Workspace, engine: Engine) -> None:
+        self.job = job
+        self._workspace = workspace
+        self._engine = engine
+
+    def run(
         self,
-        engine: Engine,
         function: Callable[[_TaskT], _SummaryT],
         tasks: Sequence[_TaskT],
         kind: type[_SummaryT],
@@ -50,9 +58,10 @@ class Workspace:
 
         `instead` makes the summary of a task that ends its workers; without it that is an error.
         """
-        jobs = [(task, self._location(function.__name__, task)) for task in tasks]
-        kept = [self._kept(location, kind) for _, location in jobs]
-        new = engine.run(_Keeping(function), [job for job, summary in zip(jobs, kept, strict=True) if summary is None])
+        locations = [self._location(function.__name__, task) for task in tasks]
+        kept = [_kept(location, kind) for location in locations]
+        missing = [one[:2] for one in zip(tasks, locations, kept, strict=True) if one[2] is None]
+        new = self._engine.run(_Keeping(function), missing)
         for task, earlier in zip(tasks, kept, strict=True):
             summary = next(new) if earlier is None else earlier
             if not isinstance(summary, WorkerError):
@@ -61,23 +70,24 @@ class Workspace:
                 yield instead(task, summary)
             else:
                 raise WorkerError(
-                    f"{storage.shown(self.folder)}: {function.__name__}: {summary}; if the system ended them for want"
-                    " of memory, give each more. Started again, the conversion goes on where it was"
+                    f"{storage.shown(self._workspace.folder)}: {function.__name__}: {summary}; if the system ended them"
+                    " for want of memory, give each more. Started again, the conversion goes on where it was"
                 )
 
     def _location(self, function: str, task: object) -> str | None:
-        if not self._keeps:
+        if not self._workspace.keeps:
             return None
         digest = hashlib.sha256(repr(task).encode(errors="backslashreplace"))  # names of files are any bytes
-        return storage.join(self.folder, f"{function}-{digest.hexdigest()[:32]}")
+        return storage.join(self._workspace.folder, f"{function}-{digest.hexdigest()[:32]}")
 
-    def _kept(self, location: str | None, kind: type[_SummaryT]) -> bytes | None:
-        if location is None or storage.size_of(location) is None:
-            return None
-        data = storage.read(location)
-        if hashlib.sha256(data[32:]).digest() != data[:32]:
-            return None
-        return data[32:] if _decoded(data[32:], kind).is_intact() else None
+
+def _kept(location: str | None, kind: type[_SummaryT]) -> bytes | None:
+    if location is None or storage.size_of(location) is None:
+        return None
+    data = storage.read(location)
+    if hashlib.sha256(data[32:]).digest() != data[:32]:
+        return None
+    return data[32:] if _decoded(data[32:], kind).is_intact() else None
 
 
 class _Keeping(Generic[_TaskT, _SummaryT]):
@@ -127,7 +137,7 @@ def open_workspace(out: str, identity: bytes | None, scratch: str | None = None)
             _remove_others(out, folder)
         storage.make_folder(folder)
         try:
-            yield Workspace(folder, run, keeps=identity is not None)
+            yield Workspace(folder, run, identity is not None)
         except (SourceError, StoreError):
             storage.remove_folder(folder)
             raise

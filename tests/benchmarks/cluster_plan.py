@@ -25,6 +25,7 @@ from art_otel.engines import Conversion, Sizes
 from art_otel.engines.assemble import AssembledPart, AssembleTask
 from art_otel.engines.convert import convert
 from art_otel.engines.estimate import Cluster, Rates, estimate
+from art_otel.engines.plan import Job
 from art_otel.engines.read import ReadSummary, ReadTask
 from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
 from art_otel.engines.shuffle import (
@@ -165,7 +166,8 @@ def reducer(rollouts: int, linked: float, folder: Path) -> None:
         count += 1
     catalog, nothing = (Shuffle(one).write_catalog(str(folder)) for one in ([writer.finish()], ()))
     report(f"{count:,} memberships written")
-    summary = route(RouteTask(regions=(region,), files=catalog, kept=nothing, slots=4096, scratch=str(folder)))
+    job = Job(scratch=str(folder), sizes=Sizes())
+    summary = route(RouteTask(regions=(region,), files=catalog, kept=nothing, job=job))
     report(f"route: {len(summary.edges) // 32:,} edges")
 
 
