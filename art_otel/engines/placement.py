@@ -1,34 +1,25 @@
 """Placement: which traces are assembled together, and in which slot: that of the smallest of them.
 
 Invariant: traces that share a rollout id are linked, and so are those that are linked to one trace. The smallest id of
-linked traces stands for all of them, so the outcome does not depend on the order of the edges. A slot's part of the
-file names every trace that stands there or goes there and is linked to a smaller one. Tasks read the parts of their
-slots, so nobody but who writes the file has all of them, with 100 bytes a trace at most: of a million rollouts a
-hundred thousand may have traces to be linked.
+linked traces stands for all of them, so the outcome does not depend on the order of the edges. A slot names every trace
+that is there or goes there and is linked to a smaller one. Tasks read what their slots name, so only who plans has
+all of them, with 100 bytes a trace at most: of a million rollouts a hundred thousand may have traces to be linked.
 """
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
-import hashlib
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import Final
 
 import msgspec
 
-from art_otel import storage
-from art_otel.engines.shuffle import hash_of
+from art_otel.engines.shuffle import Membership, Shards, Shuffle, ShuffleCatalog, ShuffleWriter, hash_of
 
 ID_BYTES: Final = 16
-
-_ROW: Final = 2 * ID_BYTES
-"""A trace and its representative."""
-
-_OFFSETS: Final = "Q"
 
 
 class Links:
@@ -49,6 +40,11 @@ class Links:
     def trace_id(self, number: int) -> bytes:
         """The id of a trace."""
         return bytes(self._ids[ID_BYTES * number : ID_BYTES * (number + 1)])
+
+    @property
+    def digest(self) -> str:
+        """A name for these links."""
+        return sha256(bytes(self._parents) + self._ids).hexdigest()[:32]
 
     def linked(self) -> Iterator[tuple[int, int]]:
         """The traces that are linked to a smaller one, each with the smallest."""
@@ -87,59 +83,35 @@ class Links:
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the file is, None where no traces are linked: for each of `slots` where its rows begin, then the rows."""
+    """Where linked traces go: each, with its representative, is named in its own slot and in that of the other."""
 
-    location: str | None
+    files: ShuffleCatalog
     slots: int
 
     def slot_of(self, trace_id: str) -> int:
         """The slot of a trace."""
         return hash_of(trace_id) % self.slots
 
-    def representatives(self, slots: Iterable[int]) -> dict[str, str]:
-        """For each linked trace of these slots the smallest that it is linked to."""
-        wanted = sorted(slots)
-        if self.location is None or not wanted:
-            return {}
-        header = array(_OFFSETS)
-        header.frombytes(storage.read(self.location, 0, header.itemsize * (self.slots + 1)))
-        begin, end = header[wanted[0]], header[wanted[-1] + 1]
-        rows = storage.read(self.location, begin, end)  # neighboring slots, mostly
-        linked: dict[str, str] = {}
-        for slot in wanted:
-            for at in range(header[slot] - begin, header[slot + 1] - begin, _ROW):
-                linked[rows[at : at + ID_BYTES].hex()] = rows[at + ID_BYTES : at + _ROW].hex()
-        return linked
+    def representatives(self, slots: Collection[int]) -> dict[str, str]:
+        """For each linked trace of these slots, or that comes to them, the smallest that it is linked to."""
+        records = Shards(self.files.files_with(slots), slots).records(slots)
+        return {record.trace_id: record.name for record in records if isinstance(record, Membership)}
 
-    def leaving(self, slots: Iterable[int]) -> dict[str, int]:
+    def leaving(self, slots: Collection[int]) -> dict[str, int]:
         """The traces that leave these slots, with their new ones."""
-        wanted = frozenset(slots)
-        targets = {trace: self.slot_of(first) for trace, first in self.representatives(wanted).items()}
-        return {trace: to for trace, to in targets.items() if (slot := self.slot_of(trace)) in wanted and slot != to}
+        targets = {trace: self.slot_of(first) for trace, first in self.representatives(slots).items()}
+        return {trace: to for trace, to in targets.items() if (slot := self.slot_of(trace)) in slots and slot != to}
 
 
 def place(links: Links, slots: int, folder: str) -> tuple[Placement, list[int]]:
     """Write down where linked traces go. Also gives the slots that any of them leaves."""
-    if not len(links):
-        return Placement(location=None, slots=slots), []
-    slot_of = array("I", (hash_of(links.trace_id(number).hex()) % slots for number in range(len(links))))
-    counts: dict[int, int] = defaultdict(int)
+    writer = ShuffleWriter(folder, slots, f"placement-{links.digest}")  # a conversion that goes on writes the same
     leaving: set[int] = set()
-    for number, first in links.linked():
-        slot, target = slot_of[number], slot_of[first]
-        counts[slot] += 1
+    for number, representative in links.linked():
+        record = Membership(links.trace_id(representative).hex(), links.trace_id(number).hex())
+        slot, target = hash_of(record.trace_id) % slots, hash_of(record.name) % slots
+        for region in {slot, target}:
+            writer.put(region, record)
         if slot != target:
-            counts[target] += 1
             leaving.add(slot)
-    start = array(_OFFSETS).itemsize * (slots + 1)
-    ends = array(_OFFSETS, accumulate((_ROW * counts[slot] for slot in range(slots)), initial=start))
-    written = bytearray(ends[-1])
-    written[:start] = ends.tobytes()
-    for number, first in links.linked():
-        row = links.trace_id(number) + links.trace_id(first)
-        for slot in {slot_of[number], slot_of[first]}:
-            written[ends[slot] : ends[slot] + _ROW] = row
-            ends[slot] += _ROW
-    location = storage.join(folder, f"placement-{hashlib.sha256(written).hexdigest()[:32]}")
-    storage.write(location, written, synced=False)
-    return Placement(location=location, slots=slots), sorted(leaving)
+    return Placement(files=Shuffle([writer.finish()]).write_catalog(folder), slots=slots), sorted(leaving)

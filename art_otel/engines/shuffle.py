@@ -33,7 +33,10 @@ from art_otel.trajectories import ExternalReward
 
 
 class Membership(msgspec.Struct, frozen=True, array_like=True):
-    """That a trace has spans of a rollout id, or a call with a response id: the region says which."""
+    """That a trace has spans of a rollout id, or a call with a response id: the region says which.
+
+    In a slot: that the trace is assembled with the one of this name.
+    """
 
     name: str
     trace_id: str
@@ -215,8 +218,8 @@ def size_of(encoded: Sequence[bytes]) -> SlotSize:
 class ShuffleWriter:
     """Writes one shuffle file into the scratch folder. Memory holds about `_BUDGET` bytes of records."""
 
-    def __init__(self, scratch: str, slots: int) -> None:
-        self._location = storage.join(scratch, f"shuffle-{uuid4().hex}")
+    def __init__(self, scratch: str, slots: int, name: str | None = None) -> None:
+        self._location = storage.join(scratch, name or f"shuffle-{uuid4().hex}")
         self._staged = ExitStack()
         self._slots = slots
         self._held: dict[int, dict[_Key, list[bytes]]] = defaultdict(lambda: defaultdict(list))
