@@ -6,7 +6,6 @@ from art_otel.spans.quarantine import QuarantineReason as QuarantineReason
 from art_otel.spans.quarantine import extend_sorted as extend_sorted
 from art_otel.spans.quarantine import first_sorted as first_sorted
 from art_otel.spans.quarantine import list_quarantined as list_quarantined
-from art_otel.spans.size import size_of as size_of
 from art_otel.spans.span import Attributes as Attributes
 from art_otel.spans.span import Event as Event
 from art_otel.spans.span import Link as Link
@@ -18,5 +17,6 @@ from art_otel.spans.span import SpanKey as SpanKey
 from art_otel.spans.span import SpanKind as SpanKind
 from art_otel.spans.span import StatusCode as StatusCode
 from art_otel.spans.span import Value as Value
+from art_otel.spans.span import size_of as size_of
 from art_otel.spans.tree import SpanTree as SpanTree
 from art_otel.spans.tree import build_tree as build_tree

@@ -6,7 +6,7 @@ times are nanoseconds since the Unix epoch, and a span never ends before it star
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -19,6 +19,9 @@ SpanKind: TypeAlias = Literal["unspecified", "internal", "server", "client", "pr
 
 SpanKey: TypeAlias = tuple[str, str]
 """(trace_id, span_id): what a span is known by, also over repeated deliveries."""
+
+
+_CHUNK: Final = 1 << 20
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -96,3 +99,24 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=F
     def key(self) -> SpanKey:
         """The span it belongs to."""
         return (self.trace_id, self.span_id)
+
+
+def size_of(value: Value) -> int:
+    """The bytes of a value: of text in UTF-8; of a list or dict those of all in it, and one for each value in it.
+
+    A value counts the same whatever encoding it came in, and never more than the bytes it stood in.
+    """
+    if isinstance(value, str):
+        if value.isascii():
+            return len(value)
+        pieces = (value[start : start + _CHUNK] for start in range(0, len(value), _CHUNK))
+        return sum(len(piece.encode(errors="surrogatepass")) for piece in pieces)  # a whole copy may be large
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, dict):
+        fields = cast(dict[str, Value], value)
+        return sum(size_of(name) + size_of(item) for name, item in fields.items()) + len(fields)
+    if isinstance(value, list):
+        items = cast(list[Value], value)
+        return sum(map(size_of, items)) + len(items)
+    return 0

@@ -1,22 +1,28 @@
-"""SpanTree: the spans of one or more traces with their parents, each span once.
+"""SpanTree: the spans of one or more traces with their parents, each span once, in the order of comparable times.
 
 Invariant: following `parent` from any span ends at a root or an orphan. Spans that are their own ancestors are
 quarantined, and what hung below them is an orphan.
+
+Start times can be compared between machines. Spans of one resource keep their distances. A child of another resource
+that starts outside the time its parent allows was timed by another clock: it and all its siblings of that resource are
+moved together so that they begin inside the parent, and everything below moves with them. Durations never change.
+(Jaeger does the same.)
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TypeVar
+from itertools import accumulate
+from typing import Generic, TypeVar
 
 import msgspec
 
-from art_otel.spans.clock_skew import correct_clock_skew
 from art_otel.spans.deduplicate import deduplicate
-from art_otel.spans.order import topological_order
 from art_otel.spans.quarantine import Quarantined
-from art_otel.spans.span import Span, SpanKey
+from art_otel.spans.span import Resource, Span, SpanKey
 
 _Inherited = TypeVar("_Inherited")
+_Item = TypeVar("_Item")
 
 
 class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -165,3 +171,110 @@ def _quarantined_cycle(key: SpanKey) -> Quarantined:
         trace_id=trace_id,
         span_id=span_id,
     )
+
+
+def topological_order(keys: Iterable[SpanKey], parents: Mapping[SpanKey, SpanKey]) -> Iterator[SpanKey]:
+    """The keys and everything above them, each once and after its parent. Needs spans without cycles."""
+    done: set[SpanKey] = set()
+    for key in keys:
+        if key in done:
+            continue
+        at = parents.get(key)
+        if at is None or at in done:  # most are in order
+            done.add(key)
+            yield key
+            continue
+        path = [key]
+        while at is not None and at not in done:
+            path.append(at)
+            at = parents.get(at)
+        done.update(path)
+        yield from reversed(path)
+
+
+def correct_clock_skew(spans: Mapping[SpanKey, Span], parents: Mapping[SpanKey, SpanKey]) -> dict[SpanKey, int]:
+    """Start times in nanoseconds by span, comparable over all spans of a trace.
+
+    `parents` leads from each span to its parent where that is among `spans`. Needs spans without cycles.
+    """
+    starts = {key: span.start_ns for key, span in spans.items()}
+    if _of_one_resource(spans.values()):
+        return starts
+    shifts: dict[SpanKey, int] = {}
+    shared: dict[tuple[SpanKey, bytes], int] = {}
+    by_start = sorted(spans, key=lambda key: (starts[key], key))
+    for key in topological_order(by_start, parents):
+        above = parents.get(key)
+        shifts[key] = 0 if above is None else _shift(key, above, spans, shifts, shared)
+    return {key: start + shifts[key] for key, start in starts.items()}
+
+
+def _of_one_resource(spans: Iterable[Span]) -> bool:
+    first: Resource | None = None
+    for span in spans:
+        if first is None:
+            first = span.resource
+        elif span.resource is not first and span.resource != first:
+            return False
+    return True
+
+
+def _shift(
+    key: SpanKey,
+    above: SpanKey,
+    spans: Mapping[SpanKey, Span],
+    shifts: Mapping[SpanKey, int],
+    shared: dict[tuple[SpanKey, bytes], int],
+) -> int:
+    child, parent = spans[key], spans[above]
+    same_clock = child.resource is parent.resource or child.resource == parent.resource
+    if same_clock or _possible(child, parent, shifts[above]):
+        return shifts[above]
+    group = (above, msgspec.msgpack.encode(child.resource, order="deterministic"))
+    if group not in shared:
+        slack = max(0, _duration(parent) - _duration(child))
+        shared[group] = parent.start_ns + shifts[above] + slack // 2 - child.start_ns
+    return shared[group]
+
+
+def _possible(child: Span, parent: Span, parent_shift: int) -> bool:
+    """No child starts before its parent; one that is waited for (client to server) starts before its parent ends."""
+    if child.start_ns < parent.start_ns + parent_shift:
+        return False
+    waited_for = parent.kind == "client" or child.kind == "server"
+    return not waited_for or parent.end_ns is None or child.start_ns <= parent.end_ns + parent_shift
+
+
+def _duration(span: Span) -> int:
+    return 0 if span.end_ns is None else span.end_ns - span.start_ns
+
+
+class IntervalIndex(Generic[_Item]):
+    """Items by the time they ran: O(n log n) to build, O(log n) per query."""
+
+    def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
+        """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""
+        self._items: list[_Item] = []
+        changes: list[tuple[int, int, int]] = []
+        for position, (first, last, item) in enumerate(times):
+            self._items.append(item)
+            changes.append((first, 1, position))
+            if last is not None:
+                changes.append((last + 1, -1, -position))
+        changes.sort()
+        self._moments = [moment for moment, _, _ in changes]
+        self._counts = list(accumulate(count for _, count, _ in changes))
+        # While one item runs, the sum of the positions of all that run is its position.
+        self._positions = list(accumulate(position for _, _, position in changes))
+
+    def only_at(self, moment: int) -> _Item | None:
+        """The item that was running at a moment, if just one was."""
+        last_change = bisect_right(self._moments, moment) - 1
+        if last_change < 0 or self._counts[last_change] != 1:
+            return None
+        return self._items[self._positions[last_change]]
+
+    def count_at(self, moment: int) -> int:
+        """How many items were running at a moment."""
+        last_change = bisect_right(self._moments, moment) - 1
+        return 0 if last_change < 0 else self._counts[last_change]

@@ -23,7 +23,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import Role, integer
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.spans.intervals import IntervalIndex
+from art_otel.spans.tree import IntervalIndex
 from art_otel.trajectories.rollout_attributes import (
     attempt_of,
     declared_id,

@@ -12,7 +12,7 @@ import msgspec
 
 from art_otel.conventions import Role, exchange_of, is_completion_event
 from art_otel.spans import LogRecord, SpanKey, SpanTree
-from art_otel.spans.intervals import IntervalIndex
+from art_otel.spans.tree import IntervalIndex
 
 
 class CorrelatedLogs(msgspec.Struct, frozen=True, kw_only=True):
