@@ -2,8 +2,9 @@
 
 A gap is the reason for which its trajectory is incomplete and its completions are not trained; `calls.Gap` lists the
 kinds. Invariant: a dialect that does not say how it knows its content gives a gap; every other gap needs a sign in the
-recording: a count of dropped attributes, a mark of its recorder, a part of an unknown type, or a recorder that is known
-to lose or rewrite just this (`lossy`). What the conversation itself shows is `trajectories.wholeness`' subject.
+recording: a count of dropped attributes, a mark of its recorder, a mask (`masks`), a length that is a limit
+(`value_limits`), a part of an unknown type, or a recorder that is known to lose or rewrite just this (`lossy`).
+What the conversation itself shows is `trajectories.wholeness`' subject.
 """
 
 import re
@@ -19,8 +20,10 @@ from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.masks import find_masked, is_hash, mask_of, signs_of
 from art_otel.conventions.recorders.lossy import find_losses
 from art_otel.conventions.recording import Recording
+from art_otel.conventions.value_limits import cut_values
 
 if TYPE_CHECKING:
     from art_otel.spans import Attributes, Value
@@ -43,11 +46,13 @@ _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 def find_gaps(recording: Recording, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
     span, gaps = recording.span, [*facts.gaps]
-    if facts.input_messages:
-        gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in _PROMPTS.signs(facts.input_messages)]
+    prompt_signs = _PROMPTS.signs(facts.input_messages) if facts.input_messages else ()
+    gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in prompt_signs]
     for choice in facts.choices or ():
         if signs := _signs_of((choice.message,)):
             gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in signs]
+    gaps += _masked(recording, facts, is_shown=any(gap.kind == "masked" for gap in gaps))
+    gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut_values(recording)]
     if "unknown" in (facts.prompt_known, facts.answer_known):
         gaps.append(Gap(kind="not understood", field="call", evidence=f"no source: {', '.join(facts.conventions)}"))
     if dropped := span.dropped_attributes_count + sum([log.dropped_attributes_count for log in recording.logs]):
@@ -57,6 +62,22 @@ def find_gaps(recording: Recording, facts: CallFacts) -> tuple[Gap, ...]:
     if recording.names.memo(art.has_extras) or recording.logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
+
+
+def _masked(recording: Recording, facts: CallFacts, *, is_shown: bool) -> list[Gap]:
+    """What is masked of a call of which one message is a mask, or a hash, or whose span shows a mask."""
+    prompt, choices = facts.input_messages or (), facts.choices or ()
+    answers = [choice.message for choice in choices]
+    if not is_shown and not signs_of(recording) and not any(map(is_hash, (*prompt, *answers))):
+        return []  # as of nearly all calls
+    return [
+        Gap(
+            kind="masked",
+            field="prompt" if one.where == "prompt" else f"answer[{choices[one.index].index}]",
+            evidence=one.evidence,
+        )
+        for one in find_masked(recording, prompt, answers)
+    ]
 
 
 def _field_of_dropped(facts: CallFacts) -> str:
@@ -110,6 +131,8 @@ def _signs_of(messages: Iterable[Message]) -> tuple[_Sign, ...]:
     """The signs of gaps in messages, most of which have nothing to judge."""
     signs: tuple[_Sign, ...] = ()
     for message in messages:
+        if (mask := mask_of(message)) is not None:
+            signs = (*signs, ("masked", mask.evidence))
         if message.parts is not None or ((text := message.content) is not None and text[-1:] in _LAST_CHARACTERS):
             signs += _signs_of_one(message)
     return signs

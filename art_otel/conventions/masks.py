@@ -43,6 +43,11 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
     inside: str | None = None
     source: str
 
+    @property
+    def evidence(self) -> str:
+        """What is said of a text that this mask replaced."""
+        return f"{self.examples[0]} ({self.writer})"
+
 
 _PRESIDIO: Final = (
     "PERSON|EMAIL_ADDRESS|PHONE_NUMBER|CREDIT_CARD|IBAN_CODE|IP_ADDRESS|MAC_ADDRESS|LOCATION|DATE_TIME|NRP|URL|CRYPTO"
@@ -195,9 +200,10 @@ def find_masked(recording: Recording, prompt: Sequence[Message], answers: Sequen
     return (*masked, *_hashed(prompt, answers))
 
 
-def may_be_masked(message: Message) -> bool:
-    """Whether `find_masked` may find this message masked although nothing else of its span shows a mask."""
-    return mask_of(message) is not None or _is_hash(message.content)
+def is_hash(message: Message) -> bool:
+    """Whether all that a message says is a hash, which `find_masked` believes only beside others."""
+    text = message.content
+    return text is not None and len(text) in _HASH_LENGTHS and _HASH.fullmatch(text) is not None
 
 
 def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
@@ -292,12 +298,7 @@ def _masked(where: Where, messages: Iterable[Message], signs: Signs) -> Iterator
     for index, message in enumerate(messages):
         mask = mask_of(message, signs)
         if mask is not None:
-            evidence = f"{mask.examples[0]} ({mask.writer})"
-            yield MaskedText(where=where, index=index, mask=mask, evidence=evidence)
-
-
-def _is_hash(text: str | None) -> bool:
-    return text is not None and len(text) in _HASH_LENGTHS and _HASH.fullmatch(text) is not None
+            yield MaskedText(where=where, index=index, mask=mask, evidence=mask.evidence)
 
 
 def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
@@ -307,7 +308,7 @@ def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[Mask
         (where, index, message)
         for where, messages in sides
         for index, message in enumerate(messages)
-        if _is_hash(message.content)
+        if is_hash(message)
     ]
     if not hashes:
         return ()

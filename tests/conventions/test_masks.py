@@ -20,7 +20,7 @@ from art_otel.conventions.masks import (
     signs_of,
 )
 from art_otel.conventions.recording import Recording
-from tests.conventions.builders import log, span
+from tests.conventions.builders import call, genai, log, span
 
 FURTHER = {
     "LiteLLM": ['{"text": "redacted-by-litellm"}'],
@@ -168,3 +168,32 @@ def test_hashes_count_in_the_place_of_messages_of_several_roles(name):
 
 def test_white_space_around_a_mask_is_nothing():
     assert all(mask_in(f"\n {text}\n") is not None for _, text in WHOLE if len(text) < 100)
+
+
+def gaps_of(one):
+    return [(gap.kind, gap.field) for gap in one.gaps]
+
+
+def test_a_call_says_which_of_its_messages_are_masked():
+    flattened = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "redacted-by-litellm",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "redacted-by-litellm",
+    }
+    assert gaps_of(call(flattened)) == [("masked", "prompt"), ("masked", "answer[0]")]
+    asked, answer = text_message("user", "Card?"), text_message("assistant", "It is ****.")
+    assert gaps_of(genai([asked], [answer])) == []
+    assert gaps_of(genai([asked], [answer], {"redaction.masked.count": 1})) == [("masked", "answer[0]")]
+
+
+def text_message(role, text):
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+def test_a_prompt_that_goes_on_stays_masked():
+    """What was judged of an earlier prompt is not judged again."""
+    prompt = [text_message("user", "[REDACTED]"), text_message("assistant", "a"), text_message("user", "b")]
+    for length in (1, 3):
+        assert gaps_of(genai(prompt[:length], [text_message("assistant", "a")])) == [("masked", "prompt")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from art_otel.conventions.attributes.names import names_of
 from art_otel.conventions.recording import Recording
 from art_otel.conventions.value_limits import LIMITS, cut_values
-from tests.conventions.builders import event, span
+from tests.conventions.builders import call, event, span
 
 ALPHABETS = {"ascii": "abc defg, hi", "umlauts": "aäöü ß", "chinese": "你好世界。天气", "emoji": "a 🌧 bc"}
 FLATTENED = ("gen_ai.prompt.0.content", "gen_ai.prompt.1.content", "gen_ai.completion.0.content")
@@ -130,3 +130,15 @@ def test_a_cut_text_says_what_of_the_call_it_holds():
 
 def test_every_limit_has_its_source():
     assert all(limit.source and limit.setter for limit in LIMITS)
+
+
+def test_a_call_says_what_of_it_is_cut():
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.prompt.0.role": "user",
+        FLATTENED[0]: text_of(2048, 1),
+        "gen_ai.completion.0.role": "assistant",
+        FLATTENED[2]: text_of(2048, 2),
+    }
+    assert [(gap.kind, gap.field) for gap in call(attributes).gaps] == [("cut", "prompt"), ("cut", "answer")]
+    assert call({**attributes, FLATTENED[0]: "Hello", FLATTENED[2]: "Hi"}).gaps == ()
