@@ -8,8 +8,8 @@ from art_otel.lazy_names import defer_imports
 if not defer_imports(__name__):
     from art_otel.trajectories.accounting.completeness import EXPLANATIONS as EXPLANATIONS
     from art_otel.trajectories.accounting.completeness import explain as explain
-    from art_otel.trajectories.accounting.count import Verdict as Verdict
-    from art_otel.trajectories.accounting.stats import AssemblyStats as AssemblyStats
+    from art_otel.trajectories.assembly_stats import AssemblyStats as AssemblyStats
+    from art_otel.trajectories.assembly_stats import Verdict as Verdict
     from art_otel.trajectories.build import Assembly as Assembly
     from art_otel.trajectories.build import SpanGroup as SpanGroup
     from art_otel.trajectories.build import build_trajectories as build_trajectories
@@ -20,7 +20,19 @@ if not defer_imports(__name__):
     from art_otel.trajectories.effective_rewards import aggregate as aggregate
     from art_otel.trajectories.effective_rewards import final_reward as final_reward
     from art_otel.trajectories.effective_rewards import primary_rewards as primary_rewards
-    from art_otel.trajectories.group import TrajectoryGroup as TrajectoryGroup
+    from art_otel.trajectories.history import History as History
+    from art_otel.trajectories.history import HistoryMessage as HistoryMessage
+    from art_otel.trajectories.history import histories as histories
+    from art_otel.trajectories.history import history_of as history_of
+    from art_otel.trajectories.history import main_history as main_history
+    from art_otel.trajectories.history import text_only_histories as text_only_histories
+    from art_otel.trajectories.json_views import RolloutTrace as RolloutTrace
+    from art_otel.trajectories.json_views import rollout_traces as rollout_traces
+    from art_otel.trajectories.json_views import trajectory_json as trajectory_json
+    from art_otel.trajectories.messages import ChatMessage as ChatMessage
+    from art_otel.trajectories.messages import chat_message as chat_message
+    from art_otel.trajectories.messages import is_text as is_text
+    from art_otel.trajectories.messages import message_json as message_json
     from art_otel.trajectories.model import AddedMessage as AddedMessage
     from art_otel.trajectories.model import Edit as Edit
     from art_otel.trajectories.model import PolicyVersions as PolicyVersions
@@ -29,8 +41,11 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import Status as Status
     from art_otel.trajectories.model import ToolExecution as ToolExecution
     from art_otel.trajectories.model import Trajectory as Trajectory
+    from art_otel.trajectories.model import TrajectoryGroup as TrajectoryGroup
     from art_otel.trajectories.model import Turn as Turn
     from art_otel.trajectories.model import Untrained as Untrained
+    from art_otel.trajectories.prompt_paths import RebuiltPrompt as RebuiltPrompt
+    from art_otel.trajectories.prompt_paths import rebuild_prompts as rebuild_prompts
     from art_otel.trajectories.reward_addresses import ADVICE as ADVICE
     from art_otel.trajectories.reward_addresses import NO_RESPONSE as NO_RESPONSE
     from art_otel.trajectories.reward_addresses import NO_ROLLOUT as NO_ROLLOUT
@@ -40,21 +55,6 @@ if not defer_imports(__name__):
     from art_otel.trajectories.reward_addresses import distinct as distinct
     from art_otel.trajectories.reward_addresses import external_rewards as external_rewards
     from art_otel.trajectories.rollout_attributes import declared_id as declared_id
-    from art_otel.trajectories.views.history import History as History
-    from art_otel.trajectories.views.history import HistoryMessage as HistoryMessage
-    from art_otel.trajectories.views.history import histories as histories
-    from art_otel.trajectories.views.history import history_of as history_of
-    from art_otel.trajectories.views.history import main_history as main_history
-    from art_otel.trajectories.views.history import text_only_histories as text_only_histories
-    from art_otel.trajectories.views.openai_message import ChatMessage as ChatMessage
-    from art_otel.trajectories.views.openai_message import chat_message as chat_message
-    from art_otel.trajectories.views.openai_message import is_text as is_text
-    from art_otel.trajectories.views.plain_json import trajectory_json as trajectory_json
-    from art_otel.trajectories.views.rebuild_prompts import RebuiltPrompt as RebuiltPrompt
-    from art_otel.trajectories.views.rebuild_prompts import rebuild_prompts as rebuild_prompts
-    from art_otel.trajectories.views.rollout_trace import RolloutTrace as RolloutTrace
-    from art_otel.trajectories.views.rollout_trace import message_json as message_json
-    from art_otel.trajectories.views.rollout_trace import rollout_traces as rollout_traces
-    from art_otel.trajectories.views.token_history import CompletionSpan as CompletionSpan
-    from art_otel.trajectories.views.token_history import TokenHistory as TokenHistory
-    from art_otel.trajectories.views.token_history import token_histories as token_histories
+    from art_otel.trajectories.token_history import CompletionSpan as CompletionSpan
+    from art_otel.trajectories.token_history import TokenHistory as TokenHistory
+    from art_otel.trajectories.token_history import token_histories as token_histories

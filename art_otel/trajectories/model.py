@@ -28,7 +28,7 @@ Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
@@ -39,7 +39,7 @@ from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
-    from art_otel.trajectories.views.history import History
+    from art_otel.trajectories.history import History
 
 Result_co = TypeVar("Result_co", covariant=True, default=object)
 """What a rollout's function returned; any object where nobody says which type it has."""
@@ -69,7 +69,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one call was asked, as what is new in it. `views.rebuild_prompts` puts whole prompts together again.
+    """What one call was asked, as what is new in it. `prompt_paths.rebuild_prompts` puts whole prompts together again.
 
     - `parent` and `token_parent` are positions in `Trajectory.turns`, None where the prompt continues no turn.
     - The prompt's messages are the first `kept_messages` of the message path of `parent` (without a parent: of
@@ -245,12 +245,12 @@ class Trajectory(Generic[Result_co]):
             object.__setattr__(self, "reward", final_reward(self.rewards))
 
     def __repr__(self) -> str:
-        from art_otel.trajectories.views.summary import describe_trajectory  # noqa: PLC0415 # views are of trajectories
+        from art_otel.trajectories.display import describe_trajectory  # noqa: PLC0415 # views are of trajectories
 
         return f"<Trajectory {describe_trajectory(self)}>"
 
     def _repr_html_(self) -> str:
-        from art_otel.trajectories.views.summary import trajectory_html  # noqa: PLC0415 # as above
+        from art_otel.trajectories.display import trajectory_html  # noqa: PLC0415 # as above
 
         return trajectory_html(self)
 
@@ -262,7 +262,7 @@ class Trajectory(Generic[Result_co]):
     @property
     def histories(self) -> "tuple[History, ...]":
         """Every message path from a root to a leaf, as `art_otel.histories` gives them."""
-        from art_otel.trajectories.views.history import histories  # noqa: PLC0415 # as above
+        from art_otel.trajectories.history import histories  # noqa: PLC0415 # as above
 
         return histories(self)
 
@@ -272,7 +272,7 @@ class Trajectory(Generic[Result_co]):
         `completion_id` is the id of the response, `choice` the index of one of its choices. None where the trajectory
         has no such completion, or its messages are unknown.
         """
-        from art_otel.trajectories.views.history import history_of  # noqa: PLC0415 # as above
+        from art_otel.trajectories.history import history_of  # noqa: PLC0415 # as above
 
         return history_of(self.calls, self.turns, completion_id, choice, self.added_messages)
 
@@ -280,3 +280,32 @@ class Trajectory(Generic[Result_co]):
     def order(self) -> tuple[str, int, str]:
         """The sort key of datasets: rollout id, then attempt, then trace id."""
         return (self.rollout_id, self.attempt or 0, self.trace_id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class TrajectoryGroup:
+    """Trajectories of one task, compared with each other by group-relative advantages.
+
+    `metrics` are about the group as a whole; `art_otel.RunLog` writes them. `len(group)` and `for trajectory in group`
+    are those of its trajectories.
+    """
+
+    group_id: str
+    trajectories: Sequence[Trajectory]
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return iter(self.trajectories)
+
+    def __repr__(self) -> str:
+        from art_otel.trajectories.display import describe_group  # noqa: PLC0415 # views are of groups
+
+        return f"<TrajectoryGroup {describe_group(self)}>"
+
+    def _repr_html_(self) -> str:
+        from art_otel.trajectories.display import group_html  # noqa: PLC0415 # as above
+
+        return group_html(self)

@@ -14,8 +14,7 @@ from art_otel.conventions.rewards import RewardSource
 from art_otel.sources import all_formats
 from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport
-from art_otel.trajectories import EXPLANATIONS
-from art_otel.trajectories.accounting import count
+from art_otel.trajectories import EXPLANATIONS, assembly_stats
 from art_otel.trajectories.reward_addresses import ADVICE
 from tests.docs.pages import DOCS, text_of
 
@@ -69,7 +68,7 @@ def test_the_reasons_of_damage_are_the_codes():
 
 
 def test_the_reasons_for_ignoring_are_the_codes():
-    reasons = {value for name, value in vars(count).items() if name.isupper()}
+    reasons = {value for name, value in vars(assembly_stats).items() if name.isupper()}
     assert set(first_column(section(REPORT, "## Ignored"))) == reasons
 
 

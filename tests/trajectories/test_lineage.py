@@ -16,7 +16,7 @@ from art_otel.trajectories import (
     text_only_histories,
     token_histories,
 )
-from art_otel.trajectories.views.token_paths import TokenPaths
+from art_otel.trajectories.prompt_paths import PromptPaths
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import asked, trajectory_of
 
@@ -115,11 +115,10 @@ def test_calls_keep_the_order_of_their_start_unless_a_prompt_says_otherwise(call
 def test_prompts_are_rebuilt_from_what_is_new_in_them(calls):
     trajectory = trajectory_of(calls)
     rebuilt = rebuild_prompts(trajectory.prompts, trajectory.turns)
-    paths = TokenPaths(trajectory.prompts, trajectory.turns)
+    paths = PromptPaths(trajectory.turns)
     for call, prompt, whole in zip(trajectory.calls, trajectory.prompts, rebuilt, strict=True):
         assert (whole.messages, whole.token_ids) == (call.input_messages, call.prompt_token_ids)
-        if call.prompt_token_ids is not None:
-            assert paths.prompt(prompt) == call.prompt_token_ids.data
+        assert (paths.messages(prompt), paths.token_ids(prompt)) == whole
 
 
 @given(agent_calls())

@@ -12,7 +12,7 @@ import numpy as np
 
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.views.history import main_history
+from art_otel.trajectories.history import main_history
 from art_otel.viewer.keys import GroupKey
 from art_otel.viewer.options import NONE, PlanOptions
 from art_otel.viewer.problems import NotFoundError

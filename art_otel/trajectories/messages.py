@@ -1,4 +1,4 @@
-"""OpenAI message: a message as OpenAI's chat format has it.
+"""Messages as OpenAI's chat format has them.
 
 Invariant: nothing a message says is lost on the way: arguments of tool calls are text, and content that is more than
 text is a list of parts. Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and Hugging Face's
@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel.calls import Message
-from art_otel.trajectories.views.rollout_trace import message_json
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`role`, `content` (None, text or a list of parts) and what else the message has: `tool_calls`, `tool_call_id`, …"""
@@ -72,3 +71,24 @@ def _url(part: Mapping[str, Any]) -> str | None:
     if "data" in part:
         return f"data:{part.get('mime_type', '')};base64,{part['data']}"
     return part.get("url")
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message of text as OpenAI's chat format has it; what it does not have is left out."""
+    calls = [
+        without_none(id=call.id, type="function", function={"name": call.name, "arguments": call.arguments})
+        for call in message.tool_calls
+    ]
+    optional = without_none(
+        name=message.name,
+        reasoning_content=message.reasoning,
+        refusal=message.refusal,
+        tool_calls=calls or None,
+        tool_call_id=message.tool_call_id,
+    )
+    return {"role": message.role, "content": message.content, **optional}
+
+
+def without_none(**fields: object) -> dict[str, Any]:
+    """The fields that are known."""
+    return {name: value for name, value in fields.items() if value is not None}

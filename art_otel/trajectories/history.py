@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from art_otel.calls import InferenceCall, Message, ToolCall
+from art_otel.trajectories.display import messages_html
 from art_otel.trajectories.lineage.turns import turns_by_completion
+from art_otel.trajectories.messages import request_message
 from art_otel.trajectories.model import AddedMessage, Trajectory, Turn
-from art_otel.trajectories.views.message_paths import path_to, prompt_messages
-from art_otel.trajectories.views.messages_html import messages_html
-from art_otel.trajectories.views.openai_message import request_message
-from art_otel.trajectories.views.rebuild_prompts import message_link
+from art_otel.trajectories.prompt_paths import PromptPaths, message_link, path_to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +123,7 @@ def history_of(
 def _sampling_turns(turns: Sequence[Turn], position: int) -> list[int | None]:
     """The turn that sampled each message of a turn's message path, None for what was given to the model."""
     path = [position]
-    while (link := message_link(turns[path[-1]].prompt)) is not None and turns[path[-1]].prompt.kept_messages:
+    while (link := message_link(turns[path[-1]].prompt)) is not None:
         path.append(link)
     sampled_by: list[int | None] = []
     for turn in reversed(path):
@@ -189,7 +188,7 @@ def _known_paths(turns: Sequence[Turn]) -> list[bool]:
     are_known: list[bool] = []
     for turn in turns:
         parent = turn.prompt.parent
-        is_known = prompt_messages(turn.prompt, turns) is not None if parent is None else are_known[parent]
+        is_known = PromptPaths(turns).messages(turn.prompt) is not None if parent is None else are_known[parent]
         are_known.append(is_known and turn.message is not None and not _is_tokens_only(turn))
     return are_known
 
@@ -231,7 +230,7 @@ def _messages(trajectory: Trajectory, path: Sequence[int], trained: set[int]) ->
     messages: list[HistoryMessage] = []
     for index, position in enumerate(path):
         turn = turns[position]
-        context = turn.prompt.messages if index else prompt_messages(turn.prompt, turns)
+        context = turn.prompt.messages if index else PromptPaths(turns).messages(turn.prompt)
         if context is None or turn.message is None or _is_tokens_only(turn):
             return None
         messages.extend([HistoryMessage(message=message) for message in context])

@@ -1,11 +1,18 @@
-"""Count: every record of a group goes into the stats once.
+"""AssemblyStats: where every span, log record, reward and call of the assembled groups went.
 
-Invariant: each delivered span is used, ignored (by reason), duplicate, quarantined or waiting. A span of which only a
-value was quarantined is counted as that although the rest of it serves; so are log records, in counts of their own. A
-span that gives a reward for something else is used, also outside every rollout.
+Invariant: every record of a group goes into the stats once, stats of groups add up, in whatever order, and these sums
+hold:
+
+    spans               = used + ignored (by reason) + duplicate + quarantined (by reason) + waiting
+    targets of rewards  = delivered + undeliverable (by reason)
+
+A span of which only a value was quarantined is counted as that although the rest of it serves; so are log records, in
+counts of their own. A span that gives a reward for something else is used, also outside every rollout.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
@@ -17,7 +24,6 @@ from art_otel.spans.deduplicate import deduplicate
 from art_otel.spans.quarantine import Kind
 from art_otel.spans.tree import take_out_cycles
 from art_otel.trajectories.accounting.completeness import is_without_content
-from art_otel.trajectories.accounting.stats import AssemblyStats
 from art_otel.trajectories.calls.log_correlation import CorrelatedLogs
 from art_otel.trajectories.model import Trajectory
 from art_otel.trajectories.rewards import Attribution
@@ -34,6 +40,57 @@ STARTED: Final = "start of a span that ended"
 
 Verdict: TypeAlias = Literal["new", "known", "waiting"]
 """What becomes of a trajectory: it is given, it was given before as it is, or more of it is expected."""
+
+
+@dataclass(kw_only=True, slots=True)
+class AssemblyStats:
+    """Counts of spans, log records, rewards, calls and trajectories.
+
+    `quarantine` lists what assembly itself quarantined. By instrumentation scope, `calls_without_content` counts calls
+    without any message, `spans_without_calls` the spans of traces without an LLM call. `outside_roots` counts the root
+    spans of traces with LLM calls that are no rollout, by name. `waiting` are spans of rollouts of which more is
+    expected, `again` those of all spans that an earlier conversion read, as `logs_again` those of all log records.
+    """
+
+    used: int = 0
+    waiting: int = 0
+    again: int = 0
+    duplicate: int = 0
+    ignored: Counter[str] = field(default_factory=Counter[str])
+    quarantined: Counter[str] = field(default_factory=Counter[str])
+    quarantined_logs: Counter[str] = field(default_factory=Counter[str])
+    quarantine: list[Quarantined] = field(default_factory=list[Quarantined])
+    logs_again: int = 0
+    logs_joined: int = 0
+    logs_duplicate: int = 0
+    logs_without_span: int = 0
+    rewards_delivered: int = 0
+    rewards_undeliverable: Counter[str] = field(default_factory=Counter[str])
+    calls_completed: int = 0
+    calls_failed: int = 0
+    calls_without_content: Counter[str] = field(default_factory=Counter[str])
+    spans_without_calls: Counter[str] = field(default_factory=Counter[str])
+    outside_roots: Counter[str] = field(default_factory=Counter[str])
+    trajectories: int = 0
+    complete: int = 0
+    incomplete: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, other: "AssemblyStats") -> None:
+        """Add another group's counts to these."""
+        for count in fields(self):
+            if count.name == "quarantine":
+                continue
+            total = getattr(self, count.name)
+            total += getattr(other, count.name)
+            setattr(self, count.name, total)
+        extend_sorted(self.quarantine, other.quarantine)
+
+    def quarantine_trace(self, trace_id: str, *, spans: int, logs: int, detail: str) -> None:
+        """Count a trace that is beyond a limit; all its records are quarantined."""
+        entry = Quarantined(reason="over a limit", path=f"trace {trace_id}", detail=detail, trace_id=trace_id)
+        self.quarantined[entry.reason] += spans
+        self.quarantined_logs[entry.reason] += logs
+        extend_sorted(self.quarantine, (entry,))
 
 
 class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):

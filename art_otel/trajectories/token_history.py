@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.trajectories.model import Trajectory, Turn
-from art_otel.trajectories.views.message_paths import path_to, token_parent_of
-from art_otel.trajectories.views.token_paths import TokenPaths
+from art_otel.trajectories.prompt_paths import PromptPaths, path_to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,11 +50,11 @@ def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
     of the histories: a context that several share is written out in each.
     """
     turns = trajectory.turns
-    paths = TokenPaths(trajectory.prompts, turns)
+    paths = PromptPaths(turns)
     trained_before: set[int] = set()
     result: list[TokenHistory] = []
     for leaf in token_leaves(turns):
-        path = path_to(turns, leaf, token_parent_of)
+        path = path_to(turns, leaf, lambda turn: turn.token_parent)
         trained = {turn for turn in path if turns[turn].untrained is None} - trained_before
         trained_before |= trained
         result.append(_token_history(turns, path, paths, trained))
@@ -68,7 +67,7 @@ def token_leaves(turns: Sequence[Turn]) -> list[int]:
     return [position for position, turn in enumerate(turns) if turn.has_tokens and position not in continued]
 
 
-def _token_history(turns: Sequence[Turn], path: Sequence[int], paths: TokenPaths, trained: set[int]) -> TokenHistory:
+def _token_history(turns: Sequence[Turn], path: Sequence[int], paths: PromptPaths, trained: set[int]) -> TokenHistory:
     ids: list[bytes] = []
     mask: list[bytes] = []
     logprobs: list[bytes] = []

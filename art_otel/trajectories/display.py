@@ -1,0 +1,89 @@
+"""Display: a trajectory, a group or a history as a line, and as a notebook shows it.
+
+Invariant: every text is escaped and cut, so that a line and a page stay small and safe whatever was recorded.
+"""
+
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Final, Protocol
+
+from art_otel.calls import ToolCall
+from art_otel.notebook import page_html
+from art_otel.trajectories.model import Trajectory, TrajectoryGroup
+
+_MAX_TEXT: Final = 500
+_MAX_MESSAGES: Final = 50
+
+
+class _Entry(Protocol):
+    """A message of a history."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def content(self) -> str | None: ...
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]: ...
+    @property
+    def turn(self) -> int | None: ...
+
+
+def describe_trajectory(trajectory: Trajectory) -> str:
+    """The trajectory in a line: name, status, reward, size, what is missing, and its id."""
+    return " ".join(_parts(trajectory))
+
+
+def describe_group(group: TrajectoryGroup) -> str:
+    """Describe the group in a line: its id, its size, and the range of its rewards."""
+    rewards = [one.reward for one in group if one.reward is not None]
+    reward_range = f", rewards {min(rewards):g} to {max(rewards):g}" if rewards else ", no rewards"
+    return f"{group.group_id!r:.80}: {len(group)} trajectories{reward_range}"
+
+
+def trajectory_html(trajectory: Trajectory) -> str:
+    """The line, and the viewer's page of the trajectory."""
+    return page_html(describe_trajectory(trajectory), [trajectory])
+
+
+def group_html(group: TrajectoryGroup) -> str:
+    """The line, and the viewer's page of its trajectories."""
+    return page_html(describe_group(group), group.trajectories)
+
+
+def _parts(trajectory: Trajectory) -> Iterator[str]:
+    yield f"{trajectory.name!r:.80}"
+    yield trajectory.status
+    if trajectory.reward is not None:
+        yield f"reward={trajectory.reward:g}"
+    yield f"calls={len(trajectory.calls)}"
+    if trajectory.tool_calls:
+        yield f"tool_calls={len(trajectory.tool_calls)}"
+    if trajectory.children:
+        yield f"children={len(trajectory.children)}"
+    if trajectory.group_id is not None:
+        yield f"group={trajectory.group_id!r:.40}"
+    if not trajectory.complete:
+        yield f"incomplete ({', '.join(trajectory.incomplete_reasons)})"
+    yield f"id={trajectory.rollout_id:.40}"
+
+
+def messages_html(entries: Iterable[_Entry]) -> str:
+    """A table of the messages; the sampled ones are marked."""
+    listed = list(entries)
+    rows = [_row(entry) for entry in listed[:_MAX_MESSAGES]]
+    more = len(listed) - len(rows)
+    rest = f"<p>… and {more} more messages</p>" if more else ""
+    return f"<table>{''.join(rows)}</table>{rest}"
+
+
+def cut(text: str) -> str:
+    """The text, escaped, of a length that can be shown."""
+    return escape(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…")
+
+
+def _row(entry: _Entry) -> str:
+    calls = [f"{call.name}({call.arguments})" for call in entry.tool_calls]
+    text = cut("\n".join([*([entry.content] if entry.content else []), *calls]))
+    role = escape(entry.role)
+    role = f"<b>{role}</b>" if entry.turn is not None else role
+    return f'<tr><td>{role}</td><td style="text-align:left;white-space:pre-wrap">{text}</td></tr>'

@@ -1,1 +1,0 @@
-"""Views: a trajectory as trainers, programs and people read it. They only follow the links of its prompts."""
