@@ -85,6 +85,7 @@ def _request_facts(reader: AttributeReader) -> CallFacts:
         parameters=read_parameters(reader, names.REQUEST_PARAMETERS, request),
         tools=read_tools(reader, names.REQUEST_PARAMETERS, request),
         stream=values.flag(request.get("stream")),
+        has_instructions="instructions" in request,
     )
 
 

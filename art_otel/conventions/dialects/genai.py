@@ -15,7 +15,7 @@ from art_otel.calls import Choice, Message
 from art_otel.conventions.attributes import values
 from art_otel.conventions.attributes.names import AttributeNames
 from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.finish import finish_reason
+from art_otel.conventions.bodies.finish import finish_reason, is_responses_api_id
 from art_otel.conventions.bodies.message import messages_of
 from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages
 from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
@@ -51,6 +51,7 @@ API_TYPE: Final = "openai.api.type"
 RESPONSES: Final = "responses"
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
+_CONVERSATION: Final = "gen_ai.conversation.id"
 _TOOLS: Final = "gen_ai.tool.definitions"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
@@ -169,8 +170,24 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         stream=reader.flag(*layout.stream) if layout.stream else None,
         gaps=reader.gaps,
     )
+    if _CONVERSATION in attributes:
+        facts = _continuing(facts, values.text(attributes[_CONVERSATION]) or "", is_responses=responses)
+    if responses and attributes.get(_INSTRUCTIONS):
+        facts = msgspec.structs.replace(facts, has_instructions=True)
     if facts.request_model is None and facts == CallFacts(conventions=(convention,), operation_name=operation_name):
         return None
+    return facts
+
+
+def _continuing(facts: CallFacts, conversation: str, *, is_responses: bool) -> CallFacts:
+    """Say what a call continues: the id of a conversation may be that of a response, or of one that the server keeps.
+
+    Other ids are the app's own, of a thread that it keeps itself.
+    """
+    if is_responses_api_id(conversation) and conversation != facts.response_id:
+        return msgspec.structs.replace(facts, previous_response_id=conversation)
+    if conversation.startswith("conv_") and (is_responses or is_responses_api_id(facts.response_id)):
+        return with_gap(facts, "history on the server", f"{_CONVERSATION} {conversation}", field="prompt")
     return facts
 
 

@@ -14,7 +14,7 @@ from art_otel.tracing.openai.answer import decode
 
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
 _PROMPT: Final = _ASKED | {"tools", "functions"}
-_NOTHING: Final = b"null"
+_NULL: Final = msgspec.Raw(b"null")
 Fields: TypeAlias = dict[str, msgspec.Raw]
 _FIELDS: Final = msgspec.json.Decoder(Fields)
 
@@ -28,8 +28,15 @@ def fields_of(body: bytes) -> Fields:
 
 
 def parameters(fields: Fields) -> dict[str, str]:
-    """The request without its messages."""
+    """The request without its messages.
+
+    Instructions stand among the messages; here `null` says that they do. A template on the server is a parameter.
+    """
     kept = {name: value for name, value in fields.items() if name not in _ASKED}
+    if _has_instructions(fields):
+        kept["instructions"] = _NULL
+    if bytes(fields.get("prompt", b"")).startswith(b"{"):
+        kept["prompt"] = fields["prompt"]
     return {names.REQUEST_PARAMETERS: msgspec.json.encode(kept).decode()} if kept else {}
 
 
@@ -58,6 +65,10 @@ def _input(fields: Fields) -> bytes | None:
         items = [bytes(item) for item in msgspec.json.decode(asked, type=list[msgspec.Raw])]
     else:
         return None
-    instructions = bytes(fields.get("instructions", _NOTHING))
-    system_messages = [] if instructions in (_NOTHING, b'""') else [b'{"role":"system","content":%b}' % instructions]
-    return b"[%b]" % b",".join(system_messages + items)
+    if _has_instructions(fields):
+        items.insert(0, b'{"role":"system","content":%b}' % bytes(fields["instructions"]))
+    return b"[%b]" % b",".join(items)
+
+
+def _has_instructions(fields: Fields) -> bool:
+    return bytes(fields.get("instructions", _NULL)) not in (bytes(_NULL), b'""')

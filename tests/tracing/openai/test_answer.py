@@ -241,7 +241,9 @@ def test_parameters_are_the_body_without_its_messages():
     asked = {"messages": [1], "input": 2, "prompt": 3, "instructions": 4}
     body = {"model": "m", "tools": [TOOL], "x": {"y": 1.50}, **asked}
     found = json.loads(parameters(fields_of(json.dumps(body).encode()))["art.request.parameters"])
-    assert found == {"model": "m", "tools": [TOOL], "x": {"y": 1.5}}
+    assert found == {"model": "m", "tools": [TOOL], "x": {"y": 1.5}, "instructions": None}
+    template = parameters(fields_of(b'{"prompt": {"id": "pmpt_1"}, "input": "q"}'))
+    assert json.loads(template["art.request.parameters"]) == {"prompt": {"id": "pmpt_1"}}
     assert parameters(fields_of(b'{"messages": []}')) == {}
     assert messages(fields_of(b'{"messages": [{"role": "user"}]}')) == {"art.request.messages": '[{"role": "user"}]'}
 
