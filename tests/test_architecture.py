@@ -46,7 +46,7 @@ PACKAGES = [
 """From the ground up; a package imports only from packages before it."""
 
 FOLDERS = {
-    "sources": ["files", "json_text", "otlp", "backends", "agents"],
+    "sources": ["files", "otlp", "backends", "agents"],
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
     "trajectories": ["lineage", "calls", "accounting"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],

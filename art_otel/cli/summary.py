@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from art_otel import storage
 from art_otel.cli.printable import printable
-from art_otel.sources.file_stats import UNKNOWN_FORMAT
+from art_otel.sources.format import UNKNOWN_FORMAT
 from art_otel.spans import MAX_LISTED
 from art_otel.trajectories import explain
 

@@ -32,8 +32,7 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.sources import ByteRange, Input, Limits, line_format
-from art_otel.sources.files.decompress import compression_of
-from art_otel.sources.files.streams import HEAD_BYTES, open_input
+from art_otel.sources.files.streams import HEAD_BYTES, compression_of, open_input
 from art_otel.store.manifest import LedgerEntry
 
 _MARK_BYTES: Final = 1_000

@@ -5,38 +5,26 @@ for source in find_inputs(["dumps/"]):
         ...
 """
 
-from art_otel.sources.file_stats import FileStats
-from art_otel.sources.files.inputs import ByteRange, Input, find_inputs, identified, identity_of
-from art_otel.sources.files.lines import Lines
-from art_otel.sources.files.plan_splits import line_format, plan_splits
-from art_otel.sources.files.prefetch import Prefetcher
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.formats import all_formats, format_named
-from art_otel.sources.limits import Limits, advice, option_of
-from art_otel.sources.otlp.json_format import read_lines_of
-from art_otel.sources.otlp.protobuf_format import read_protobuf
-from art_otel.sources.reader import read_file
+from art_otel.lazy_names import defer_imports
 
-__all__ = [
-    "ByteRange",
-    "FileStats",
-    "Format",
-    "Input",
-    "Limits",
-    "Lines",
-    "Prefetcher",
-    "Reading",
-    "Record",
-    "advice",
-    "all_formats",
-    "find_inputs",
-    "format_named",
-    "identified",
-    "identity_of",
-    "line_format",
-    "option_of",
-    "plan_splits",
-    "read_file",
-    "read_lines_of",
-    "read_protobuf",
-]
+if not defer_imports(__name__):
+    from art_otel.sources.files.inputs import ByteRange as ByteRange
+    from art_otel.sources.files.inputs import Input as Input
+    from art_otel.sources.files.inputs import find_inputs as find_inputs
+    from art_otel.sources.files.inputs import identified as identified
+    from art_otel.sources.files.inputs import identity_of as identity_of
+    from art_otel.sources.files.splits import line_format as line_format
+    from art_otel.sources.files.splits import plan_splits as plan_splits
+    from art_otel.sources.files.streams import Prefetcher as Prefetcher
+    from art_otel.sources.format import FileStats as FileStats
+    from art_otel.sources.format import Format as Format
+    from art_otel.sources.format import Reading as Reading
+    from art_otel.sources.format import Record as Record
+    from art_otel.sources.format import all_formats as all_formats
+    from art_otel.sources.format import format_named as format_named
+    from art_otel.sources.otlp.json_format import read_lines_of as read_lines_of
+    from art_otel.sources.otlp.protobuf_format import read_protobuf as read_protobuf
+    from art_otel.sources.reader import read_file as read_file
+    from art_otel.sources.refusals import Limits as Limits
+    from art_otel.sources.refusals import advice as advice
+    from art_otel.sources.refusals import option_of as option_of

@@ -1,20 +1,64 @@
-"""Format: one dump format, recognized by its content and read as a stream of records.
+"""Format: a dump format, recognized by its content and read as a stream of records, and the registry of all formats.
 
-Invariant: a format never raises for what stands in a dump. Each piece becomes a Span, a LogRecord or a Quarantined.
+Invariant: a format never raises for what stands in a dump. Each piece becomes a Span, a LogRecord or a Quarantined, and
+`FileStats` counts it, so that nothing is lost silently. Detection takes the first format that knows the content, so the
+narrower one stands first. A new format is a module and its line in `_MODULES`; it is loaded when its turn comes, as
+most dumps are of the first, and loading all of them costs as much as they do.
 """
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator
+from importlib import import_module
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
-from art_otel.sources.file_stats import FileStats
-from art_otel.sources.limits import Limits
-from art_otel.sources.refusals import Refused
+from art_otel.sources.refusals import Limits, Refused
 from art_otel.spans import LogRecord, Quarantined, Span, Value
+
+UNKNOWN_FORMAT: Final = "no known format"
+
+
+class FileStats(msgspec.Struct, kw_only=True):
+    """Filled while a file is read; final when the iterator of `read_file` ends.
+
+    `bytes` counts what was read from the file (compressed). `quarantined` counts records and rubbish set aside whole,
+    `partly_quarantined` the partial Quarantined of records that were kept. `logs_without_span` counts log records that
+    belong to no span, `other_signals` requests with metrics or profiles; neither is quarantined.
+    `altered` counts lines that were read although their checksum does not match, `replaced` the characters U+FFFD that
+    stand for what no text can hold: halves of emoji (surrogate pairs), and bytes that are no UTF-8.
+    `without_time` counts rewards that do not say when they were given. `lacks` says what the format cannot carry.
+    `note` says why a file gave nothing, `error` why it could not be read.
+    """
+
+    path: str = ""
+    format: str | None = None
+    compression: str | None = None
+    bytes: int = 0
+    spans: int = 0
+    log_records: int = 0
+    quarantined: int = 0
+    partly_quarantined: int = 0
+    logs_without_span: int = 0
+    other_signals: int = 0
+    altered: int = 0
+    replaced: int = 0
+    without_time: int = 0
+    lacks: tuple[str, ...] = ()
+    note: str | None = None
+    error: str | None = None
+
+    def add(self, other: "FileStats") -> None:
+        """Add what another process read of the same file."""
+        for name in self.__struct_fields__:
+            count = getattr(other, name)
+            if isinstance(count, int):
+                setattr(self, name, getattr(self, name) + count)
+        self.error = self.error or other.error
+
 
 Record: TypeAlias = Span | LogRecord | Quarantined
 
@@ -73,3 +117,52 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     lacks: tuple[str, ...] = ()
     cuts: re.Pattern[bytes] | None = None
     table: Table | None = None
+
+
+_MODULES: Final = (
+    "otlp.json_format",
+    "otlp.protobuf_format",
+    "backends.jaeger",
+    "backends.zipkin",
+    "backends.phoenix_rest",
+    "backends.mlflow",
+    "backends.langsmith",
+    "backends.langfuse",
+    "backends.clickhouse",
+    "backends.phoenix_dataframe",
+    "agents.claude_code",
+    "agents.codex",
+    "agents.inspect_eval",
+    "agents.verifiers",
+    "agents.atif",
+    "agents.mini_swe_agent",
+    "agents.opencode",
+    "agents.swe_agent",
+    "backends.reward_rows",
+    "backends.console",
+)
+"""The modules in `art_otel.sources`, each with its `FORMAT`."""
+
+
+def all_formats() -> Iterator[Format]:
+    """Give every format in the order of detection, each loaded only when it is reached."""
+    for module in _MODULES:
+        yield import_module(f"art_otel.sources.{module}").FORMAT
+
+
+def detect_format(head: bytes) -> Format | None:
+    """Find the format whose content begins like this; None when nobody knows it."""
+    return next((one for one in all_formats() if one.detects(head)), None)
+
+
+def detect_table(columns: Collection[str]) -> Format | None:
+    """Find the format of a Parquet table with these columns; None when nobody knows it."""
+    return next((one for one in all_formats() if one.table and one.table.ids.issubset(columns)), None)
+
+
+def format_named(name: str) -> Format:
+    """Find a format by its name. Raises UsageError, which lists all names, when there is none."""
+    chosen = next((one for one in all_formats() if one.name == name), None)
+    if chosen is None:
+        raise UsageError(f"no format {name!r}; there are {', '.join(one.name for one in all_formats())}")
+    return chosen

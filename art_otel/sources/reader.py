@@ -11,16 +11,22 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.scrubbing import Scrubbing
-from art_otel.sources.file_stats import UNKNOWN_FORMAT, FileStats
-from art_otel.sources.files.dataset_files import WHAT_READS_IT, is_dataset_file
 from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.plan_splits import lines_before
-from art_otel.sources.files.prefetch import Prefetcher
-from art_otel.sources.files.streams import HEAD_BYTES, OpenInput, open_input
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.formats import all_formats, detect_format, detect_table, format_named
-from art_otel.sources.limits import Limits
-from art_otel.sources.refusals import Refused
+from art_otel.sources.files.names import WHAT_READS_IT, is_dataset_file
+from art_otel.sources.files.splits import lines_before
+from art_otel.sources.files.streams import HEAD_BYTES, OpenInput, Prefetcher, open_input
+from art_otel.sources.format import (
+    UNKNOWN_FORMAT,
+    FileStats,
+    Format,
+    Reading,
+    Record,
+    all_formats,
+    detect_format,
+    detect_table,
+    format_named,
+)
+from art_otel.sources.refusals import Limits, Refused
 from art_otel.spans import Quarantined, Span
 
 

@@ -1,19 +1,58 @@
-"""Refused: why a message, or a part of it, cannot be kept, and the Quarantined that says so.
+"""Refused: why a message, or a part of it, cannot be kept, the Quarantined that says so, and the limits of a dump.
 
 Invariant: every Quarantined made here names the file, the line or message and, as far as they are known, the trace,
-the span and the field, in that order: `traces.jsonl:17 / trace 4bf9… / span 00f0… / attributes["art.reward"]`.
+the span and the field, in that order: `traces.jsonl:17 / trace 4bf9… / span 00f0… / attributes["art.reward"]`. What is
+quarantined for being beyond a limit says which option raises it.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from typing import Final, TypeAlias, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-from art_otel.sources.limits import advice
+from art_otel.errors import UsageError
 from art_otel.spans import Quarantined, QuarantineReason
 from art_otel.spans.quarantine import MAX_DETAIL, Kind
+
+LimitName: TypeAlias = Literal[
+    "max_message_bytes",
+    "max_decompressed_bytes",
+    "max_rollout_spans",
+    "max_rollout_bytes",
+]
+
+MAX_LIMIT: Final = 1 << 60
+"""Larger ones do not fit what counts bytes in C."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes are bytes after decompression. Raises UsageError for a limit that cannot be one."""
+
+    max_message_bytes: Annotated[int, Meta(description="one line, JSON document or protobuf message")] = 256 << 20
+    max_decompressed_bytes: Annotated[int, Meta(description="what one file decompresses to")] = 1 << 40
+    max_rollout_spans: Annotated[int, Meta(description="spans of one rollout or trace")] = 250_000
+    max_rollout_bytes: Annotated[int, Meta(description="all spans of one rollout or trace")] = 512 << 20
+
+    def __post_init__(self) -> None:
+        """Check every limit."""
+        for name in self.__struct_fields__:
+            limit: int = getattr(self, name)
+            if not 1 <= limit <= MAX_LIMIT:
+                raise UsageError(f"{option_of(name)} {limit}: must be from 1 to {MAX_LIMIT:,}")
+
+
+def option_of(name: str) -> str:
+    """Name the option of the command line that sets a limit."""
+    return f"--{name.replace('_', '-')}"
+
+
+def advice(name: LimitName) -> str:
+    """Say what to do to read what is beyond a limit."""
+    return f"raise {option_of(name)} (Limits.{name}) to read this"
+
 
 Message = TypeVar("Message")
 

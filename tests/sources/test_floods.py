@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from art_otel.sources.backends.nested import MAX_PREFIX
+from art_otel.sources.backends.values import MAX_PREFIX
 from tests.dumps import make_span
 from tests.sources.requests import (
     TRACE,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
 from art_otel.sources import Limits
-from art_otel.sources.files.decompress import PARQUET_MAGICS
+from art_otel.sources.files.streams import PARQUET_MAGICS
 from tests.sources.requests import (
     damages_of,
     lines,

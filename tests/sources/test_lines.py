@@ -2,11 +2,10 @@
 
 import io
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.sources.files import lines
-from art_otel.sources.files.lines import Lines
+from art_otel.sources.json_documents import Lines
 
 
 def expected(data: bytes, limit: int):
@@ -17,14 +16,11 @@ def expected(data: bytes, limit: int):
             yield number, line
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.lists(st.sampled_from([b"\n", b" ", b"a", b"bc", b"defgh" * 3])).map(b"".join),
     limit=st.integers(1, 20),
-    block=st.integers(1, 9),
 )
-def test_lines_are_numbered_and_bounded(data, limit, block, monkeypatch):
-    monkeypatch.setattr(lines, "_BUFFER", block)
+def test_lines_are_numbered_and_bounded(data, limit):
     found = list(Lines(io.BufferedReader(io.BytesIO(data), 7), limit))
     assert [(number, line and line.removesuffix(b"\n")) for number, line in found] == list(expected(data, limit))
 

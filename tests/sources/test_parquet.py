@@ -7,7 +7,7 @@ import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, find_inputs, read_file
-from art_otel.sources.files.parquet_values import plain_values
+from art_otel.sources.files.parquet import plain_values
 from tests.conversions import convert_files
 from tests.sources.requests import (
     TRACE,

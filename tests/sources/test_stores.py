@@ -6,7 +6,7 @@ import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, Input, Prefetcher, find_inputs, identity_of, plan_splits, read_file
-from art_otel.sources.files import globs, prefetch
+from art_otel.sources.files import names, streams
 from art_otel.sources.files.stores import StoredFile, _objects, is_store_url, list_store
 from art_otel.storage import open_bucket
 from tests.sources.requests import lines, numbers, read_bytes, span, traces
@@ -33,7 +33,7 @@ def records_of(inputs, prefetcher=None):
 
 @pytest.mark.parametrize("chunk", [100, 4 << 20])
 def test_files_that_are_fetched_ahead_are_the_files(tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr(prefetch, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(streams, "CHUNK_BYTES", chunk)
     files = dumps(tmp_path, 40, 3)
     with Prefetcher(files) as prefetcher:
         assert numbers(records_of(files, prefetcher)) == list(range(1, 121))
@@ -42,13 +42,13 @@ def test_files_that_are_fetched_ahead_are_the_files(tmp_path, chunk, monkeypatch
 
 
 def test_files_may_be_left_at_any_place_and_few_chunks_are_held(tmp_path, monkeypatch):
-    monkeypatch.setattr(prefetch, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(streams, "CHUNK_BYTES", 50)
     files = dumps(tmp_path, 9, 20)
     with Prefetcher(files) as prefetcher:
         for at, file in enumerate(files[:8]):
             chunks = prefetcher.chunks(file)
             assert next(chunks) + next(chunks) == (tmp_path / f"{at:03}.jsonl").read_bytes()[:100]
-            assert len(prefetcher._coming) <= prefetch.CHUNKS
+            assert len(prefetcher._coming) <= streams.CHUNKS
             chunks.close()
         assert b"".join(prefetcher.chunks(files[8])) == (tmp_path / "008.jsonl").read_bytes()
 
@@ -128,8 +128,8 @@ def test_objects_below_a_prefix(tmp_path):
     ],
 )
 def test_globs(glob, yes, no):
-    assert all(globs.matches(name, glob) for name in yes)
-    assert not any(globs.matches(name, glob) for name in no)
+    assert all(names.matches(name, glob) for name in yes)
+    assert not any(names.matches(name, glob) for name in no)
 
 
 def test_what_is_a_url_of_a_store():

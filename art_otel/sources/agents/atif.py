@@ -13,9 +13,10 @@ import msgspec
 
 from art_otel.sources.agents.logs import document_reader
 from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, body_text, token_attributes
-from art_otel.sources.backends.times import text_to_ns
+from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_text.values import encode, head_detector
+from art_otel.sources.json_documents import head_detector
+from art_otel.sources.json_values import encode
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 

@@ -16,9 +16,10 @@ import msgspec
 
 from art_otel.sources.agents.logs import LogLine, LogLines, without_secrets
 from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text
-from art_otel.sources.backends.times import text_to_ns
+from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.values import encode, head_detector, is_list, is_object, text_or_none
+from art_otel.sources.json_documents import head_detector
+from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 

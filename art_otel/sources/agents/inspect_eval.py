@@ -20,10 +20,10 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.sources.agents.logs import ZIP_MAGIC, read_members, without_secrets
 from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, Tool, body_text
-from art_otel.sources.backends.times import text_to_ns
+from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.objects import read_objects
-from art_otel.sources.json_text.values import encode, is_list, is_object, objects_in_head, text_or_none
+from art_otel.sources.json_documents import objects_in_head, read_objects
+from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 

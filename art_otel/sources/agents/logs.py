@@ -23,10 +23,9 @@ from msgspec import UNSET
 from art_otel import attributes as names
 from art_otel.scrubbing import Hits, Scrubber
 from art_otel.sources.format import Reading, Record
-from art_otel.sources.json_text.documents import Document, read_documents
-from art_otel.sources.json_text.values import is_list, is_object
-from art_otel.sources.limits import advice
-from art_otel.sources.refusals import Refused, too_long
+from art_otel.sources.json_documents import Document, read_documents
+from art_otel.sources.json_values import is_list, is_object
+from art_otel.sources.refusals import Refused, advice, too_long
 from art_otel.spans import Attributes, Event, Quarantined, Span, Value
 
 ZIP_MAGIC: Final = b"PK\x03\x04"

@@ -14,9 +14,10 @@ import msgspec
 
 from art_otel.sources.agents.logs import document_reader
 from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text
-from art_otel.sources.backends.times import as_ns
+from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_text.values import encode, head_detector, is_object
+from art_otel.sources.json_documents import head_detector
+from art_otel.sources.json_values import encode, is_object
 from art_otel.sources.refusals import converted
 from art_otel.spans import Span, Value
 

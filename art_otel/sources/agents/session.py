@@ -13,7 +13,7 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
-from art_otel.sources.json_text.values import encode, is_list
+from art_otel.sources.json_values import encode, is_list
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Event, Scope, Span, Value
 

@@ -20,7 +20,8 @@ from art_otel import attributes as names
 from art_otel.sources.agents.logs import document_reader
 from art_otel.sources.agents.session import Call, Missing, Session, body_text
 from art_otel.sources.format import Format
-from art_otel.sources.json_text.values import encode, head_detector, is_list, is_object
+from art_otel.sources.json_documents import head_detector
+from art_otel.sources.json_values import encode, is_list, is_object
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 

@@ -17,12 +17,10 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from art_otel.sources.backends.nested import flatten
-from art_otel.sources.backends.plain_spans import plain
-from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_rows, read_spans
-from art_otel.sources.backends.times import as_ns
+from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_rows, read_spans
+from art_otel.sources.backends.values import as_ns, flatten
 from art_otel.sources.format import Format, Table
-from art_otel.sources.json_text.values import head_detector
+from art_otel.sources.json_documents import head_detector
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Scope, Value

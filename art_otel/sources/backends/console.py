@@ -9,19 +9,68 @@ Source of the format: `ReadableSpan.to_json` of opentelemetry-sdk (Python).
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends.console_logs import is_log, read_log
-from art_otel.sources.backends.plain_spans import plain
-from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_objects, read_span
-from art_otel.sources.backends.times import as_ns
+from art_otel.sources.backends.store_spans import (
+    JsonObject,
+    PlainSpanBuilder,
+    TranslatedSpan,
+    Translator,
+    plain,
+    read_objects,
+    read_span,
+)
+from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.values import head_detector, is_object
+from art_otel.sources.json_documents import head_detector
+from art_otel.sources.json_values import is_object
 from art_otel.sources.otlp import messages as otlp
-from art_otel.spans import Quarantined, Value
+from art_otel.sources.otlp.records import Batch
+from art_otel.sources.refusals import Refused, converted
+from art_otel.spans import Quarantined, Resource, Scope, Value
+
+
+class _Log(msgspec.Struct):
+    body: Value = None
+    attributes: dict[str, Value] | None = None
+    dropped_attributes: int | None = None
+    timestamp: str | None = None
+    observed_timestamp: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    event_name: str | None = None
+
+
+def is_log(value: Mapping[str, Value]) -> bool:
+    """Whether an object is a log record."""
+    return value.keys() >= {"body", "severity_number", "trace_id"}
+
+
+def read_log(item: JsonObject, builder: PlainSpanBuilder) -> Iterator[Record]:
+    """Read the log record in one object, or the Quarantined that says why there is none."""
+    try:
+        message = _log_to_otlp(converted(item.value, _Log, strict=True))
+    except Refused as problem:
+        ids = builder.known_ids(item.value.get("trace_id"), item.value.get("span_id"))
+        yield problem.quarantine(item.location, "log", ids)
+        return
+    yield from builder.log_record(message, Batch(location=item.location, resource=Resource(), scope=Scope()))
+
+
+def _log_to_otlp(log: _Log) -> otlp.LogRecord:
+    return otlp.LogRecord(
+        trace_id=log.trace_id,
+        span_id=log.span_id,
+        time_unix_nano=as_ns(log.timestamp, "timestamp"),
+        observed_time_unix_nano=as_ns(log.observed_timestamp, "observed_timestamp"),
+        body=log.body,  # pyright: ignore[reportArgumentType] # PlainSpanBuilder takes plain values
+        attributes=plain(log.attributes),
+        event_name=log.event_name,
+        dropped_attributes_count=log.dropped_attributes,
+    )
 
 
 class _Context(msgspec.Struct):

@@ -7,19 +7,102 @@ Source of the format: https://www.jaegertracing.io/docs/latest/apis/, the types 
 what OTel puts into it, https://opentelemetry.io/docs/specs/otel/common/mapping-to-non-otlp/.
 """
 
+import binascii
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from art_otel.sources.backends import jaeger_messages as jaeger
+import msgspec
+
 from art_otel.sources.backends.otel_tags import read_tags
-from art_otel.sources.backends.plain_spans import plain
-from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_spans
-from art_otel.sources.backends.times import decode_exactly, us_to_ns
+from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
+from art_otel.sources.backends.values import Number, decode_exactly, us_to_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_text.values import head_detector, is_object
+from art_otel.sources.json_documents import head_detector
+from art_otel.sources.json_values import is_object
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.refusals import MAX_NAME, Refused, converted
 from art_otel.spans import Value
+
+_READ: Final[dict[str, Callable[[Value], Value]]] = {
+    "int64": int,
+    "float64": float,
+    "bool": {"true": True, "false": False}.__getitem__,
+    "binary": partial(binascii.a2b_base64, strict_mode=True),
+}
+
+
+class _Tag(msgspec.Struct):
+    """A named value."""
+
+    key: str = ""
+    type: str = ""
+    value: Value = None
+
+
+class _Reference(msgspec.Struct, rename={"trace_id": "traceID", "span_id": "spanID", "kind": "refType"}):
+    """A pointer to another span; `kind` is CHILD_OF or FOLLOWS_FROM."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    kind: str = ""
+
+
+class _Log(msgspec.Struct):
+    """A moment in a span."""
+
+    timestamp: Number | None = None
+    fields: list[_Tag] | None = None
+
+
+class _Process(msgspec.Struct, rename="camel"):
+    """What produced spans: a service instance."""
+
+    service_name: str | None = None
+    tags: list[_Tag] | None = None
+
+
+_SPAN_NAMES: Final = {
+    "trace_id": "traceID",
+    "span_id": "spanID",
+    "name": "operationName",
+    "start_time": "startTime",
+}
+
+
+class _Span(msgspec.Struct, rename=_SPAN_NAMES):
+    """An operation. Times are microseconds. `resource` is made of its process."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    name: str | None = None
+    start_time: Number | None = None
+    duration: Number | None = None
+    references: list[_Reference] | None = None
+    tags: list[_Tag] | None = None
+    logs: list[_Log] | None = None
+    resource: dict[str, Value] | None = None
+
+
+class _Trace(msgspec.Struct):
+    """The spans of a trace, not decoded."""
+
+    spans: list[dict[str, Value]]
+
+
+def _values_of(tags: list[_Tag] | None) -> dict[str, Value]:
+    """Give the values of tags by name. Raises Refused."""
+    return {tag.key: _value(tag) for tag in tags or ()}
+
+
+def _value(tag: _Tag) -> Value:
+    """Read a value. Whole numbers over 53 bits are texts, bytes base64, and a float64 may look like a whole number."""
+    read = _READ.get(tag.type) if isinstance(tag.value, str) or tag.type == "float64" else None
+    try:
+        return tag.value if read is None else read(tag.value)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise Refused("bad field", f"tags[{tag.key[:MAX_NAME]!r}]", f"no {tag.type}: {error}") from None
+
 
 _OWN_TAGS: Final = frozenset({"internal.span.format", "w3c.tracestate"})
 _EVENT: Final = "event"
@@ -29,7 +112,7 @@ def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value] | Refused]:
     """Give the spans of a trace, each with the resource of its process, and what is bad of those. Raises Refused."""
     if "spans" not in trace and "errors" in trace:
         return []  # an answer without traces
-    spans = converted(trace, jaeger.Trace).spans
+    spans = converted(trace, _Trace).spans
     processes = trace.get("processes")
     resources: dict[str, dict[str, Value]] = {}
     problems: list[dict[str, Value] | Refused] = []
@@ -45,16 +128,16 @@ def _resource(value: Value, where: str) -> tuple[dict[str, Value], Refused | Non
     """Read what a process says of its spans, and what is bad of it. It stands at `where`."""
     service: dict[str, Value] = {}
     try:
-        process = converted(value, jaeger.Process, strict=True)
+        process = converted(value, _Process, strict=True)
         if process.service_name:
             service["service.name"] = process.service_name
-        return {**service, **jaeger.values_of(process.tags)}, None
+        return {**service, **_values_of(process.tags)}, None
     except Refused as problem:
         return service, Refused(problem.reason, f"{where}.{problem.where}".rstrip("."), problem.detail)
 
 
-def _to_otlp(row: jaeger.Span) -> TranslatedSpan:
-    tagged = read_tags({name: value for name, value in jaeger.values_of(row.tags).items() if name not in _OWN_TAGS})
+def _to_otlp(row: _Span) -> TranslatedSpan:
+    tagged = read_tags({name: value for name, value in _values_of(row.tags).items() if name not in _OWN_TAGS})
     parent_id, links = _relations(row)
     start, duration = us_to_ns(row.start_time, "startTime"), us_to_ns(row.duration, "duration")
     span = otlp.Span(
@@ -76,7 +159,7 @@ def _to_otlp(row: jaeger.Span) -> TranslatedSpan:
     return TranslatedSpan(span, row.resource or {}, tagged.scope)
 
 
-def _relations(row: jaeger.Span) -> tuple[str | None, list[otlp.Link]]:
+def _relations(row: _Span) -> tuple[str | None, list[otlp.Link]]:
     """Find the parent, the first CHILD_OF of the same trace, and the links, which are all other references."""
     parent_id = None
     links: list[otlp.Link] = []
@@ -92,8 +175,8 @@ def _is_same_id(first: str | None, second: str | None) -> bool:
     return (first or "").lower().lstrip("0") == (second or "").lower().lstrip("0")
 
 
-def _event(log: jaeger.Log) -> otlp.Event:
-    fields = jaeger.values_of(log.fields)
+def _event(log: _Log) -> otlp.Event:
+    fields = _values_of(log.fields)
     name = fields.pop(_EVENT, None)
     return otlp.Event(
         time_unix_nano=us_to_ns(log.timestamp, "logs.timestamp"),
@@ -103,7 +186,7 @@ def _event(log: jaeger.Log) -> otlp.Event:
 
 
 _TRANSLATOR: Final = Translator(
-    message=jaeger.Span,
+    message=_Span,
     to_otlp=_to_otlp,
     spans_of=_spans_of,
     holders=frozenset({"data", "spans"}),

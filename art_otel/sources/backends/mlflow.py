@@ -14,14 +14,88 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends import mlflow_messages as mlflow
-from art_otel.sources.backends.plain_spans import plain
-from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, read_spans
+from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.format import Format
-from art_otel.sources.json_text.values import is_list, is_object, objects_in_head
+from art_otel.sources.json_documents import objects_in_head
+from art_otel.sources.json_values import is_list, is_object
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.refusals import converted
 from art_otel.spans import Value
+
+
+class _Event(msgspec.Struct):
+    """A moment in a span. `timestamp` is its time in MLflow 2."""
+
+    name: str | None = None
+    time_unix_nano: int | None = None
+    timestamp: int | None = None
+    attributes: dict[str, Value] | None = None
+
+
+class _Link(msgspec.Struct):
+    """A pointer to a span of any trace."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    attributes: dict[str, Value] | None = None
+
+
+class _Status(msgspec.Struct):
+    """How an operation ended."""
+
+    code: str | int | None = None
+    message: str | None = None
+
+
+class _Context(msgspec.Struct):
+    """The ids of a span in MLflow 2."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+
+
+class _Span(msgspec.Struct):
+    """An operation, with the tags of its trace. Only MLflow 2 writes `context` and what follows it."""
+
+    trace_id: str | None = None
+    otel_trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    name: str | None = None
+    start_time_unix_nano: int | None = None
+    end_time_unix_nano: int | None = None
+    attributes: dict[str, Value] | None = None
+    events: list[_Event] | None = None
+    links: list[_Link] | None = None
+    status: _Status | None = None
+    tags: dict[str, Value] = {}
+    context: _Context | None = None
+    parent_id: str | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    status_code: str | int | None = None
+    status_message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.context is None:
+            return
+        self.trace_id, self.span_id = self.context.trace_id, self.context.span_id
+        self.parent_span_id = self.parent_id
+        self.start_time_unix_nano, self.end_time_unix_nano = self.start_time, self.end_time
+        self.status = _Status(code=self.status_code, message=self.status_message)
+
+
+class _Data(msgspec.Struct):
+    """The spans of a trace, not decoded."""
+
+    spans: list[dict[str, Value]]
+
+
+class _Trace(msgspec.Struct):
+    """A trace without its info."""
+
+    data: _Data
+
 
 _OWN_TAGS: Final = "mlflow."
 _OWN_ID: Final = "mlflow.traceRequestId"
@@ -51,11 +125,11 @@ def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value]]:
     info = trace.get("info")
     tags = info.get("tags") if is_object(info) else None
     resource = {name: tag for name, tag in tags.items() if not name.startswith(_OWN_TAGS)} if is_object(tags) else {}
-    return [{**span, "tags": resource} for span in converted(trace, mlflow.Trace).data.spans]
+    return [{**span, "tags": resource} for span in converted(trace, _Trace).data.spans]
 
 
-def _to_otlp(row: mlflow.Span) -> TranslatedSpan:
-    status = row.status or mlflow.Status()
+def _to_otlp(row: _Span) -> TranslatedSpan:
+    status = row.status or _Status()
     code = status.code if status.code is not None else "UNSET"
     span = otlp.Span(
         trace_id=row.otel_trace_id or row.trace_id,
@@ -75,12 +149,12 @@ def _to_otlp(row: mlflow.Span) -> TranslatedSpan:
     return TranslatedSpan(span, row.tags)
 
 
-def _event(event: mlflow.Event) -> otlp.Event:
+def _event(event: _Event) -> otlp.Event:
     time = event.time_unix_nano or event.timestamp
     return otlp.Event(name=event.name, time_unix_nano=time, attributes=plain(event.attributes))
 
 
-def _link(link: mlflow.Link) -> otlp.Link:
+def _link(link: _Link) -> otlp.Link:
     return otlp.Link(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(link.attributes))
 
 
@@ -105,7 +179,7 @@ def _value(text: str) -> Value:
 
 
 _TRANSLATOR: Final = Translator(
-    message=mlflow.Span,
+    message=_Span,
     to_otlp=_to_otlp,
     spans_of=_spans_of,
     holders=frozenset({"data", "spans"}),

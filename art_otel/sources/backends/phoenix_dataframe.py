@@ -13,7 +13,7 @@ from typing import Final
 from art_otel.sources.backends.phoenix_rest import Span, to_otlp
 from art_otel.sources.backends.store_spans import Translator, read_rows, read_spans
 from art_otel.sources.format import Format, Table
-from art_otel.sources.json_text.values import head_detector
+from art_otel.sources.json_documents import head_detector
 from art_otel.spans import Value
 
 _TRACE_ID: Final = "context.trace_id"

@@ -16,10 +16,9 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.backends.times import as_ns
+from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.objects import read_objects
-from art_otel.sources.json_text.values import head_detector
+from art_otel.sources.json_documents import head_detector, read_objects
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 

@@ -15,8 +15,15 @@ from urllib.parse import unquote
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources.files.dataset_files import WHAT_READS_IT, has_own_name, is_dataset_file, is_scratch
-from art_otel.sources.files.globs import folder_of, is_glob, matches
+from art_otel.sources.files.names import (
+    WHAT_READS_IT,
+    folder_of,
+    has_own_name,
+    is_dataset_file,
+    is_glob,
+    is_scratch,
+    matches,
+)
 from art_otel.sources.files.stores import StoredFile, is_store_url, list_store, with_etags
 from art_otel.storage import shown
 

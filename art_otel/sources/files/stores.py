@@ -22,7 +22,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import SourceError
-from art_otel.sources.files.globs import folder_of, is_glob, matches
+from art_otel.sources.files.names import folder_of, is_glob, matches
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

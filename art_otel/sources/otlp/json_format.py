@@ -1,4 +1,4 @@
-r"""OTLP JSON: an ExportTraceServiceRequest or ExportLogsServiceRequest a line, traces and logs possibly mixed.
+"""OTLP JSON: an ExportTraceServiceRequest or ExportLogsServiceRequest a line, traces and logs possibly mixed.
 
 This is what a collector's file exporter and the SDK's JSON file exporter write. Requests that go over several lines
 and JSON arrays of requests are read too, amid lines or alone; so are the answers of the query APIs of Tempo
@@ -11,6 +11,8 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exp
 https://grafana.com/docs/tempo/latest/api_docs/, https://www.jaegertracing.io/docs/latest/apis/
 """
 
+import binascii
+import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -20,16 +22,161 @@ import msgspec
 from msgspec import UNSET
 
 from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_text.documents import Document, read_documents, read_documents_of
-from art_otel.sources.json_text.lenient import parse_values
-from art_otel.sources.json_text.torn import split_torn
-from art_otel.sources.json_text.values import is_object, items_of, objects_in_head
+from art_otel.sources.json_documents import Document, objects_in_head, read_documents, read_documents_of
+from art_otel.sources.json_values import is_list, is_object, items_of, parse_values, split_torn
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.checksums import is_altered
-from art_otel.sources.otlp.json_records import JsonSpanBuilder
-from art_otel.sources.otlp.json_recovery import HOLDERS, ids_of, recover_request
-from art_otel.sources.refusals import Refused, too_long
-from art_otel.spans import Value
+from art_otel.sources.otlp.records import SpanBuilder, finite
+from art_otel.sources.refusals import NO_IDS, DroppedFields, Ids, Refused, Site, attribute_path, converted, too_long
+from art_otel.spans import Quarantined, Value
+from art_otel.spans.quarantine import Kind
+
+_BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
+"""Characters of a trace id and a span id in base64, padded or not; in hex they have 32 and 16."""
+
+
+class JsonSpanBuilder(SpanBuilder):
+    """Builds records of messages decoded from JSON: hex ids and base64 bytes."""
+
+    def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
+        """Read an id, as `SpanBuilder.hex` asks."""
+        return hex_id(raw) if isinstance(raw, str) else ""
+
+    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
+        """Read attributes, as `SpanBuilder.attributes` asks."""
+        flat: dict[str, Value] = {}
+        for pair in pairs or ():
+            value = pair.value
+            if value is not None and (text := value.string_value) is not None:
+                flat[pair.key] = text  # most are text or whole numbers, so no call for those, here and below
+            elif value is not None and (number := value.int_value) is not None:
+                flat[pair.key] = number
+            else:
+                flat[pair.key] = self._value(value, (owner, pair.key), dropped, 1)
+        return flat
+
+    def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
+        """Read a value, as `SpanBuilder.value` asks."""
+        return value.string_value if value and value.string_value is not None else self._value(value, site, dropped, 1)
+
+    def _value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields, depth: int) -> Value:
+        """Read a value that is no text; `depth` is that of a list or dict standing here."""
+        if value is None:
+            return None
+        if value.int_value is not None:
+            return value.int_value
+        if value.double_value is not None:
+            return finite(value.double_value, site, dropped)
+        if value.bool_value is not None:
+            return value.bool_value
+        if value.kvlist_value is not None:
+            return self._dict(value.kvlist_value.values or (), site, dropped, depth)
+        if value.array_value is not None:
+            return self._list(value.array_value.values or (), site, dropped, depth)
+        return None if value.bytes_value is None else _base64(value.bytes_value, site)
+
+    def _dict(self, pairs: Iterable[otlp.KeyValue], site: Site, dropped: DroppedFields, depth: int) -> dict[str, Value]:
+        self.check_depth(depth, site)
+        flat: dict[str, Value] = {}
+        for pair in pairs:
+            value = pair.value
+            if value is None or (text := value.string_value) is None:
+                flat[pair.key] = self._value(value, site, dropped, depth + 1)
+            else:
+                flat[pair.key] = text
+        return flat
+
+    def _list(self, values: Iterable[otlp.AnyValue], site: Site, dropped: DroppedFields, depth: int) -> list[Value]:
+        self.check_depth(depth, site)
+        return [  # many are lists of token ids, so no call for whole numbers
+            value.int_value
+            if value.string_value is None and value.int_value is not None
+            else self._item(value, site, dropped, depth + 1)
+            for value in values
+        ]
+
+    def _item(self, value: otlp.AnyValue, site: Site, dropped: DroppedFields, depth: int) -> Value:
+        text = value.string_value
+        return self._value(value, site, dropped, depth) if text is None else text
+
+
+def hex_id(text: str) -> str:
+    """Write an id in lower-case hex. Protobuf's own JSON mapping writes base64, which its length tells."""
+    if len(text) in _BASE64_LENGTHS:
+        with contextlib.suppress(ValueError):
+            return _bytes_of(text).hex()
+    return text.lower()
+
+
+def _base64(text: str, site: Site) -> bytes:
+    try:
+        return _bytes_of(text)
+    except ValueError as error:
+        raise Refused("bad field", attribute_path(site), f"bytesValue is not base64: {error}") from error
+
+
+def _bytes_of(text: str) -> bytes:
+    """Decode base64, standard or URL-safe, padded or not, as protobuf's JSON mapping allows. Raises ValueError."""
+    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+    return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
+
+
+_RECORDS: Final[dict[str, tuple[Kind, type[otlp.Message]]]] = {
+    "spans": ("span", otlp.Span),
+    "logRecords": ("log", otlp.LogRecord),
+}
+_SHARED: Final = {"resource": otlp.Resource, "scope": otlp.Scope, "instrumentationLibrary": otlp.Scope}
+HOLDERS: Final = frozenset(
+    {"trace", "result", "resourceSpans", "batches", "resourceLogs", "scopeSpans", "scopeLogs", *_RECORDS}
+    | {"instrumentationLibrarySpans", "instrumentationLibraryLogs"}
+)
+"""The fields that lead to records."""
+
+
+def recover_request(value: Value, location: str, builder: SpanBuilder) -> tuple[otlp.Request, list[Quarantined]]:
+    """Convert a JSON object without what is bad in it, which is taken out of it. Raises Refused."""
+    try:
+        return converted(value, otlp.Request), []
+    except Refused:
+        quarantined = list(_take_out_bad(value, location, builder))
+    try:
+        return converted(value, otlp.Request), quarantined
+    except Refused as problem:
+        raise Refused("not OTLP", problem.where, problem.detail) from None
+
+
+def ids_of(value: Value, builder: SpanBuilder) -> Ids:
+    """Read the ids of an object that is no record, as far as they are good."""
+    return builder.known_ids(value.get("traceId"), value.get("spanId")) if is_object(value) else NO_IDS
+
+
+def _take_out_bad(request: Value, location: str, builder: SpanBuilder) -> Iterator[Quarantined]:
+    waiting = [request]
+    while waiting:
+        message = waiting.pop()
+        for name, value in message.items() if is_object(message) else ():
+            if name in _RECORDS and is_list(value):
+                kind, record_type = _RECORDS[name]
+                problems = [_problem_of(record, record_type) for record in value]
+                for record, problem in zip(value, problems, strict=True):
+                    if problem is not None:
+                        yield problem.quarantine(location, kind, ids_of(record, builder))
+                value[:] = [record for record, problem in zip(value, problems, strict=True) if problem is None]
+            elif name in HOLDERS:
+                waiting += reversed(value) if is_list(value) else [value]
+            elif name in _SHARED and value is not None and (problem := _problem_of(value, _SHARED[name])) is not None:
+                message[name] = None
+                where = f"{name}.{problem.where}".rstrip(".")
+                yield Refused(problem.reason, where, problem.detail).quarantine(location, partial=True)
+
+
+def _problem_of(value: Value, message: type[otlp.Message]) -> Refused | None:
+    try:
+        converted(value, message)
+    except Refused as problem:
+        return problem
+    return None
+
 
 _Requests: TypeAlias = otlp.Request | list[otlp.Request]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")

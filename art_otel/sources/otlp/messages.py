@@ -1,15 +1,33 @@
-"""The OTLP messages as msgspec decodes them from JSON: every field that we read, unknown ones skipped.
+"""The OTLP messages as msgspec decodes them from JSON: every field that we read, unknown ones skipped; and the enums.
 
 Invariant: the field names are those of the protobuf messages, so that one reader serves both encodings. Absent and
-null are None. Decode them with `strict=False`: OTLP JSON writes 64-bit integers and odd doubles as strings.
+null are None. Decode them with `strict=False`: OTLP JSON writes 64-bit integers and odd doubles as strings. Enums are
+numbers, as protobuf has them, or names, as JSON may.
 
-Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding and opentelemetry-proto,
+`trace.proto`, version 1.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+
+from art_otel.spans import SpanKind, StatusCode
+
+_KIND_NAMES: Final[tuple[SpanKind, ...]] = ("unspecified", "internal", "server", "client", "producer", "consumer")
+SPAN_KINDS: Final[dict[int | str | None, SpanKind]] = {
+    None: "unspecified",
+    **dict(enumerate(_KIND_NAMES)),
+    **{f"SPAN_KIND_{name.upper()}": name for name in _KIND_NAMES},
+}
+_STATUS_NAMES: Final[tuple[StatusCode, ...]] = ("unset", "ok", "error")
+STATUS_CODES: Final[dict[int | str | None, StatusCode]] = {
+    None: "unset",
+    **dict(enumerate(_STATUS_NAMES)),
+    **{f"STATUS_CODE_{name.upper()}": name for name in _STATUS_NAMES},
+}
+
 
 Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Time: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]

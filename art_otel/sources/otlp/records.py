@@ -16,7 +16,7 @@ import msgspec
 
 from art_otel.sources.format import Reading, Record
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.enums import SPAN_KINDS, STATUS_CODES
+from art_otel.sources.otlp.messages import SPAN_KINDS, STATUS_CODES
 from art_otel.sources.refusals import (
     MAX_NAME,
     DroppedFields,

@@ -1,22 +1,24 @@
 """JSON that a strict decoder refuses: NaN, several values in a line, text between values, halves of characters.
 
 Invariant: nothing here raises for any bytes. An object that is broken or torn is refused with all behind it, up to the
-beginning of another one that its writer cannot have written inside it.
+beginning of another one that its writer cannot have written inside it. Of one that ends too early the element at the
+tear goes: a record, or a field of an object around records.
 """
 
 import contextlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 import jiter
+import msgspec
 
 from art_otel.sources.refusals import Refused
 from art_otel.spans import Value
 
 _DECODER: Final = json.JSONDecoder()
-_SEPARATORS: Final = re.compile("[ \t\r\n\x1e\ufeff,\\]]*")
+_BETWEEN: Final = re.compile("[ \t\r\n\x1e\ufeff,\\]]*")
 _BRACKET: Final = re.compile(r"[{\[]")
 _LONGEST_WORD: Final = len("-Infinity")
 _SURROGATES: Final = re.compile(
@@ -107,7 +109,7 @@ def parse_torn(text: str) -> Value:
 
 
 def _skip_separators(text: str, position: int) -> int:
-    match = _SEPARATORS.match(text, position)
+    match = _BETWEEN.match(text, position)
     return match.end() if match else position
 
 
@@ -115,3 +117,68 @@ def _refused(error: json.JSONDecodeError, position: int, end: int) -> Refused:
     """Say what is wrong at a position in a value that ends at `end`."""
     is_torn = error.msg.startswith("Unterminated string") or position >= end - _LONGEST_WORD
     return Refused("torn" if is_torn else "not JSON", detail=f"{error.msg} at character {position}")
+
+
+_Step: TypeAlias = tuple[Any, Any]
+"""A list or an object, and the key of its last value."""
+
+
+def split_torn(text: str, holders: frozenset[str]) -> tuple[list[Value], Value]:
+    """Parse a torn text: a list of the value without its element at the tear (empty if it is that), and the element.
+
+    Objects around records have the fields `holders`, which lead to them. Records have none of them.
+    """
+    values = [parse_torn(text)]
+    steps: list[_Step] = [(values, -1)]
+    while (step := _next_step(*steps[-1], holders)) is not None:
+        steps.append(step)
+    while steps[-1][1] in holders and len(holders.intersection(steps[-1][0])) == 1:
+        steps.pop()  # nothing else is in the object, so it is the element
+    container, key = steps[-1]
+    return values, container.pop(key)
+
+
+def _next_step(container: Any, key: Any, holders: frozenset[str]) -> _Step | None:  # noqa: ANN401 # see _Step
+    """Go into what stands last, which is torn, as long as there may be records in it."""
+    last: Value = container[key]
+    if key != -1 and key not in holders:
+        return None
+    if is_list(last) and last:
+        return last, -1
+    return (last, next(reversed(last))) if is_object(last) and not holders.isdisjoint(last) else None
+
+
+def is_object(value: Value) -> TypeGuard[dict[str, Value]]:
+    """Whether a value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: Value) -> TypeGuard[list[Value]]:
+    """Whether a value is a list."""
+    return isinstance(value, list)
+
+
+def items_of(value: Value) -> Iterator[Value]:
+    """Flatten lists, lists of lists, and the answers of APIs, `{"data": […]}`; any other value is one item."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if is_object(item) and is_list(item.get("data")):
+            item = item["data"]
+        if is_list(item):
+            waiting.extend(reversed(item))
+        else:
+            yield item
+
+
+def encode(value: Value) -> str:
+    """JSON text of a JSON value."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except OverflowError:  # a whole number of more than 64 bits
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def text_or_none(value: Value) -> str | None:
+    """A text; None for any other value."""
+    return value if isinstance(value, str) else None

@@ -13,13 +13,11 @@ from typing import Final
 import msgspec
 
 from art_otel.errors import SourceError
-from art_otel.sources.files.decompress import compression_of
 from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.stores import read_range
-from art_otel.sources.files.streams import HEAD_BYTES, open_input
-from art_otel.sources.format import Format
-from art_otel.sources.formats import detect_format
-from art_otel.sources.limits import Limits
+from art_otel.sources.files.streams import HEAD_BYTES, compression_of, open_input
+from art_otel.sources.format import Format, detect_format
+from art_otel.sources.refusals import Limits
 
 _BLOCK: Final = 1 << 20
 _LOOKAHEAD: Final = 1 << 12

@@ -1,18 +1,21 @@
-"""Times as stores write them, text or numbers, in nanoseconds since the Unix epoch.
+"""Values as stores write them: times, in nanoseconds since the Unix epoch, and nested attributes, flattened.
 
-Invariant: no digit is lost; what is no time raises Refused. A text without an offset is UTC, as every store means it.
-A number that names no unit has the one with which it is a time from 1973 to 2262: no two units have.
+Invariant: no digit of a time is lost; what is no time raises Refused. A text without an offset is UTC, as every store
+means it. A number that names no unit has the one with which it is a time from 1973 to 2262: no two units have.
 """
 
 import calendar
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias
 
 import msgspec
 
-from art_otel.sources.refusals import Refused
+from art_otel.sources.json_values import is_list, is_object
+from art_otel.sources.refusals import Refused, attribute_path
+from art_otel.spans import Value
 
 Number: TypeAlias = int | float | Decimal
 
@@ -83,3 +86,50 @@ def seconds_to_ns(seconds: float, field: str) -> int:
     if not 0 <= seconds < _MAX_NS / 1_000_000_000:  # NaN neither
         raise Refused("bad field", field, f"{seconds!r:.40} is no time")
     return round(seconds * 1_000_000) * 1000
+
+
+MAX_PARTS: Final = 64
+"""How many objects and lists may stand inside each other; each is a part of a name, and real names have about ten."""
+
+MAX_PREFIX: Final = 512
+"""Characters of a name that others go on from, each of which repeats it; real ones have less than a hundred."""
+
+_JSON_TEXTS: Final = ("metadata", "llm.prompt_template.variables", "tool.parameters")
+_JSON_TEXT_ENDING: Final = ".document.metadata"
+
+
+def flatten(nested: Mapping[str, Value]) -> dict[str, Value]:
+    """Name every leaf by its path; what Phoenix parsed from JSON text is JSON text again. Raises Refused."""
+    flat: dict[str, Value] = {}
+    _spread(nested, "", flat, 0)
+    return flat
+
+
+def _spread(value: Value, name: str, flat: dict[str, Value], depth: int) -> None:
+    if depth > MAX_PARTS:
+        raise Refused("nested too deep", attribute_path(("", name)), f"a name of more than {MAX_PARTS} parts")
+    if is_object(value) and (name in _JSON_TEXTS or name.endswith(_JSON_TEXT_ENDING)):
+        flat[name] = msgspec.json.encode(_without_nulls(value, name, depth)).decode()
+    elif is_object(value):
+        _check_prefix(name)
+        for key, item in value.items():
+            _spread(item, f"{name}.{key}" if name and key else name or key, flat, depth + 1)
+    elif is_list(value) and any(map(is_object, value)):
+        _check_prefix(name)
+        for index, item in enumerate(value):
+            _spread(item, f"{name}.{index}", flat, depth + 1)
+    elif value is not None:
+        flat[name] = value
+
+
+def _check_prefix(name: str) -> None:
+    if len(name) > MAX_PREFIX:
+        raise Refused("bad field", attribute_path(("", name)), f"an object whose name has over {MAX_PREFIX} characters")
+
+
+def _without_nulls(value: Value, name: str, depth: int) -> Value:
+    if depth > MAX_PARTS:
+        raise Refused("nested too deep", attribute_path(("", name)), f"JSON more than {MAX_PARTS} objects deep")
+    if not is_object(value):
+        return value
+    return {key: _without_nulls(item, name, depth + 1) for key, item in value.items() if item is not None}

@@ -1,1 +1,0 @@
-"""JSON text: the documents of a dump, and the values in one that a strict decoder refuses."""
