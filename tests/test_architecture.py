@@ -48,7 +48,7 @@ PACKAGES = [
 FOLDERS = {
     "sources": ["files", "otlp", "backends", "agents"],
     "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
-    "trajectories": ["lineage", "calls", "accounting"],
+    "trajectories": ["lineage", "calls"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
     "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],

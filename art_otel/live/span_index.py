@@ -10,8 +10,12 @@ import msgspec
 
 from art_otel.sources import Record
 from art_otel.spans import Resource, Span
-from art_otel.trajectories.accounting.span_counts import may_be_one_process, spans_counted_on
-from art_otel.trajectories.rollout_attributes import is_marked_root, is_reward_span
+from art_otel.trajectories.rollout_attributes import (
+    is_marked_root,
+    is_reward_span,
+    may_be_one_process,
+    spans_counted_on,
+)
 
 
 class SpanTally:

@@ -6,8 +6,6 @@ Read `model` first: it says what a trajectory is. `build` then shows how a group
 from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
-    from art_otel.trajectories.accounting.completeness import EXPLANATIONS as EXPLANATIONS
-    from art_otel.trajectories.accounting.completeness import explain as explain
     from art_otel.trajectories.assembly_stats import AssemblyStats as AssemblyStats
     from art_otel.trajectories.assembly_stats import Verdict as Verdict
     from art_otel.trajectories.build import Assembly as Assembly
@@ -16,6 +14,8 @@ if not defer_imports(__name__):
     from art_otel.trajectories.calls.policy_versions import first_and_last_known as first_and_last_known
     from art_otel.trajectories.calls.policy_versions import version_of as version_of
     from art_otel.trajectories.calls.policy_versions import versions_in as versions_in
+    from art_otel.trajectories.completeness import EXPLANATIONS as EXPLANATIONS
+    from art_otel.trajectories.completeness import explain as explain
     from art_otel.trajectories.effective_rewards import REWARD_NAME as REWARD_NAME
     from art_otel.trajectories.effective_rewards import aggregate as aggregate
     from art_otel.trajectories.effective_rewards import final_reward as final_reward

@@ -21,8 +21,8 @@ Who decides:
 - `InferenceCall.gaps` says what of a call is not whole; `wholeness.REASONS` says what follows from each kind of gap.
 - `wholeness.untrained_because` decides whether a completion is trained. `Turn.untrained` holds its answer, and every
   view, batch and exporter obeys it. A completion of a failed call is kept and never trained.
-- `accounting.completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
-  `accounting.completeness.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
+- `completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
+  `completeness.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
 
 Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
 and share its prompt; what is unknown is None and never 0 or empty.

@@ -23,7 +23,7 @@ from art_otel.conventions import (
     number,
     recorded_messages,
 )
-from art_otel.spans import Span, Value
+from art_otel.spans import Resource, Span, Value
 from art_otel.trajectories.model import Status
 
 _ROOT_ATTRIBUTES: Final = frozenset({attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, attributes.SPANS_ENDED})
@@ -56,6 +56,19 @@ def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
 def is_reward_span(span: Span) -> bool:
     """Whether the span was made to give a reward to what it links to."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)
+
+
+def spans_counted_on(root: Span) -> int | None:
+    """How many spans a rollout has by its own span, the larger of both counts; None where it has none."""
+    values = (root.attributes.get(name) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED))
+    return max((count for count in map(integer, values) if count is not None), default=None)
+
+
+def may_be_one_process(one: Resource, other: Resource) -> bool:
+    """Whether no attribute that both resources have differs: some stores keep none, or only some."""
+    if one is other:
+        return True
+    return all(other.attributes.get(name, value) == value for name, value in one.attributes.items())
 
 
 _NOT_METADATA: Final = frozenset(

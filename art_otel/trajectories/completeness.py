@@ -2,12 +2,16 @@
 
 Invariant: a trajectory is complete only when nothing is known to be missing; every reason has a count of at least one.
 A reason is a gap in the recording and its cause: what the agent did, failed calls included, is a fact and no gap. What
-is missing in the content of calls is `wholeness`' subject; this module adds what is missing among the spans.
+is missing in the content of calls is `wholeness`' subject; this module adds what is missing among the spans. A span
+that was quarantined several times for one reason is one loss; a span that was also delivered whole is none. Only spans
+of the process that counted are compared with its counts (`art.rollout.spans.started` and `.ended` on the rollout's own
+span): a span that another service adds to the rollout replaces none that was lost.
 
 To add a reason: a constant, its line in EXPLANATIONS (what it counts and what to do), and its count in
 `find_incomplete`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -16,9 +20,9 @@ import msgspec
 from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import has_call_attributes, parse_call, request_key, role_of
-from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.accounting.span_counts import missing_spans, spans_counted_on
+from art_otel.spans import Quarantined, Span, SpanKey, SpanTree
 from art_otel.trajectories.lineage.turns import Lineage
+from art_otel.trajectories.rollout_attributes import is_reward_span, may_be_one_process, spans_counted_on
 from art_otel.trajectories.wholeness import MISSING_CALL, REASONS, UNSAMPLED_ANSWER, count_gaps, count_unsampled
 
 MISSING_ROOT: Final = "missing root"
@@ -63,6 +67,44 @@ def explain(reason: str) -> str:
     return EXPLANATIONS.get(reason, "a reason that this version does not know")
 
 
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
+    """Lost spans by trace id, and by key where that is known. `values` are spans that were kept without a value."""
+
+    spans: Mapping[str, int]
+    keyed_spans: Mapping[SpanKey, int]
+    values: frozenset[SpanKey]
+
+    def of(self, spans: Sequence[Span]) -> tuple[int, int]:
+        """How many spans of these spans' traces were lost, and how many of these spans lost a value."""
+        if not self.spans and not self.values:
+            return 0, 0
+        keys = {span.key for span in spans}
+        lost = sum(self.spans.get(trace_id, 0) for trace_id in {trace_id for trace_id, _ in keys})
+        delivered_whole = sum(self.keyed_spans.get(key, 0) for key in keys)
+        return lost - delivered_whole, len(keys & self.values)
+
+
+_NO_LOSSES: Final = Losses(spans={}, keyed_spans={}, values=frozenset())
+
+
+def find_losses(quarantine: Iterable[Quarantined]) -> Losses:
+    """Index what was quarantined by what it took."""
+    lost: set[tuple[str, str | None, str]] = set()
+    values: set[SpanKey] = set()
+    for entry in quarantine:
+        trace_id, span_id = entry.trace_id, entry.span_id
+        if trace_id is None:
+            continue
+        if not entry.partial:
+            lost.add((trace_id, span_id, entry.reason))
+        elif span_id is not None:
+            values.add((trace_id, span_id))
+    if not lost and not values:
+        return _NO_LOSSES
+    keyed = Counter((trace_id, span_id) for trace_id, span_id, _ in lost if span_id is not None)
+    return Losses(spans=Counter(trace_id for trace_id, _, _ in lost), keyed_spans=keyed, values=frozenset(values))
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one rollout: its own span, its spans and its lineage.
 
@@ -100,7 +142,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         NO_CONTENT: gaps.get(NO_CONTENT, 0) + _overwritten_calls(spans, calls),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
         **({} if is_counted else count_unsampled(*evidence.lineage)),
-        SPANS_MISSING: missing_spans(root, spans),
+        SPANS_MISSING: _missing_spans(root, spans),
         SPANS_UNASSIGNED: evidence.unassigned,
         SPAN_QUARANTINED: evidence.lost_spans,
         VALUE_QUARANTINED: evidence.lost_values,
@@ -144,9 +186,7 @@ def _has_dropped_data(span: Span) -> bool:
 
 def _matters(span: Span, root: Span | None) -> bool:
     """Whether what is dropped from this span can be missed in the trajectory."""
-    return (
-        span is root or attributes.STEP_INDEX in span.attributes or span.name.startswith(attributes.REWARD_SPAN_PREFIX)
-    )
+    return span is root or attributes.STEP_INDEX in span.attributes or is_reward_span(span)
 
 
 def _overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) -> int:
@@ -164,3 +204,27 @@ def _overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) ->
         call.response_id not in answered and request_key(call) not in (asked_without_id if call.response_id else asked)
         for call in written
     )
+
+
+def _missing_spans(root: Span | None, spans: Iterable[Span]) -> int:
+    """How many spans of the rollout are missing below its own span, as far as that counted them."""
+    expected = None if root is None else spans_counted_on(root)
+    if root is None or expected is None:
+        return 0
+    here = sum(span is not root and _is_counted(span, root) for span in spans)
+    return max(0, expected - here)
+
+
+def _is_counted(span: Span, root: Span) -> bool:
+    """Whether the process of the root counted the span: it is of the same process, and not a standalone reward."""
+    declared = span.attributes.get(attributes.ROLLOUT_ID)
+    if declared is not None and declared != root.attributes.get(attributes.ROLLOUT_ID):
+        return False  # of a service whose process did not know the rollout and made up an id
+    if span.trace_id != root.trace_id and _is_standalone_reward(span):
+        return False
+    return may_be_one_process(span.resource, root.resource)
+
+
+def _is_standalone_reward(span: Span) -> bool:
+    """Whether the span is a reward outside every rollout's tree, which no rollout counts."""
+    return is_reward_span(span) and (bool(span.links) or span.parent_span_id is None)

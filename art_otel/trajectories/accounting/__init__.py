@@ -1,1 +1,0 @@
-"""Accounting: what is missing from a trajectory, and where every record of a group went."""
