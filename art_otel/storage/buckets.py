@@ -1,7 +1,8 @@
-"""Buckets: the file systems of pyarrow behind URLs.
+"""Buckets: paths of this machine and URLs of object stores, and the file systems of pyarrow behind URLs.
 
 What a URL's query says (`region`, `endpoint_override`, `scheme`) goes to pyarrow; credentials come from where the
-store's own tools have them. Invariant: a bucket is opened in the process that uses it, which inherits none.
+store's own tools have them. Invariant: a bucket is opened in the process that uses it, which inherits none, and what
+people see of a location has neither the options nor the credentials of a URL.
 """
 
 # pyarrow ships no types.
@@ -12,10 +13,38 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 from art_otel.errors import StorageError
-from art_otel.storage.locations import is_url, shown
+
+_SCHEMES: Final = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
+
+
+def is_url(location: str) -> bool:
+    """Whether a location is in an object store and not on this machine."""
+    return location.startswith(_SCHEMES)
+
+
+def join(folder: str, name: str) -> str:
+    """The location of a file in a folder. The query of a URL stays at its end."""
+    if not is_url(folder):
+        return str(Path(folder, name))
+    path, mark, query = folder.partition("?")
+    return f"{path.rstrip('/')}/{name}{mark}{query}"
+
+
+def shown(location: str) -> str:
+    """A location as people and reports see it: without the query and credentials of a URL."""
+    if not is_url(location):
+        return location
+    scheme, _, rest = location.partition("?")[0].partition("://")
+    bucket, slash, key = rest.partition("/")
+    name, at, host = bucket.rpartition("@")
+    if scheme.startswith("abfs") and name:  # a container, maybe with a password, at an account
+        host = f"{name.partition(':')[0]}{at}{host}"
+    return f"{scheme}://{host}{slash}{key}"
+
 
 _OPTIONS: Final = {
     "gs": "retry_limit_seconds=60",  # its own limit is a quarter of an hour
@@ -67,7 +96,7 @@ def _text(value: str | bytes) -> str:
 
 
 @contextmanager
-def told(location: str) -> Generator[None]:
+def storage_errors(location: str) -> Generator[None]:
     """Raise what pyarrow raises of a store as a StorageError that names the location; errors of this machine do."""
     try:
         yield
