@@ -27,48 +27,6 @@ from art_otel.sources.format import Row
 from art_otel.sources.refusals import Limits, Refused, advice
 from art_otel.spans import Value
 
-
-def plain_values(column: pa.Array) -> list[Value]:
-    """Give the values of a column. Raises ArrowException or ValueError where one of them cannot be held."""
-    in_nanoseconds, plain = _retyped(column.type, is_whole=False), _retyped(column.type, is_whole=True)
-    for type_ in (in_nanoseconds, plain):
-        column = column if column.type == type_ else column.cast(type_)
-    values: list[Value] = column.to_pylist()
-    if pa.types.is_floating(plain):
-        return [None if value != value else value for value in values]  # noqa: PLR0124 # NaN
-    return values
-
-
-def _retyped(type_: pa.DataType, *, is_whole: bool) -> pa.DataType:
-    """Give the type whose values are plain: times in nanoseconds, as whole numbers if `is_whole`, and bytes as text."""
-    types = pa.types
-    if isinstance(type_, pa.BaseExtensionType):
-        return _retyped(type_.storage_type, is_whole=is_whole)
-    if types.is_timestamp(type_) or types.is_duration(type_) or types.is_time(type_):
-        return pa.int64() if is_whole else _in_nanoseconds(type_)
-    if types.is_large_binary(type_):
-        return pa.large_string()
-    if any(is_kind(type_) for is_kind in (types.is_binary, types.is_fixed_size_binary, types.is_binary_view)):
-        return pa.string()
-    if types.is_date(type_) or types.is_decimal(type_):
-        return pa.string()
-    if types.is_dictionary(type_):
-        return _retyped(type_.value_type, is_whole=is_whole)
-    if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
-        return pa.large_list(type_.value_field.with_type(_retyped(type_.value_type, is_whole=is_whole)))
-    if types.is_struct(type_):
-        return pa.struct([field.with_type(_retyped(field.type, is_whole=is_whole)) for field in type_])
-    if types.is_map(type_):
-        return pa.map_(_retyped(type_.key_type, is_whole=is_whole), _retyped(type_.item_type, is_whole=is_whole))
-    return type_
-
-
-def _in_nanoseconds(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp("ns", type_.tz)
-    return pa.duration("ns") if pa.types.is_duration(type_) else pa.time64("ns")
-
-
 _BATCH_BYTES: Final = 4 << 20
 _MAX_BATCH_ROWS: Final = 1024
 _READ_BYTES: Final = 1 << 20
@@ -76,6 +34,24 @@ _SHORT_BYTES: Final = 100
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 _UNHOLDABLE: Final = (pa.ArrowException, ValueError, OverflowError)
 """What pyarrow raises for a value that Python or another type cannot hold, and for text that is not UTF-8."""
+
+
+@contextlib.contextmanager
+def open_table(source: Input, stream: io.BufferedReader) -> "Generator[ParquetTable]":
+    """Open the Parquet file of an input, whose bytes are `stream`: those that are no file are copied to one first.
+
+    Raises SourceError.
+    """
+    with contextlib.ExitStack() as stack:
+        if source.stored is not None:
+            with store_errors(source.name):
+                file: Any = stack.enter_context(open_stored(source.stored))
+        elif source.path is not None and source.size is not None:
+            file = stack.enter_context(source.path.open("rb"))
+        else:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(stream, file, _READ_BYTES)
+        yield ParquetTable(file, source.name)
 
 
 class ParquetTable:
@@ -139,23 +115,46 @@ def _row(batch: Any, number: int, limit: int) -> Row:  # noqa: ANN401 # as above
     return Row(number, values, problem)
 
 
+def plain_values(column: pa.Array) -> list[Value]:
+    """Give the values of a column. Raises ArrowException or ValueError where one of them cannot be held."""
+    in_nanoseconds, plain = _retyped(column.type, is_whole=False), _retyped(column.type, is_whole=True)
+    for type_ in (in_nanoseconds, plain):
+        column = column if column.type == type_ else column.cast(type_)
+    values: list[Value] = column.to_pylist()
+    if pa.types.is_floating(plain):
+        return [None if value != value else value for value in values]  # noqa: PLR0124 # NaN
+    return values
+
+
+def _retyped(type_: pa.DataType, *, is_whole: bool) -> pa.DataType:
+    """Give the type whose values are plain: times in nanoseconds, as whole numbers if `is_whole`, and bytes as text."""
+    types = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        return _retyped(type_.storage_type, is_whole=is_whole)
+    if types.is_timestamp(type_) or types.is_duration(type_) or types.is_time(type_):
+        return pa.int64() if is_whole else _in_nanoseconds(type_)
+    if types.is_large_binary(type_):
+        return pa.large_string()
+    if any(is_kind(type_) for is_kind in (types.is_binary, types.is_fixed_size_binary, types.is_binary_view)):
+        return pa.string()
+    if types.is_date(type_) or types.is_decimal(type_):
+        return pa.string()
+    if types.is_dictionary(type_):
+        return _retyped(type_.value_type, is_whole=is_whole)
+    if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
+        return pa.large_list(type_.value_field.with_type(_retyped(type_.value_type, is_whole=is_whole)))
+    if types.is_struct(type_):
+        return pa.struct([field.with_type(_retyped(field.type, is_whole=is_whole)) for field in type_])
+    if types.is_map(type_):
+        return pa.map_(_retyped(type_.key_type, is_whole=is_whole), _retyped(type_.item_type, is_whole=is_whole))
+    return type_
+
+
+def _in_nanoseconds(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("ns", type_.tz)
+    return pa.duration("ns") if pa.types.is_duration(type_) else pa.time64("ns")
+
+
 def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:300]
-
-
-@contextlib.contextmanager
-def open_table(source: Input, stream: io.BufferedReader) -> Generator[ParquetTable]:
-    """Open the Parquet file of an input, whose bytes are `stream`: those that are no file are copied to one first.
-
-    Raises SourceError.
-    """
-    with contextlib.ExitStack() as stack:
-        if source.stored is not None:
-            with store_errors(source.name):
-                file: Any = stack.enter_context(open_stored(source.stored))
-        elif source.path is not None and source.size is not None:
-            file = stack.enter_context(source.path.open("rb"))
-        else:
-            file = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(stream, file, _READ_BYTES)
-        yield ParquetTable(file, source.name)

@@ -26,17 +26,21 @@ from art_otel.sources.files.stores import StoredFile, read_range
 from art_otel.sources.refusals import Limits, advice
 from art_otel.spans import QuarantineReason
 
+HEAD_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 4 << 20
+CHUNKS: Final = 8
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 PARQUET_MAGICS: Final = (b"PAR1", b"PARE")
 """The second one begins a file whose footer is encrypted."""
 
+_STDIN: Final = 0
 _GZIP_BYTES: Final = 16 << 10
 _ZSTD_BYTES: Final = 4 << 10
 _GZIP_WINDOW: Final = 31
-_LENGTH_BYTES: Final = 4
 _SKIPPABLE: Final = frozenset(bytes([low]) for low in range(0x50, 0x60))
-_SKIP_BYTES: Final = 1 << 20
+
+Consumed = Callable[[int], None]
 
 
 class Failure(NamedTuple):
@@ -50,12 +54,46 @@ class Failure(NamedTuple):
 Fail: TypeAlias = Callable[[Failure], None]
 
 
-class _Member(Protocol):
+@contextlib.contextmanager
+def open_input(
+    source: Input, limits: Limits, consumed: Consumed, prefetcher: "Prefetcher | None" = None
+) -> "Generator[OpenInput]":
+    """Open an input; `consumed` is told how many (compressed) bytes each read took. Raises SourceError.
+
+    `prefetcher` fetches what is in a store, together with other files; without it this file is fetched alone.
+    """
+    with contextlib.ExitStack() as stack:
+        if source.stored is not None:
+            prefetcher = prefetcher or stack.enter_context(Prefetcher([source]))
+            chunks = stack.enter_context(contextlib.closing(prefetcher.chunks(source)))
+            yield OpenInput(_Pieces(_counted(chunks, consumed)), limits)
+            return
+        file = _File(stack.enter_context(open_unbuffered(source)), source, consumed)
+        yield OpenInput(file, limits, source.byte_range)
+
+
+class OpenInput:
+    """An input that is read. `stream` gives its decompressed bytes; its first `peek` shows HEAD_BYTES of them.
+
+    `failures` says what could not be read. `became_shorter` is known when it was read to its end.
+    """
+
+    def __init__(self, raw: "_Raw", limits: Limits, byte_range: ByteRange | None = None) -> None:
+        self.stream: io.BufferedReader = io.BufferedReader(raw, HEAD_BYTES)
+        self.failures: list[Failure] = []
+        self.compression = compression_of(self.stream.peek())
+        self._raw = raw
+        if self.compression in ("gzip", "zstd"):
+            fail = self.failures.append
+            pieces = _bounded(_decompress(self.stream, fail), limits.max_decompressed_bytes, fail)
+            if byte_range is not None and byte_range.is_decompressed:
+                pieces = _behind(pieces, byte_range.start)
+            self.stream = io.BufferedReader(_Pieces(pieces), HEAD_BYTES)
+
     @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def became_shorter(self) -> bool:
+        """Whether it ended before the size that it had when it was found."""
+        return self._raw.became_shorter
 
 
 def compression_of(head: bytes) -> str | None:
@@ -64,42 +102,124 @@ def compression_of(head: bytes) -> str | None:
         return "gzip"
     if head.startswith(PARQUET_MAGICS):
         return "parquet"
-    return "zstd" if _is_zstd(head) or _is_framed_zstd(head) else None
+    is_skippable = head[:1] in _SKIPPABLE and head[1:4] == b"\x2a\x4d\x18"  # pzstd begins so; RFC 8878, 3.1.2
+    return "zstd" if is_skippable or head.startswith(ZSTD_MAGIC) else None
 
 
-def decompress(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[bytes]:
-    """Decompress a gzip or zstd stream. `limit` bounds each message that is a zstd frame of its own."""
-    head = stream.peek(_LENGTH_BYTES + len(ZSTD_MAGIC))
-    if head.startswith(GZIP_MAGIC):
-        return _members(stream, _GZIP_BYTES, lambda: zlib.decompressobj(_GZIP_WINDOW), fail)
-    return _unzstd(stream, fail) if _is_zstd(head) else _unframed(stream, limit, fail)
+def open_unbuffered(source: Input) -> io.FileIO:
+    """An input of this machine, also standard input and pipes. Raises SourceError."""
+    if source.path is None:
+        return _standard_input()
+    try:
+        return source.path.open("rb", buffering=0)
+    except OSError as error:
+        raise SourceError(f"{source.name}: cannot be opened ({error.strerror}); check the path") from error
 
 
-def bounded(pieces: Iterator[bytes], limit: int, fail: Fail) -> Iterator[bytes]:
-    """Pass the pieces on, up to `limit` bytes."""
-    left = limit
+def _standard_input() -> io.FileIO:
+    """Standard input as this process inherited it."""
+    closed = "standard input is closed; pipe a dump into the command, or name a file"
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it was closed, and 0 may be another file
+        raise SourceError(closed)
+    try:
+        if sys.platform != "win32":
+            os.set_blocking(_STDIN, True)  # else what comes late looks like the end
+        return open(_STDIN, "rb", buffering=0, closefd=False)
+    except OSError as error:
+        raise SourceError(f"{closed} ({error.strerror})") from error
+
+
+class _Raw(io.RawIOBase):
+    """Fills each buffer as far as the bytes go, so that the first bytes of all can be looked at together."""
+
+    became_shorter = False
+
+    def readable(self) -> bool:
+        """True: it is there to be read."""
+        return True
+
+    def readinto(self, buffer: object, /) -> int:
+        """As io.RawIOBase."""
+        target = memoryview(cast(bytearray, buffer)).cast("B")
+        filled = 0
+        while filled < len(target) and (count := self._fill(target[filled:])):
+            filled += count
+        return filled
+
+    def _fill(self, target: memoryview) -> int:
+        raise NotImplementedError
+
+
+class _File(_Raw):
+    """A file of this machine, or the part of it that is to be read."""
+
+    def __init__(self, file: io.FileIO, source: Input, consumed: Consumed) -> None:
+        self._file = file
+        self._name = source.name
+        self._consumed = consumed
+        byte_range = source.byte_range
+        self._is_part = byte_range is not None and not byte_range.is_decompressed
+        self._left = source.size or 0
+        if byte_range is not None and self._is_part:
+            file.seek(byte_range.start)
+
+    def _fill(self, target: memoryview) -> int:
+        try:
+            count = self._file.readinto(target[: self._left] if self._is_part else target) or 0
+        except OSError as error:
+            raise SourceError(f"{self._name}: cannot be read ({error.strerror}); check the file") from error
+        self.became_shorter = not count and self._left > 0
+        self._left = max(self._left - count, 0)
+        self._consumed(count)
+        return count
+
+
+class _Pieces(_Raw):
+    """The pieces one after the other."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+
+    def _fill(self, target: memoryview) -> int:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        count = min(len(target), len(self._left))
+        target[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
+def _counted(chunks: Iterator[bytes], consumed: Consumed) -> Iterator[bytes]:
+    for chunk in chunks:
+        consumed(len(chunk))
+        yield chunk
+
+
+def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """The bytes from `start` on."""
     for piece in pieces:
-        if len(piece) > left:
-            yield piece[:left]
-            detail = f"it decompresses to more than {limit} bytes; {advice('max_decompressed_bytes')}"
-            fail(Failure("over a limit", detail))
-            return
-        left -= len(piece)
-        yield piece
+        if len(piece) > start:
+            yield piece[start:]
+        start = max(0, start - len(piece))
 
 
-def _is_zstd(head: bytes) -> bool:
-    """Whether a zstd frame begins it, also a skippable one (RFC 8878, 3.1.2), which `pzstd` writes before each."""
-    return head.startswith(ZSTD_MAGIC) or (head[:1] in _SKIPPABLE and head[1:4] == b"\x2a\x4d\x18")
-
-
-def _is_framed_zstd(head: bytes) -> bool:
-    """Whether a length and a zstd frame begin it, as older file exporters with `compression: zstd` write."""
-    return head[_LENGTH_BYTES : _LENGTH_BYTES + len(ZSTD_MAGIC)] == ZSTD_MAGIC
-
-
-def _unzstd(stream: io.BufferedIOBase, fail: Fail) -> Iterator[bytes]:
+def _decompress(stream: io.BufferedReader, fail: Fail) -> Iterator[bytes]:
+    """Decompress a gzip or zstd stream."""
+    if stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+        return _members(stream, _GZIP_BYTES, lambda: zlib.decompressobj(_GZIP_WINDOW), fail)
     return _members(stream, _ZSTD_BYTES, zstandard.ZstdDecompressor().decompressobj, fail)
+
+
+class _Member(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
 
 
 def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], fail: Fail) -> Iterator[bytes]:
@@ -119,57 +239,17 @@ def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], 
             fail(Failure("torn", "the compressed stream is cut here"))
 
 
-def _unframed(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[bytes]:
-    """Decompress messages that are a zstd frame each with its 4-byte big-endian length before it.
-
-    JSON comes a message a line, protobuf with the length of the message before each. A message that is broken or over
-    the limit comes empty, so that the others keep their numbers.
-    """
-    is_json: bool | None = None
-    empty = 0
-    for message, is_torn in _messages(stream, limit, fail):
-        if not message:
-            empty += 1
-            continue
-        if is_json is None:
-            is_json = message[:1] in (b"{", b"[")
-        yield empty * (b"\n" if is_json else bytes(_LENGTH_BYTES))
-        empty = 0
-        if is_json:
-            yield message + (b"" if is_torn else b"\n")
-        else:
-            yield (len(message) + is_torn).to_bytes(_LENGTH_BYTES) + message  # a byte too many says that it is torn
-
-
-def _messages(stream: io.BufferedReader, limit: int, fail: Fail) -> Iterator[tuple[bytes, bool]]:
-    """Decompress each message, and say whether the file ends inside it; one broken or over the limit is empty."""
-    number = 0
-    while prefix := stream.read(_LENGTH_BYTES):
-        number += 1
-        size = int.from_bytes(prefix)
-        frame = stream.read(size) if size <= limit else b""
-        is_torn = len(prefix) < _LENGTH_BYTES or len(frame) < size <= limit
-        problems: list[Failure] = []
-        message = b"".join(bounded(_unzstd(io.BytesIO(frame), problems.append), limit + 1, problems.append))
-        if size > limit or len(message) > limit:
-            _skip(stream, size - len(frame))
-            detail = f"it is larger than {limit} bytes; {advice('max_message_bytes')}"
-            fail(Failure("over a limit", detail, f"message {number}"))
-        elif is_torn:
-            fail(Failure("torn", f"the file ends inside message {number}"))
-        elif problems:
-            fail(Failure("torn", problems[0].detail, f"message {number}"))
-        is_kept = len(message) <= limit and (is_torn or not problems)
-        yield message if is_kept else b"", is_torn
-
-
-def _skip(stream: io.BufferedReader, size: int) -> None:
-    while size and (skipped := len(stream.read(min(size, _SKIP_BYTES)))):
-        size -= skipped
-
-
-CHUNK_BYTES: Final = 4 << 20
-CHUNKS: Final = 8
+def _bounded(pieces: Iterator[bytes], limit: int, fail: Fail) -> Iterator[bytes]:
+    """Pass the pieces on, up to `limit` bytes."""
+    left = limit
+    for piece in pieces:
+        if len(piece) > left:
+            yield piece[:left]
+            detail = f"it decompresses to more than {limit} bytes; {advice('max_decompressed_bytes')}"
+            fail(Failure("over a limit", detail))
+            return
+        left -= len(piece)
+        yield piece
 
 
 class Prefetcher:
@@ -213,153 +293,3 @@ class Prefetcher:
             while source.stored is not None and start < end and source not in self._left:
                 yield source, source.stored, start, min(start + CHUNK_BYTES, end)
                 start += CHUNK_BYTES
-
-
-HEAD_BYTES: Final = 1 << 20
-_STDIN: Final = 0
-
-Consumed = Callable[[int], None]
-
-
-class OpenInput:
-    """An input that is read. `stream` gives its decompressed bytes; its first `peek` shows HEAD_BYTES of them.
-
-    `failures` says what could not be read. `became_shorter` is known when it was read to its end.
-    """
-
-    def __init__(self, raw: "_Raw", limits: Limits, byte_range: ByteRange | None = None) -> None:
-        self.stream: io.BufferedReader = io.BufferedReader(raw, HEAD_BYTES)
-        self.failures: list[Failure] = []
-        self.compression = compression_of(self.stream.peek())
-        self._raw = raw
-        if self.compression in ("gzip", "zstd"):
-            fail = self.failures.append
-            pieces = decompress(self.stream, limits.max_message_bytes, fail)
-            pieces = bounded(pieces, limits.max_decompressed_bytes, fail)
-            if byte_range is not None and byte_range.is_decompressed:
-                pieces = _behind(pieces, byte_range.start)
-            self.stream = io.BufferedReader(_Pieces(pieces), HEAD_BYTES)
-
-    @property
-    def became_shorter(self) -> bool:
-        """Whether it ended before the size that it had when it was found."""
-        return self._raw.became_shorter
-
-
-class _Raw(io.RawIOBase):
-    """Fills each buffer as far as the bytes go, so that the first bytes of all can be looked at together."""
-
-    became_shorter = False
-
-    def readable(self) -> bool:
-        """True: it is there to be read."""
-        return True
-
-    def readinto(self, buffer: object, /) -> int:
-        """As io.RawIOBase."""
-        target = memoryview(cast(bytearray, buffer)).cast("B")
-        filled = 0
-        while filled < len(target) and (count := self._fill(target[filled:])):
-            filled += count
-        return filled
-
-    def _fill(self, target: memoryview) -> int:
-        raise NotImplementedError
-
-
-class _Pieces(_Raw):
-    """The pieces one after the other."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._left = memoryview(b"")
-
-    def _fill(self, target: memoryview) -> int:
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._left = memoryview(piece)
-        count = min(len(target), len(self._left))
-        target[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
-
-
-class _File(_Raw):
-    """A file of this machine, or the part of it that is to be read."""
-
-    def __init__(self, file: io.FileIO, source: Input, consumed: Consumed) -> None:
-        self._file = file
-        self._name = source.name
-        self._consumed = consumed
-        byte_range = source.byte_range
-        self._is_part = byte_range is not None and not byte_range.is_decompressed
-        self._left = source.size or 0
-        if byte_range is not None and self._is_part:
-            file.seek(byte_range.start)
-
-    def _fill(self, target: memoryview) -> int:
-        try:
-            count = self._file.readinto(target[: self._left] if self._is_part else target) or 0
-        except OSError as error:
-            raise SourceError(f"{self._name}: cannot be read ({error.strerror}); check the file") from error
-        self.became_shorter = not count and self._left > 0
-        self._left = max(self._left - count, 0)
-        self._consumed(count)
-        return count
-
-
-@contextlib.contextmanager
-def open_input(
-    source: Input, limits: Limits, consumed: Consumed, prefetcher: Prefetcher | None = None
-) -> Generator[OpenInput]:
-    """Open an input; `consumed` is told how many (compressed) bytes each read took. Raises SourceError.
-
-    `prefetcher` fetches what is in a store, together with other files; without it this file is fetched alone.
-    """
-    with contextlib.ExitStack() as stack:
-        if source.stored is not None:
-            prefetcher = prefetcher or stack.enter_context(Prefetcher([source]))
-            chunks = stack.enter_context(contextlib.closing(prefetcher.chunks(source)))
-            yield OpenInput(_Pieces(_told(chunks, consumed)), limits)
-            return
-        file = _File(stack.enter_context(open_unbuffered(source)), source, consumed)
-        yield OpenInput(file, limits, source.byte_range)
-
-
-def open_unbuffered(source: Input) -> io.FileIO:
-    """An input of this machine, also standard input and pipes. Raises SourceError."""
-    if source.path is None:
-        return _standard_input()
-    try:
-        return source.path.open("rb", buffering=0)
-    except OSError as error:
-        raise SourceError(f"{source.name}: cannot be opened ({error.strerror}); check the path") from error
-
-
-def _standard_input() -> io.FileIO:
-    """Standard input as this process inherited it."""
-    closed = "standard input is closed; pipe a dump into the command, or name a file"
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it was closed, and 0 may be another file
-        raise SourceError(closed)
-    try:
-        if sys.platform != "win32":
-            os.set_blocking(_STDIN, True)  # else what comes late looks like the end
-        return open(_STDIN, "rb", buffering=0, closefd=False)
-    except OSError as error:
-        raise SourceError(f"{closed} ({error.strerror})") from error
-
-
-def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
-    """The bytes from `start` on."""
-    for piece in pieces:
-        if len(piece) > start:
-            yield piece[start:]
-        start = max(0, start - len(piece))
-
-
-def _told(chunks: Iterator[bytes], consumed: Consumed) -> Iterator[bytes]:
-    for chunk in chunks:
-        consumed(len(chunk))
-        yield chunk

@@ -34,6 +34,105 @@ from art_otel.spans.quarantine import Kind
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
 """Characters of a trace id and a span id in base64, padded or not; in hex they have 32 and 16."""
 
+_RECORDS: Final[dict[str, tuple[Kind, type[otlp.Message]]]] = {
+    "spans": ("span", otlp.Span),
+    "logRecords": ("log", otlp.LogRecord),
+}
+_SHARED: Final = {"resource": otlp.Resource, "scope": otlp.Scope, "instrumentationLibrary": otlp.Scope}
+HOLDERS: Final = frozenset(
+    {"trace", "result", "resourceSpans", "batches", "resourceLogs", "scopeSpans", "scopeLogs", *_RECORDS}
+    | {"instrumentationLibrarySpans", "instrumentationLibraryLogs"}
+)
+"""The fields that lead to records."""
+
+_Requests: TypeAlias = otlp.Request | list[otlp.Request]
+_SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
+_ENVELOPES: Final = ("trace", "result")
+_EMPTY_BYTES: Final = 1 << 10
+_BEGINNING: Final = re.compile(r'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
+_CUT: Final = re.compile(rb"\n(?=(?:\xef\xbb\xbf|\x1e)?" + _BEGINNING.pattern.encode() + rb")")
+_decode: Final[Callable[[bytes | memoryview], _Requests]] = msgspec.json.Decoder(_Requests, strict=False).decode
+
+
+def _detects(head: bytes) -> bool:
+    return any(_is_request(value) for value in objects_in_head(head))
+
+
+def _is_request(value: Value) -> bool:
+    return is_object(value) and (
+        any(isinstance(value.get(name), list) for name in _SIGNALS)
+        or any(_is_request(value.get(name)) for name in _ENVELOPES)
+    )
+
+
+def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+    return _records(read_documents(stream, reading.limits.max_message_bytes, _decode), reading)
+
+
+FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads, cuts=_CUT)
+
+
+def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
+    """Read every record of lines that are in memory."""
+    documents = (
+        document._replace(line=number)
+        for number, line in enumerate(lines, 1)
+        for document in read_documents_of(line, _decode)
+    )
+    return _records(documents, reading)
+
+
+def _records(documents: Iterable[Document[_Requests]], reading: Reading) -> Iterator[Record]:
+    builder = JsonSpanBuilder(reading)
+    for document in documents:
+        location = f"{reading.path}:{document.line}"
+        if document.data is None:
+            yield too_long(location)
+            continue
+        reading.stats.replaced += document.replaced
+        if document.value is UNSET:
+            yield from _read_leniently(document, builder)
+            continue
+        requests = document.value if isinstance(document.value, list) else [document.value]
+        reading.stats.altered += is_altered(document.data)
+        is_empty = b":" not in bytes(document.data[:_EMPTY_BYTES])
+        for request in requests:
+            yield from _read(request, location, builder, is_empty=is_empty)
+
+
+def _read(request: otlp.Request, location: str, builder: "JsonSpanBuilder", *, is_empty: bool) -> Iterator[Record]:
+    if not request.is_otlp and not is_empty:
+        yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").quarantine(location)
+    for part in request.parts:
+        builder.reading.stats.other_signals += part.has_other_signal
+        yield from builder.traces(part.resource_spans or part.batches or None, location)
+        yield from builder.logs(part.resource_logs or None, location)
+
+
+def _read_leniently(document: Document[_Requests], builder: "JsonSpanBuilder") -> Iterator[Record]:
+    """Read every record of a document that does not decode at once."""
+    for piece in parse_values(bytes(document.data or b""), _BEGINNING):
+        location = f"{builder.reading.path}:{document.line + piece.lines}"
+        if not isinstance(piece.value, Refused):
+            yield from _recover(piece.value, location, builder)
+        elif piece.value.reason == "torn":
+            whole, torn = split_torn(piece.text, HOLDERS)
+            yield from _recover(whole, location, builder)
+            yield piece.value.quarantine(location, ids=ids_of(torn, builder))
+        else:
+            yield piece.value.quarantine(location)
+
+
+def _recover(value: Value, location: str, builder: "JsonSpanBuilder") -> Iterator[Record]:
+    for item in items_of(value):
+        try:
+            request, quarantined = recover_request(item, location, builder)
+        except Refused as problem:
+            yield problem.quarantine(location)
+        else:
+            yield from _read(request, location, builder, is_empty=not item)
+            yield from quarantined
+
 
 class JsonSpanBuilder(SpanBuilder):
     """Builds records of messages decoded from JSON: hex ids and base64 bytes."""
@@ -121,18 +220,6 @@ def _bytes_of(text: str) -> bytes:
     return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
 
 
-_RECORDS: Final[dict[str, tuple[Kind, type[otlp.Message]]]] = {
-    "spans": ("span", otlp.Span),
-    "logRecords": ("log", otlp.LogRecord),
-}
-_SHARED: Final = {"resource": otlp.Resource, "scope": otlp.Scope, "instrumentationLibrary": otlp.Scope}
-HOLDERS: Final = frozenset(
-    {"trace", "result", "resourceSpans", "batches", "resourceLogs", "scopeSpans", "scopeLogs", *_RECORDS}
-    | {"instrumentationLibrarySpans", "instrumentationLibraryLogs"}
-)
-"""The fields that lead to records."""
-
-
 def recover_request(value: Value, location: str, builder: SpanBuilder) -> tuple[otlp.Request, list[Quarantined]]:
     """Convert a JSON object without what is bad in it, which is taken out of it. Raises Refused."""
     try:
@@ -176,92 +263,3 @@ def _problem_of(value: Value, message: type[otlp.Message]) -> Refused | None:
     except Refused as problem:
         return problem
     return None
-
-
-_Requests: TypeAlias = otlp.Request | list[otlp.Request]
-_SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
-_ENVELOPES: Final = ("trace", "result")
-_EMPTY_BYTES: Final = 1 << 10
-_BEGINNING: Final = re.compile(r'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
-_CUT: Final = re.compile(rb"\n(?=(?:\xef\xbb\xbf|\x1e)?" + _BEGINNING.pattern.encode() + rb")")
-_decode: Final[Callable[[bytes | memoryview], _Requests]] = msgspec.json.Decoder(_Requests, strict=False).decode
-
-
-def _detects(head: bytes) -> bool:
-    return any(_is_request(value) for value in objects_in_head(head))
-
-
-def _is_request(value: Value) -> bool:
-    return is_object(value) and (
-        any(isinstance(value.get(name), list) for name in _SIGNALS)
-        or any(_is_request(value.get(name)) for name in _ENVELOPES)
-    )
-
-
-def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    return _records(read_documents(stream, reading.limits.max_message_bytes, _decode), reading)
-
-
-FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads, cuts=_CUT)
-
-
-def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
-    """Read every record of lines that are in memory."""
-    documents = (
-        document._replace(line=number)
-        for number, line in enumerate(lines, 1)
-        for document in read_documents_of(line, _decode)
-    )
-    return _records(documents, reading)
-
-
-def _records(documents: Iterable[Document[_Requests]], reading: Reading) -> Iterator[Record]:
-    builder = JsonSpanBuilder(reading)
-    for document in documents:
-        location = f"{reading.path}:{document.line}"
-        if document.data is None:
-            yield too_long(location)
-            continue
-        reading.stats.replaced += document.replaced
-        if document.value is UNSET:
-            yield from _read_leniently(document, builder)
-            continue
-        requests = document.value if isinstance(document.value, list) else [document.value]
-        reading.stats.altered += is_altered(document.data)
-        is_empty = b":" not in bytes(document.data[:_EMPTY_BYTES])
-        for request in requests:
-            yield from _read(request, location, builder, is_empty=is_empty)
-
-
-def _read_leniently(document: Document[_Requests], builder: JsonSpanBuilder) -> Iterator[Record]:
-    """Read every record of a document that does not decode at once."""
-    for piece in parse_values(bytes(document.data or b""), _BEGINNING):
-        location = f"{builder.reading.path}:{document.line + piece.lines}"
-        if not isinstance(piece.value, Refused):
-            yield from _recover(piece.value, location, builder)
-        elif piece.value.reason == "torn":
-            whole, torn = split_torn(piece.text, HOLDERS)
-            yield from _recover(whole, location, builder)
-            yield piece.value.quarantine(location, ids=ids_of(torn, builder))
-        else:
-            yield piece.value.quarantine(location)
-
-
-def _recover(value: Value, location: str, builder: JsonSpanBuilder) -> Iterator[Record]:
-    for item in items_of(value):
-        try:
-            request, quarantined = recover_request(item, location, builder)
-        except Refused as problem:
-            yield problem.quarantine(location)
-        else:
-            yield from _read(request, location, builder, is_empty=not item)
-            yield from quarantined
-
-
-def _read(request: otlp.Request, location: str, builder: JsonSpanBuilder, *, is_empty: bool) -> Iterator[Record]:
-    if not request.is_otlp and not is_empty:
-        yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").quarantine(location)
-    for part in request.parts:
-        builder.reading.stats.other_signals += part.has_other_signal
-        yield from builder.traces(part.resource_spans or part.batches or None, location)
-        yield from builder.logs(part.resource_logs or None, location)
