@@ -47,7 +47,7 @@ PACKAGES = [
 
 FOLDERS = {
     "sources": ["files", "otlp", "backends", "agents"],
-    "conventions": ["attributes", "caches", "bodies", "clients", "recorders", "dialects"],
+    "conventions": ["bodies", "dialects"],
     "trajectories": ["lineage", "calls"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],

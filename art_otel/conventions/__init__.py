@@ -2,122 +2,80 @@
 
 How a span becomes a call:
 1. `roles`: role_of(span) says what the span represents. Only one with the role "inference" is a call.
-2. `dialects/`: each convention that instrumentors record calls in (GenAI, OpenInference, OpenLLMetry, …) has a module,
-   its dialect. `dialects.DIALECTS` lists them, the most trusted first. A dialect whose `matches(names)` is true reads
-   the span; `names` are those of the span's attributes.
+2. `dialects/`: each convention that instrumentors record calls in (GenAI, OpenInference, OpenLLMetry, …) is a dialect.
+   `dialects.DIALECTS` lists them, the most trusted first. A dialect whose `matches(names)` is true reads the span;
+   `names` are those of the span's attributes.
 3. `facts`: every dialect gives CallFacts, the fields of a call that it recorded. merge_facts merges two: when
    both have a field, the more trusted dialect wins.
-4. `call`: parse_call does 2 and 3 and adds what is on every span: times, failure, finish reasons.
+4. `call`: parse_call does 2 and 3 and adds what is on every span: times, failure, finish reasons. merge_calls makes one
+   call of what several instrumentors recorded.
+5. `gaps`: what of the call is not what was sent and sampled, and which recorders lose or rewrite what.
 
-What dialects share: `attributes/` reads values of attributes and names in `cut` those that were truncated or are
-damaged, `bodies/` reads the JSON of messages, tools, tokens, requests and responses, `caches/` keeps what was parsed,
-because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards, `tool_spans` reads
-executions of tools, and `history_events` reads messages that an app put behind a completion.
+What dialects share: `attributes` reads attributes by their names, `values` narrows their values, `bodies/` reads the
+JSON of messages, parts, tools, tokens, requests and responses, `vocabulary` has the words for operations and finish
+reasons, `frameworks` knows what is sent otherwise than it is recorded, and `prefix_cache` keeps what was parsed,
+because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards and `tool_spans` reads
+executions of tools; `instrumentors` says what to install or switch on.
 
 To add a dialect: a module in `dialects/` with a `Dialect`, its line in `DIALECTS`, a recording in `tests/dialects/`.
 
 Invariant: all dialects give the same records, unknown is None, and nothing here raises for what a span contains.
 """
 
-from art_otel.conventions.agent_instructions import agent_instructions, with_agent_instructions
-from art_otel.conventions.attributes.values import integer, json_value, number
-from art_otel.conventions.bodies.failure import ERROR_TYPE, failure_of, is_cancellation
-from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
-from art_otel.conventions.call import parse_call
-from art_otel.conventions.callless_recorders import client_instrumentor
-from art_otel.conventions.capture_switches import ANTHROPIC_SDK, capture_switch
-from art_otel.conventions.dialects.art import SCOPE as ART_OTEL
-from art_otel.conventions.dialects.art import span_env_state, span_extra
-from art_otel.conventions.dialects.claude_code import exchange_of
-from art_otel.conventions.dialects.genai import response_id_of_details
-from art_otel.conventions.dialects.genai_events import is_completion_event
-from art_otel.conventions.dialects.genai_writer import genai_message, request_attributes, response_attributes
-from art_otel.conventions.dialects.wrapper_spans import is_request_only, is_wrapper_method, recorder_of
-from art_otel.conventions.history_events import (
-    RecordedMessage,
-    history_attributes,
-    history_messages,
-    recorded_messages,
-)
-from art_otel.conventions.known import CONTENT_ATTRIBUTES, is_convention_attribute
-from art_otel.conventions.recorders.sent_by_frameworks import retried_tool_call, with_retried_tools
-from art_otel.conventions.recordings import merge_calls, request_key
-from art_otel.conventions.rewards import (
-    EVALUATION,
-    BadReward,
-    RecordedReward,
-    evaluation_attributes,
-    has_response,
-    rewards_of,
-    rewards_of_log,
-)
-from art_otel.conventions.role import Role
-from art_otel.conventions.roles import agent_name, has_call_attributes, may_be_call, may_have_role, role_of
-from art_otel.conventions.sampled import is_same_but_for_thinking, is_structured_output, without_thinking
-from art_otel.conventions.tool_spans import (
-    ToolFacts,
-    execution_attributes,
-    execution_name,
-    result_attributes,
-    tool_facts,
-)
-
-__all__ = [
-    "ANTHROPIC_SDK",
-    "ART_OTEL",
-    "CONTENT_ATTRIBUTES",
-    "ERROR_TYPE",
-    "EVALUATION",
-    "BadReward",
-    "RecordedMessage",
-    "RecordedReward",
-    "Role",
-    "ToolFacts",
-    "agent_instructions",
-    "agent_name",
-    "capture_switch",
-    "client_instrumentor",
-    "encode_ids",
-    "encode_logprobs",
-    "evaluation_attributes",
-    "exchange_of",
-    "execution_attributes",
-    "execution_name",
-    "failure_of",
-    "genai_message",
-    "has_call_attributes",
-    "has_response",
-    "history_attributes",
-    "history_messages",
-    "integer",
-    "is_cancellation",
-    "is_completion_event",
-    "is_convention_attribute",
-    "is_request_only",
-    "is_same_but_for_thinking",
-    "is_structured_output",
-    "is_wrapper_method",
-    "json_value",
-    "may_be_call",
-    "may_have_role",
-    "merge_calls",
-    "number",
-    "parse_call",
-    "recorded_messages",
-    "recorder_of",
-    "request_attributes",
-    "request_key",
-    "response_attributes",
-    "response_id_of_details",
-    "result_attributes",
-    "retried_tool_call",
-    "rewards_of",
-    "rewards_of_log",
-    "role_of",
-    "span_env_state",
-    "span_extra",
-    "tool_facts",
-    "with_agent_instructions",
-    "with_retried_tools",
-    "without_thinking",
-]
+from art_otel.conventions.bodies.tokens import encode_ids as encode_ids
+from art_otel.conventions.bodies.tokens import encode_logprobs as encode_logprobs
+from art_otel.conventions.call import is_same_but_for_thinking as is_same_but_for_thinking
+from art_otel.conventions.call import is_structured_output as is_structured_output
+from art_otel.conventions.call import merge_calls as merge_calls
+from art_otel.conventions.call import parse_call as parse_call
+from art_otel.conventions.call import request_key as request_key
+from art_otel.conventions.call import without_thinking as without_thinking
+from art_otel.conventions.dialects import CONTENT_ATTRIBUTES as CONTENT_ATTRIBUTES
+from art_otel.conventions.dialects import is_convention_attribute as is_convention_attribute
+from art_otel.conventions.dialects.art import ART_OTEL as ART_OTEL
+from art_otel.conventions.dialects.art import RecordedMessage as RecordedMessage
+from art_otel.conventions.dialects.art import history_attributes as history_attributes
+from art_otel.conventions.dialects.art import history_messages as history_messages
+from art_otel.conventions.dialects.art import recorded_messages as recorded_messages
+from art_otel.conventions.dialects.art import span_env_state as span_env_state
+from art_otel.conventions.dialects.art import span_extra as span_extra
+from art_otel.conventions.dialects.claude_code import exchange_of as exchange_of
+from art_otel.conventions.dialects.dialect import Role as Role
+from art_otel.conventions.dialects.genai import genai_message as genai_message
+from art_otel.conventions.dialects.genai import request_attributes as request_attributes
+from art_otel.conventions.dialects.genai import response_attributes as response_attributes
+from art_otel.conventions.dialects.genai import response_id_of_details as response_id_of_details
+from art_otel.conventions.dialects.genai_events import is_completion_event as is_completion_event
+from art_otel.conventions.frameworks import agent_instructions as agent_instructions
+from art_otel.conventions.frameworks import retried_tool_call as retried_tool_call
+from art_otel.conventions.frameworks import with_agent_instructions as with_agent_instructions
+from art_otel.conventions.frameworks import with_retried_tools as with_retried_tools
+from art_otel.conventions.instrumentors import ANTHROPIC_SDK as ANTHROPIC_SDK
+from art_otel.conventions.instrumentors import capture_switch as capture_switch
+from art_otel.conventions.instrumentors import client_instrumentor as client_instrumentor
+from art_otel.conventions.rewards import EVALUATION as EVALUATION
+from art_otel.conventions.rewards import BadReward as BadReward
+from art_otel.conventions.rewards import RecordedReward as RecordedReward
+from art_otel.conventions.rewards import evaluation_attributes as evaluation_attributes
+from art_otel.conventions.rewards import has_response as has_response
+from art_otel.conventions.rewards import rewards_of as rewards_of
+from art_otel.conventions.rewards import rewards_of_log as rewards_of_log
+from art_otel.conventions.roles import agent_name as agent_name
+from art_otel.conventions.roles import has_call_attributes as has_call_attributes
+from art_otel.conventions.roles import is_request_only as is_request_only
+from art_otel.conventions.roles import is_wrapper_method as is_wrapper_method
+from art_otel.conventions.roles import may_be_call as may_be_call
+from art_otel.conventions.roles import may_have_role as may_have_role
+from art_otel.conventions.roles import recorder_of as recorder_of
+from art_otel.conventions.roles import role_of as role_of
+from art_otel.conventions.tool_spans import ToolFacts as ToolFacts
+from art_otel.conventions.tool_spans import execution_attributes as execution_attributes
+from art_otel.conventions.tool_spans import execution_name as execution_name
+from art_otel.conventions.tool_spans import result_attributes as result_attributes
+from art_otel.conventions.tool_spans import tool_facts as tool_facts
+from art_otel.conventions.values import integer as integer
+from art_otel.conventions.values import json_value as json_value
+from art_otel.conventions.values import number as number
+from art_otel.conventions.vocabulary import ERROR_TYPE as ERROR_TYPE
+from art_otel.conventions.vocabulary import failure_of as failure_of
+from art_otel.conventions.vocabulary import is_cancellation as is_cancellation

@@ -1,30 +1,42 @@
-"""parse_call: one inference span and its log records -> InferenceCall.
+"""Calls: one inference span and its log records -> InferenceCall; several recordings of one call -> one.
 
-Invariant: it never raises for any content of attributes, events or log records: what cannot be read is unknown, and a
-gap says which attribute holds it.
+`parse_call` never raises for any content of attributes, events or log records: what cannot be read is unknown, and a
+gap says which attribute. `merge_calls` is told which recordings are one call by
+`art_otel.trajectories.calls.duplicates`; a framework may show an answer otherwise than it was sampled: without its
+leading `<think>` block, or a tool call as JSON text (structured output). That is still the same answer, and a call
+keeps it as the client recorded it; two answers with different thinking are not the same.
 """
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Known
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import names_of
-from art_otel.conventions.bodies.failure import failure_of
-from art_otel.conventions.bodies.finish import ERROR_FINISH_REASON, completed_reason, names_no_tool_calls
-from art_otel.conventions.bodies.operations import TEXT_COMPLETION, operation_of_name
-from art_otel.conventions.dialects import all_dialects, art, attribute_dialects, genai
-from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts
-from art_otel.conventions.gaps import find_gaps
-from art_otel.conventions.recorders.lossy import is_error_unknown
-from art_otel.conventions.recording import Recording
+from art_otel.calls import CONTENT_GAPS, Choice, Gap, InferenceCall, Known, Message, ToolCall
+from art_otel.conventions import values
+from art_otel.conventions.attributes import SpanRecording, names_of
+from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute_dialects, genai
+from art_otel.conventions.dialects.openinference import RAW
+from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, merge_prompts
+from art_otel.conventions.gaps import find_gaps, is_error_unknown
+from art_otel.conventions.vocabulary import (
+    ERROR_FINISH_REASON,
+    TEXT_COMPLETION,
+    completed_reason,
+    failure_of,
+    names_no_tool_calls,
+    operation_of_name,
+)
+from art_otel.errors import UsageError
 from art_otel.spans import LogRecord, Span
 
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
-    recording = Recording(span, logs, names_of(span.attributes))
+    recording = SpanRecording(span, logs, names_of(span.attributes))
     facts = _read_facts(recording)
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
@@ -81,7 +93,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     )
 
 
-def _read_facts(recording: Recording) -> CallFacts:
+def _read_facts(recording: SpanRecording) -> CallFacts:
     """Read every dialect that may be on the span, the most trusted first, and merge what each recorded."""
     dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
     facts, alone = NO_FACTS, False
@@ -171,3 +183,154 @@ def _with_tool_calls_named(choice: Choice) -> Choice:
 
 def _with_finish_reason(choice: Choice, reason: str | None) -> Choice:
     return choice if reason == choice.finish_reason else msgspec.structs.replace(choice, finish_reason=reason)
+
+
+_TRUST: Final = {dialect.convention: rank for rank, dialect in enumerate(DIALECTS)}
+
+
+def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
+    """Several recordings of one call, the outermost first, as one. Raises UsageError when there is none.
+
+    Identity and times are the outermost one's. A gap of one recording does not count where another is whole. The most
+    trusted convention's facts win whoever's span they were on, and of equally trusted ones those of the recording that
+    knows the response. The prompt is the one that was sent, the
+    answer the one that was sampled.
+    """
+    if not calls:
+        raise UsageError("merge_calls needs at least one recording of the call; pass the outermost first")
+    if len(calls) == 1:
+        return calls[0]
+    sampled = _sampled(calls)
+    trusted = sorted((with_sampled(call, sampled) for call in calls), key=_distrust)
+    facts = reduce(merge_facts, map(_facts, trusted))
+    error_type, error = _failure(calls)
+    outermost, prompt = calls[0], _sent(calls)
+    is_whole = any(_is_whole(call) and request_key(call) == _texts(prompt) for call in calls)
+    return msgspec.structs.replace(
+        outermost,
+        **{
+            **msgspec.structs.asdict(facts),
+            "input_messages": prompt,
+            "gaps": _gaps(calls, facts, is_whole=is_whole),
+        },
+        error_type=error_type,
+        error=error,
+        agent=next((call.agent for call in calls if call.agent is not None), None),
+        step=next((call.step for call in calls if call.step is not None), None),
+        env_state={name: value for call in reversed(calls) for name, value in call.env_state.items()},
+        extra={name: value for call in reversed(calls) for name, value in call.extra.items()},
+    )
+
+
+def request_key(call: InferenceCall) -> tuple[str, ...]:
+    """A key of what was asked: the texts of the prompt, because recorders lose names, reasoning and images."""
+    return _texts(call.input_messages)
+
+
+def _texts(messages: Sequence[Message] | None) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in messages or ())
+
+
+def _distrust(call: InferenceCall) -> tuple[bool, int, bool]:
+    rank = min((_TRUST.get(name, len(_TRUST)) for name in call.conventions), default=len(_TRUST))
+    return call.has_gap(*CONTENT_GAPS), rank, call.response_id is None
+
+
+def _is_whole(call: InferenceCall) -> bool:
+    return not call.has_gap(*CONTENT_GAPS) and bool(call.input_messages and call.choices)
+
+
+def _gaps(calls: Sequence[InferenceCall], facts: CallFacts, *, is_whole: bool) -> tuple[Gap, ...]:
+    """The gaps of the merged call: where one recording is whole, only that of a secret or a contradiction is left."""
+    gaps = dict.fromkeys(facts.gaps) | {gap: None for call in calls for gap in call.gaps}
+    return tuple(gap for gap in gaps if gap.kind not in CONTENT_GAPS or (not is_whole and gap in facts.gaps))
+
+
+def _facts(call: InferenceCall) -> CallFacts:
+    """The facts of the call without its prompt."""
+    return CallFacts(**{name: getattr(call, name) for name in CallFacts.__struct_fields__ if name != "input_messages"})
+
+
+def _sent(calls: Sequence[InferenceCall]) -> tuple[Message, ...] | None:
+    """The prompt, as who saw the request wrote it: one that knows the response, with the body, else the innermost."""
+    prompts = [call.input_messages for call in _nearest(calls) if call.input_messages is not None]
+    return reduce(merge_prompts, prompts) if prompts else None
+
+
+def _sampled(calls: Sequence[InferenceCall]) -> dict[int, Choice]:
+    """The answers, by their index, as who saw the response wrote them."""
+    choices = next((call.choices for call in _nearest(calls) if call.choices), ())
+    return {choice.index: choice for choice in choices}
+
+
+def _nearest(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
+    """The recordings by how near they are to the server."""
+    inside_out = calls[::-1]
+    return sorted(inside_out, key=lambda call: (call.response_id is None, RAW not in call.conventions))
+
+
+def _failure(calls: Sequence[InferenceCall]) -> tuple[str | None, str | None]:
+    """The error of the outermost recording that failed, unless a failure further in did not matter.
+
+    The outermost one's failure always counts. One further in was retried or handled when a recording that did not fail
+    shows how the completion finished; without that proof it counts (OpenLLMetry calls a dropped stream OK).
+    """
+    failed = next((call for call in calls if call.failed), None)
+    if failed is None:
+        return None, None
+    if failed is not calls[0] and any(not call.failed and _finished(call) for call in calls):
+        return None, None
+    return failed.error_type, failed.error
+
+
+def _finished(call: InferenceCall) -> bool:
+    return bool(call.choices) and all(choice.finish_reason is not None for choice in call.choices or ())
+
+
+_THINKING: Final = re.compile(r"\s*<think>.*?</think>\s*", re.DOTALL)
+
+
+def without_thinking(text: str) -> str:
+    """The text without a `<think>` block at its start."""
+    thinking = _THINKING.match(text)
+    return text if thinking is None else text[thinking.end() :]
+
+
+def is_same_but_for_thinking(text: str, other: str) -> bool:
+    """Whether the texts are equal, or one is the other without the thinking."""
+    return text == other or without_thinking(text) == other or text == without_thinking(other)
+
+
+def is_structured_output(message: Message, other: Message) -> bool:
+    """Whether one has as JSON text what the other has as the arguments of its one tool call."""
+    return _is_json_of(message.content, other.tool_calls) or _is_json_of(other.content, message.tool_calls)
+
+
+def with_sampled(call: InferenceCall, sampled: Mapping[int, Choice]) -> InferenceCall:
+    """Put the sampled answers, by their index, where the call has another form of them."""
+    choices = tuple(_as_sampled(choice, sampled.get(choice.index, choice)) for choice in call.choices or ())
+    return msgspec.structs.replace(call, choices=choices) if choices != (call.choices or ()) else call
+
+
+def _as_sampled(choice: Choice, sampled: Choice) -> Choice:
+    message = choice.message
+    if message == sampled.message or not _is_another_form(message, sampled.message):
+        return choice
+    finish_reason = sampled.finish_reason or choice.finish_reason
+    return msgspec.structs.replace(choice, message=sampled.message, finish_reason=finish_reason)
+
+
+def _is_another_form(message: Message, sampled: Message) -> bool:
+    text, sampled_text = (message.content or "").strip(), (sampled.content or "").strip()
+    if text and sampled_text and text != sampled_text:
+        return is_same_but_for_thinking(text, sampled_text)
+    return is_structured_output(message, sampled)
+
+
+def _is_json_of(text: str | None, tool_calls: tuple[ToolCall, ...]) -> bool:
+    if not text or len(tool_calls) != 1:
+        return False
+    try:
+        return bool(json.loads(text) == json.loads(tool_calls[0].arguments))
+    except (ValueError, RecursionError):
+        return False

@@ -3,8 +3,11 @@
 A gap is the reason for which its trajectory is incomplete and its completions are not trained; `calls.Gap` lists the
 kinds. Invariant: a dialect that does not say how it knows its content gives a gap; every other gap needs a sign in the
 recording: a count of dropped attributes, a mark of its recorder, a mask (`masks`), a length that is a limit
-(`value_limits`), a part of an unknown type, or a recorder that is known to lose or rewrite just this (`lossy`).
+(`value_limits`), a part of an unknown type, or a recorder that is known to lose or rewrite just this (`_JUDGES`).
 What the conversation itself shows is `trajectories.wholeness`' subject.
+
+A recorder is judged only with what its source or a recording beside the model's server shows, and where a call has the
+shape that it spoils. The docs say which instrumentor to use instead.
 """
 
 import re
@@ -15,18 +18,21 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from art_otel.calls import Gap, GapKind, Message
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, SpanRecording
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.masks import find_masked, is_hash, mask_of, signs_of
-from art_otel.conventions.recorders.lossy import find_losses
-from art_otel.conventions.recording import Recording
 from art_otel.conventions.value_limits import cut_values
 
 if TYPE_CHECKING:
     from art_otel.spans import Attributes, Value
+from collections.abc import Callable
+
+from art_otel.calls import canonical_arguments
+from art_otel.conventions.vocabulary import is_responses_api_id
+from art_otel.spans import Scope
 
 _Sign: TypeAlias = tuple[GapKind, str]
 """The kind and the evidence of a gap in a message."""
@@ -43,7 +49,7 @@ _REPLACED: Final = "<truncated due to size exceeding limit>"
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
-def find_gaps(recording: Recording, facts: CallFacts) -> tuple[Gap, ...]:
+def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
     span, gaps = recording.span, [*facts.gaps]
     prompt_signs = _PROMPTS.signs(facts.input_messages) if facts.input_messages else ()
@@ -64,7 +70,7 @@ def find_gaps(recording: Recording, facts: CallFacts) -> tuple[Gap, ...]:
     return tuple(dict.fromkeys(gaps)) if gaps else ()
 
 
-def _masked(recording: Recording, facts: CallFacts, *, is_shown: bool) -> list[Gap]:
+def _masked(recording: SpanRecording, facts: CallFacts, *, is_shown: bool) -> list[Gap]:
     """What is masked of a call of which one message is a mask, or a hash, or whose span shows a mask."""
     prompt, choices = facts.input_messages or (), facts.choices or ()
     answers = [choice.message for choice in choices]
@@ -86,7 +92,7 @@ def _field_of_dropped(facts: CallFacts) -> str:
     return "call" if facts.prompt_known in in_pieces or facts.answer_known in in_pieces else "parameters"
 
 
-def _flags(recording: Recording) -> Iterator[Gap]:
+def _flags(recording: SpanRecording) -> Iterator[Gap]:
     """What a span or its events say by a flag `….truncated`."""
     span, logs = recording.span, recording.logs
     flagged = [(span.attributes, name) for name in recording.names.memo(_truncation_flags)]
@@ -154,3 +160,191 @@ def _signs_of_one(message: Message) -> tuple[_Sign, ...]:
 def _unknown_types(json_text: str) -> tuple[str, ...]:
     parts: list[dict[str, Value]] = msgspec.json.decode(json_text)
     return tuple(dict.fromkeys(str(part.get("type")) for part in parts if not is_known_part(part)))
+
+
+_Judge: TypeAlias = Callable[[CallFacts], str | None]
+"""Says which field of a call (see `calls.Gap`) its recorder lost or rewrote; None where it did not."""
+
+
+def find_losses(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
+    """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
+    judges = list(_judges(scope, names))
+    if not judges:
+        return ()
+    evidence = f"{scope.name} {scope.version}".strip()
+    fields = [judge(facts) for judge in judges]
+    return tuple(Gap(kind="lossy recorder", field=field, evidence=evidence) for field in fields if field)
+
+
+def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
+    if scope.name in _JUDGES:
+        yield _JUDGES[scope.name]
+    for first, mended, judge in _VERSIONS.get(scope.name, ()):
+        if first <= _numbers(scope.version) < mended:
+            yield judge
+    if scope.name in _BEFORE:
+        later, judge = _BEFORE[scope.name]
+        if later not in names:
+            yield judge
+
+
+def is_error_unknown(scope: str, response_id: str | None) -> bool:
+    """Whether a finish reason `error` says nothing: genai-langchain has none of the Responses API's."""
+    return scope == "opentelemetry.instrumentation.genai.langchain" and is_responses_api_id(response_id)
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    """The numbers of a version; who names none is new."""
+    return tuple(map(int, re.findall(r"\d+", (version or "").partition("b")[0]))) or _LATEST
+
+
+def _loses_text_of_answers(facts: CallFacts) -> str | None:
+    """Botocore writes the tool calls of an answer or its text, never both."""
+    answers = [choice.message for choice in facts.choices or ()]
+    return "answer" if any(map(_is_tool_calls_only, answers)) else None
+
+
+def _loses_text(facts: CallFacts) -> str | None:
+    """Semantic Kernel does the same, in prompts too."""
+    return "call" if any(map(_is_tool_calls_only, _assistant_messages(facts))) else None
+
+
+def _loses_tool_calls(facts: CallFacts) -> str | None:
+    """Instrumentors of frameworks may lose the tool calls of a prompt, of which the tools' answers are left."""
+    if facts.previous_response_id is not None:
+        return None
+    called = True
+    for message in facts.input_messages or ():
+        if message.role != "tool":
+            called = message.role != "assistant" or bool(message.tool_calls)
+        elif not called and message.tool_call_id is not None:
+            return "prompt"
+    return None
+
+
+def _loses_answers_of_tools(facts: CallFacts) -> str | None:
+    """OpenInference's Bedrock kept the last of several answers of tools; the server asks for all."""
+    unanswered = 0
+    for message in facts.input_messages or ():
+        if message.role == "assistant":
+            unanswered = len(message.tool_calls)
+        elif unanswered > 0 and message.tool_call_id is None:
+            return "prompt"
+        else:
+            unanswered -= 1
+    return "prompt" if unanswered > 0 else None
+
+
+def _loses_arguments(facts: CallFacts) -> str | None:
+    """OpenLLMetry's Bedrock gives `{}` for the arguments in a stream of InvokeModel, of which it records no tools.
+
+    A whole answer of InvokeModel looks the same, so a tool that takes no arguments is doubted there, too.
+    """
+    calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
+    is_lost = not facts.tools and any(canonical_arguments(call.arguments) == "{}" for call in calls)
+    return "answer" if is_lost else None
+
+
+def _is_tool_calls_only(message: Message) -> bool:
+    return bool(message.tool_calls) and not message.content
+
+
+def _shows_thoughts_as_text(facts: CallFacts) -> str | None:
+    """ADK writes thoughts as text parts before the text, and says only by the usage that there were any.
+
+    Its own request and response, where they are recorded, tell them apart.
+    """
+    if "google_adk" in facts.conventions:
+        return None
+    is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
+    rewritten = any(message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)) or (
+        is_counted
+        and any(
+            choice.message.tool_calls and choice.message.content and choice.message.reasoning is None
+            for choice in facts.choices or ()
+        )
+    )
+    return "call" if rewritten else None
+
+
+def _has_texts(message: Message) -> bool:
+    """Whether the message was recorded as several texts."""
+    return message.parts is not None and message.parts.count('"type":"text"') > 1
+
+
+def _shows_texts(facts: CallFacts) -> str | None:
+    """OTel's google-genai wrote thoughts as texts before 1.3, and says of none that it is one."""
+    rewritten = facts.operation_name == "generate_content" and any(
+        message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)
+    )
+    return "call" if rewritten else None
+
+
+def _joins_streams(facts: CallFacts) -> str | None:
+    """OpenInference's google-genai made one part of all parts of a stream: with one tool call, texts as thoughts."""
+    answers = [choice.message for choice in facts.choices or ()] if facts.stream else []
+    return "answer" if any(one.tool_calls or one.reasoning is not None for one in answers) else None
+
+
+def _loses_further_tool_calls(facts: CallFacts) -> str | None:
+    """The openlit SDK kept the first tool call of Anthropic's answers before 1.45."""
+    return "answer" if any(choice.message.tool_calls for choice in facts.choices or ()) else None
+
+
+def _loses_items(facts: CallFacts) -> str | None:
+    """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
+    return "prompt" if facts.tools and is_responses_api_id(facts.response_id) else None
+
+
+def _keeps_reasoning_apart(facts: CallFacts) -> str | None:
+    """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, and records it beside the text.
+
+    Chat Completions have a field for it from 1.60 on; the Responses API has none where the model is not OpenAI's.
+    """
+    prompt = facts.input_messages or ()
+    is_there = any(message.role == "assistant" and message.reasoning is not None for message in prompt)
+    return "prompt" if is_there else None
+
+
+def _keeps_reasoning_apart_of_responses(facts: CallFacts) -> str | None:
+    return _keeps_reasoning_apart(facts) if is_responses_api_id(facts.response_id) else None
+
+
+def _assistant_messages(facts: CallFacts) -> list[Message]:
+    prompt = [message for message in facts.input_messages or () if message.role == "assistant"]
+    return [*prompt, *(choice.message for choice in facts.choices or ())]
+
+
+_JUDGES: Final[dict[str, _Judge]] = {
+    "gcp.vertex.agent": _shows_thoughts_as_text,
+    "openinference.instrumentation.bedrock": _loses_answers_of_tools,
+    "openinference.instrumentation.crewai": _loses_tool_calls,
+    "openinference.instrumentation.haystack": _loses_tool_calls,
+    "openinference.instrumentation.langchain": _loses_tool_calls,
+    "openinference.instrumentation.llama_index": _loses_tool_calls,
+    "openlit.instrumentation.openai": _loses_tool_calls,
+    "opentelemetry.instrumentation.bedrock": _loses_arguments,
+    "opentelemetry.instrumentation.crewai": _loses_tool_calls,
+    "opentelemetry.instrumentation.haystack": _loses_tool_calls,
+    "opentelemetry.instrumentation.langchain": _loses_tool_calls,
+    "opentelemetry.instrumentation.llamaindex": _loses_tool_calls,
+    "opentelemetry.instrumentation.botocore.bedrock-runtime": _loses_text_of_answers,
+    "semantic_kernel.utils.telemetry.model_diagnostics.decorators": _loses_text,
+}
+
+_Version: TypeAlias = tuple[int, ...]
+_LATEST: Final[_Version] = (1 << 30,)
+
+_VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
+    "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
+    "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
+    "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
+    "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),
+    "pydantic-ai": (((0, 8), (1, 60), _keeps_reasoning_apart), ((1, 60), _LATEST, _keeps_reasoning_apart_of_responses)),
+}
+"""Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
+
+_BEFORE: Final[dict[str, tuple[str, _Judge]]] = {
+    "openlit.instrumentation.anthropic": ("gen_ai.tool.call.arguments", _loses_further_tool_calls),
+}
+"""Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""

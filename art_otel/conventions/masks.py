@@ -25,8 +25,7 @@ from typing import Final, Literal, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import Message
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.recording import Recording
+from art_otel.conventions.attributes import AttributeNames, SpanRecording
 from art_otel.spans import Value
 
 
@@ -190,7 +189,9 @@ class MaskedText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     evidence: str
 
 
-def find_masked(recording: Recording, prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
+def find_masked(
+    recording: SpanRecording, prompt: Sequence[Message], answers: Sequence[Message]
+) -> tuple[MaskedText, ...]:
     """The masked messages of a call, and how its recording shows it."""
     signs = signs_of(recording)
     masked = [*_masked("prompt", prompt, signs), *_masked("answer", answers, signs)]
@@ -236,7 +237,7 @@ def mask_in(text: str, signs: Signs = NO_SIGNS) -> Mask | None:
     return None
 
 
-def signs_of(recording: Recording) -> Signs:
+def signs_of(recording: SpanRecording) -> Signs:
     """The writers that masked something of a call, by what neither its model nor its prompt can have written."""
     span, signs = recording.span, NO_SIGNS
     for name in recording.names.memo(_witnesses):

@@ -12,9 +12,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.attributes.unflatten import unflatten
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader, unflatten
 from art_otel.conventions.dialects.genai import RESPONSE_ID, event_name
 from art_otel.conventions.roles import role_of
 from art_otel.spans import Attributes, LogRecord, Span, Value

@@ -2,8 +2,13 @@
 
 Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
 and a server's own span about usage and latency is "other". So is our own span of a rollout or step, although LiteLLM
-may write a call onto it while it is current. The SDK drops a span's oldest attributes beyond its limit,
-which are the ones that name its role; then it is inferred from the others.
+may write a call onto it while it is current. The SDK drops a span's oldest attributes beyond its limit, which are the
+ones that name its role; then it is inferred from the others.
+
+Wrapper spans are LLM spans that are no request of their own: instrumentors of frameworks mark every method of an LLM
+class (LlamaIndex), write a stream's answer to a second span (Logfire), or repeat the response in one of its own
+(LiteLLM). A span whose content may have been hidden, dropped or cut is none of these: a call nobody may read stays a
+call.
 """
 
 import re
@@ -12,16 +17,17 @@ from itertools import chain
 from typing import Final
 
 from art_otel.attributes import ROLLOUT_NAME, STEP_INDEX
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import names_of
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.operations import operation, operation_of_name
-from art_otel.conventions.capture_switches import ANTHROPIC_SDK
+from art_otel.calls import InferenceCall
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader, names_of
 from art_otel.conventions.dialects import DIALECTS, genai, litellm, openinference, openllmetry, role_readers
-from art_otel.conventions.dialects.art import SCOPE
-from art_otel.conventions.dialects.wrapper_spans import prepares
-from art_otel.conventions.role import Role
+from art_otel.conventions.dialects.art import ART_OTEL
+from art_otel.conventions.dialects.dialect import Role
+from art_otel.conventions.dialects.litellm import RAW_SPAN
+from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
+from art_otel.conventions.instrumentors import ANTHROPIC_SDK
 from art_otel.conventions.tool_spans import TOOL_NAME
+from art_otel.conventions.vocabulary import operation, operation_of_name
 from art_otel.spans import Attributes, Span
 
 _AGENT_SPAN_PREFIX: Final = "invoke_agent "
@@ -117,7 +123,7 @@ def has_call_attributes(span: Span) -> bool:
 
 def _is_ours(span: Span) -> bool:
     """Whether it is our own span of a rollout or step. Our hook writes spans of calls, too."""
-    return span.scope.name == SCOPE and (ROLLOUT_NAME in span.attributes or STEP_INDEX in span.attributes)
+    return span.scope.name == ART_OTEL and (ROLLOUT_NAME in span.attributes or STEP_INDEX in span.attributes)
 
 
 def _is_unmarked(span: Span) -> bool:
@@ -208,3 +214,50 @@ def _is_fetch(span: Span) -> bool:
         return True
     body = attributes.get(openinference.INPUT_VALUE)
     return isinstance(body, str) and body.strip() == "{}"
+
+
+_HIDDEN: Final = "__REDACTED__"
+"""What OpenInference writes in place of content that it was told to hide."""
+
+_REQUEST: Final = '{"messages":'
+"""How a request body begins, and no response."""
+
+_RECORDERS: Final = tuple(dialect.recorder for dialect in DIALECTS if dialect.recorder is not None)
+_ANSWERED: Final = ("llm.output_messages.", "llm.token_count.")
+
+
+def prepares(attributes: Attributes) -> bool:
+    """Whether a span's output is a request, which another span makes."""
+    output = attributes.get(OUTPUT_VALUE)
+    if not isinstance(output, str) or not output.startswith(_REQUEST):
+        return False
+    return not any(name.startswith(_ANSWERED) for name in attributes)
+
+
+def is_wrapper_method(span: Span, call: InferenceCall) -> bool:
+    """Whether the span shows the arguments of a method and nothing that only a call has."""
+    shown = span.attributes.get(INPUT_VALUE)
+    is_shown = isinstance(shown, str) and shown != _HIDDEN and SPAN_KIND in span.attributes
+    return is_shown and call.input_messages is None and _has_no_answer(call)
+
+
+def is_request_only(span: Span, call: InferenceCall) -> bool:
+    """Whether the span has a prompt, ended well, and has nothing of an answer."""
+    ended_well = span.end_ns is not None and not call.failed
+    asks = call.input_messages is not None and OUTPUT_VALUE not in span.attributes
+    return ended_well and asks and _has_no_answer(call)
+
+
+def recorder_of(span: Span) -> tuple[str, str]:
+    """Who recorded the span: the instrumentor, and which of its integrations, of which each may record one call."""
+    if span.name == RAW_SPAN:  # a copy of the response in its parent
+        return span.scope.name, RAW_SPAN
+    for name in _RECORDERS:
+        if name in span.attributes:
+            return span.scope.name, str(span.attributes[name])
+    return span.scope.name, ""
+
+
+def _has_no_answer(call: InferenceCall) -> bool:
+    facts = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
+    return facts == (None,) * len(facts) and not call.gaps

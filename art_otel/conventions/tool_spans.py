@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.dialects import DIALECTS, openinference
 from art_otel.conventions.dialects.dialect import ToolAttributes
 from art_otel.spans import Span, Value

@@ -26,7 +26,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from art_otel.conventions.recording import Recording
+from art_otel.conventions.attributes import SpanRecording
 
 Unit: TypeAlias = Literal["characters", "bytes"]
 
@@ -126,7 +126,7 @@ class CutValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     evidence: str
 
 
-def cut_values(recording: Recording) -> tuple[CutValue, ...]:
+def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
     """The attributes with content that a limit cut."""
     span = recording.span
     texts = [

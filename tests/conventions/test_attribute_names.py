@@ -1,7 +1,7 @@
 """Names are looked at once, and never without end."""
 
-from art_otel.conventions.attributes import names as attribute_names
-from art_otel.conventions.attributes.names import REMEMBERED, REMEMBERED_LENGTH, names_of
+from art_otel.conventions import attributes as attribute_names
+from art_otel.conventions.attributes import REMEMBERED, REMEMBERED_LENGTH, names_of
 
 
 def test_names_that_start_alike_come_in_their_order():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.conventions.attributes.names import names_of
+from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.masks import (
     COLLECTOR_REDACTION,
     HASH,
@@ -19,7 +19,6 @@ from art_otel.conventions.masks import (
     mask_of,
     signs_of,
 )
-from art_otel.conventions.recording import Recording
 from tests.conventions.builders import call, genai, log, span
 
 FURTHER = {
@@ -52,7 +51,7 @@ SAID = (
 
 def recorded(attributes=None, **fields):
     one = span(attributes or {}, **fields)
-    return Recording(one, (), names_of(one.attributes))
+    return SpanRecording(one, (), names_of(one.attributes))
 
 
 def masked(prompt=(), answers=(), attributes=None):
@@ -144,10 +143,10 @@ def test_nothing_else_is_a_sign(attributes):
 
 def test_events_and_log_records_show_signs_too():
     one = span({}, events=())
-    assert signs_of(Recording(one, (log("e", attributes={"redaction.body.masked.count": 1}),), names_of({}))) == {
+    assert signs_of(SpanRecording(one, (log("e", attributes={"redaction.body.masked.count": 1}),), names_of({}))) == {
         COLLECTOR_REDACTION
     }
-    assert signs_of(Recording(one, (), names_of({}))) == NO_SIGNS
+    assert signs_of(SpanRecording(one, (), names_of({}))) == NO_SIGNS
 
 
 def test_where_one_message_is_a_mask_the_others_that_contain_it_are_masked():

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.conventions import parse_call
-from art_otel.conventions.attributes.names import names_of
+from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.facts import NO_FACTS
-from art_otel.conventions.recording import Recording
 from tests.conventions.builders import event, log, span
 from tests.conventions.test_hostile import logs_of_anything, spans_of_anything
 
@@ -17,7 +16,7 @@ from tests.conventions.test_hostile import logs_of_anything, spans_of_anything
 def asked(convention, one, records=()):
     """What it knows, asked or not, and whether it is asked."""
     names = names_of(one.attributes)
-    found = convention.read(Recording(one, records, names), NO_FACTS)
+    found = convention.read(SpanRecording(one, records, names), NO_FACTS)
     told = NO_FACTS if found is None else msgspec.structs.replace(found, conventions=())
     if convention.matches is None:
         return told, bool(one.events or records)

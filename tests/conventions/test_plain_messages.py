@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.bodies.plain_messages import decode_plain, plain_messages
+from art_otel.conventions.bodies.messages import decode_plain, plain_messages
 from art_otel.errors import ParseError
 from tests.conventions.builders import call
 

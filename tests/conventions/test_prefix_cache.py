@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.caches.prefix_cache import REMEMBERED, REMEMBERED_LENGTH, PrefixCache
+from art_otel.conventions.prefix_cache import REMEMBERED, REMEMBERED_LENGTH, PrefixCache
 
 
 def told(found):

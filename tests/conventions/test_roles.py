@@ -93,7 +93,7 @@ def test_our_own_span_of_a_rollout_or_step_is_no_call_whatever_stands_on_it(ours
 
 
 def test_our_scope_is_that_of_our_tracer():
-    assert art.SCOPE == tracer.SCOPE
+    assert art.ART_OTEL == tracer.SCOPE
 
 
 def test_a_call_that_is_ours_because_its_instrumentor_lost_it_is_a_call():

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions.attributes.names import MAX_NAME, AttributeNames, names_of
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.attributes.unflatten import flat_list, unflatten
-from art_otel.conventions.caches.repeated_prompts import OTHER, RepeatedPrompts, length_of
+from art_otel.conventions.attributes import MAX_NAME, AttributeNames, AttributeReader, flat_list, names_of, unflatten
 from art_otel.conventions.dialects import openllmetry
+from art_otel.conventions.prefix_cache import OTHER, RepeatedPrompts, length_of
 from tests.conventions.builders import call
 from tests.gaps import unread
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
 from art_otel import attributes
-from art_otel.conventions.capture_switches import _SWITCHES
-from art_otel.conventions.dialects import DIALECTS
-from art_otel.conventions.known import _PREFIXES
+from art_otel.conventions.dialects import _PREFIXES, DIALECTS
+from art_otel.conventions.instrumentors import _SWITCHES
 from art_otel.conventions.rewards import RewardSource
 from art_otel.sources import all_formats
 from art_otel.spans import QuarantineReason

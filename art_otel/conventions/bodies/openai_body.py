@@ -1,26 +1,26 @@
-"""OpenAI body: the JSON bodies of a request to an OpenAI-compatible API and of its response.
+"""OpenAI body: the JSON bodies of a request to an OpenAI-compatible API and of its response, and definitions of tools.
 
-Invariant: a body is exact: tool-call arguments are the sampled text, token ids and logprobs those
-of the server. Chat Completions, Completions and Responses are told apart by their fields; Anthropic's messages are read
-too. A body of another shape gives no facts.
+Invariant: a body is exact: tool-call arguments are the sampled text, token ids and logprobs those of the server. Chat
+Completions, Completions and Responses are told apart by their fields; Anthropic's messages are read too. A body of
+another shape gives no facts. A function is `{"type": "function", "function": {"name", "description", "parameters",
+"strict"}}`, without what is null, whether recorded nested (Chat Completions), flat (Responses, GenAI), with
+`input_schema` (Anthropic), `parameters_json_schema` (Gemini) or as Bedrock's `toolSpec`; other tools stay as they were.
+Every call has definitions of its own, which its reader may change.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.bodies.finish import finish_reason, response_finish_reason
-from art_otel.conventions.bodies.message import Draft, messages_of
-from art_otel.conventions.bodies.messages import join_assistant_messages, with_instructions
-from art_otel.conventions.bodies.operations import TEXT_COMPLETION
-from art_otel.conventions.bodies.server_tokens import choice_tokens, choices_with_ids, prompt_ids
-from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
-from art_otel.conventions.bodies.tools import parse_tools
+from art_otel.conventions.bodies.messages import Draft, join_assistant_messages, messages_of, with_instructions
+from art_otel.conventions.bodies.tokens import choice_tokens, choices_with_ids, parse_ids, parse_logprobs, prompt_ids
 from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.vocabulary import TEXT_COMPLETION, finish_reason, response_finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -264,3 +264,56 @@ def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value
     recorded_ids = prompt_ids(body, [fields for entry in choice_list if (fields := values.mapping(entry))])
     ids, _ = read_tokens(reader, name, recorded_ids, None)
     return ids
+
+
+_DEFINITIONS: Final = msgspec.json.Decoder(tuple[dict[str, Value], ...])
+
+
+def parse_tools(value: Value) -> tuple[Value, ...]:
+    """Parse the tool definitions of a list or its JSON text. Raises ParseError when it is no list of objects."""
+    return _DEFINITIONS.decode(_normalize(value)) if isinstance(value, str) else _parse_list(value)
+
+
+@lru_cache(maxsize=256)
+def _normalize(json_text: str) -> bytes:
+    """Parse definitions and write them as JSON again: most calls repeat them, and decoding costs a tenth of parsing."""
+    definitions, _ = values.decode(json_text)
+    return msgspec.json.encode(_parse_list(definitions))
+
+
+def _parse_list(value: Value) -> tuple[Value, ...]:
+    definitions = values.items(value)
+    if definitions is None:
+        raise ParseError("", "is no list of tool definitions")
+    return tuple(parse_tool(definition) for definition in definitions)
+
+
+def parse_tool(value: Value) -> dict[str, Value]:
+    """Parse one tool definition or its JSON text. Raises ParseError when it is no object."""
+    if isinstance(value, str):
+        value, _ = values.decode(value)
+    definition = values.mapping(values.json_safe(value))
+    if definition is None:
+        raise ParseError("", "is no tool definition")
+    definition = values.mapping(definition.get("toolSpec")) or definition
+    kind = definition.get("type")
+    if kind not in (None, "function") and "input_schema" not in definition:
+        return definition
+    function = values.mapping(definition.get("function")) or definition
+    if "name" not in function:
+        raise ParseError("", "is a function without a name")
+    fields = {
+        "name": function["name"],
+        "description": function.get("description"),
+        "parameters": _schema(function),
+        "strict": function.get("strict"),
+    }
+    return {"type": "function", "function": {name: field for name, field in fields.items() if field is not None}}
+
+
+def _schema(function: dict[str, Value]) -> Value:
+    """The JSON schema of a function's parameters."""
+    if "inputSchema" in function:
+        return (values.mapping(function["inputSchema"]) or {}).get("json", function["inputSchema"])
+    names = ("parameters", "input_schema", "parameters_json_schema", "parametersJsonSchema")
+    return next((function[name] for name in names if function.get(name) is not None), None)

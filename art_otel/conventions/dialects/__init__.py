@@ -1,23 +1,22 @@
 """Dialects: one module for each convention that instrumentors record calls in, and the table of them all.
 
-A dialect reads a Recording (a span and its log records) to CallFacts, or to None where it finds nothing. Invariant: a
-dialect knows the attribute names of its convention only, and none raises for what a recording contains.
+A dialect reads a SpanRecording (a span and its log records) to CallFacts, or to None where it finds nothing. Invariant:
+a dialect knows the attribute names of its convention only, and none raises for what a recording contains.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
-from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes import AttributeNames
 from art_otel.conventions.dialects import (
     agentlightning,
     art,
     claude_code,
-    event_list,
     gemini_cli,
     genai,
     genai_events,
     google_adk,
-    langchain_bodies,
     langfuse,
     langsmith,
     litellm,
@@ -28,8 +27,7 @@ from art_otel.conventions.dialects import (
     openllmetry,
     vercel_ai,
 )
-from art_otel.conventions.dialects.dialect import Dialect
-from art_otel.conventions.role import Role
+from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.spans import Span
 
 DIALECTS: Final = (
@@ -47,7 +45,7 @@ DIALECTS: Final = (
         read=openinference.read_raw,
         matches=openinference.may_have_bodies,
     ),
-    langchain_bodies.DIALECT,
+    openinference.LANGCHAIN_DIALECT,
     langfuse.DIALECT,
     google_adk.DIALECT,
     vercel_ai.DIALECT,
@@ -58,7 +56,7 @@ DIALECTS: Final = (
     Dialect(convention=genai.CONVENTION, known="parsed attributes", read=genai.read, matches=genai.matches),
     mlflow.DIALECT,  # which repeats what other tracers recorded
     langsmith.DIALECT,
-    event_list.DIALECT,
+    genai_events.LIST_DIALECT,
     Dialect(convention=genai.DETAILS_CONVENTION, known="parsed attributes", read=genai.read_details),
     Dialect(convention=genai_events.CONVENTION, known="parsed attributes", read=genai_events.read),
     Dialect(
@@ -90,3 +88,28 @@ def all_dialects(names: AttributeNames) -> tuple[Dialect, ...]:
 def role_readers(names: AttributeNames) -> tuple[Callable[[Span], Role | None], ...]:
     """What tells the role of a span with these attributes, by the dialects that name one in their own words."""
     return tuple(dialect.role for dialect in attribute_dialects(names) if dialect.role is not None)
+
+
+_PREFIXES: Final = (
+    "gen_ai.",
+    "llm.",
+    "input.",
+    "output.",
+    "openinference.",
+    "traceloop.",
+    "agentlightning.",
+    "rl.",
+    "exception.",
+    "error.",
+    *chain.from_iterable(dialect.prefixes for dialect in DIALECTS),
+)
+_NAMES: Final = frozenset({"prompt_token_ids", "response_token_ids", "logprobs.content", "logprobs.refusal"})
+"""Names of Agent Lightning, which have no prefix of their own."""
+
+CONTENT_ATTRIBUTES: Final = tuple(chain.from_iterable(dialect.content for dialect in DIALECTS))
+"""Attributes of dialects that hold content although their names do not say so."""
+
+
+def is_convention_attribute(name: str) -> bool:
+    """Whether the attribute belongs to a convention of this package."""
+    return name.startswith(_PREFIXES) or name in _NAMES

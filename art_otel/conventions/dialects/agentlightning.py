@@ -10,13 +10,11 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, Logprobs, TokenIds
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import read_tokens
-from art_otel.conventions.bodies.server_tokens import choice_tokens
+from art_otel.conventions.bodies.tokens import choice_tokens
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
-from art_otel.conventions.recording import Recording
 from art_otel.spans import Value
 
 CONVENTION: Final = "agentlightning"
@@ -34,7 +32,7 @@ def matches(names: AttributeNames) -> bool:
     return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
 
 
-def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the tokens that no more trusted dialect has; None when there are none."""
     reader = recording.reader()
     prompt = _ids(reader, PROMPT_IDS) if trusted_facts.prompt_token_ids is None else None

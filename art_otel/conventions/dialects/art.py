@@ -1,30 +1,32 @@
 """art-otel's own attributes on an LLM span, which the exact-capture hook of `art_otel.tracing` writes.
 
-Invariant: these values came from the request and the response of the server, and are exact.
-docs/spec/attributes.md owns the table.
+Invariant: these values came from the request and the response of the server, and are exact. docs/spec/attributes.md
+owns the table. History events hold messages that an app put behind a completion, as the result of a tool that the
+completion called: an event names the response and holds the message as OpenAI's chat format has it, so whoever reads a
+dump needs no other record; one that names no response, or holds no message, is left out.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from art_otel import attributes as names
 from art_otel.calls import Choice, Gap, Message
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages
 from art_otel.conventions.bodies.openai_body import read_choices, read_parameters, read_response, read_tools, read_usage
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
 from art_otel.conventions.dialects import genai, openinference
+from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
-from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, Span, Value
 
 CONVENTION: Final = "art"
-SCOPE: Final = "art_otel"
+ART_OTEL: Final = "art_otel"
 """The instrumentation scope of our own spans."""
 
 _PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
@@ -55,7 +57,7 @@ def matches(present: AttributeNames) -> bool:
     return bool(present.starting(_PREFIXES))
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read our own attributes."""
     reader = recording.reader()
     attributes = reader.attributes
@@ -94,7 +96,7 @@ def _response_end(reader: AttributeReader) -> dict[str, Value]:
     return values.mapping(reader.structured(names.RESPONSE_END)) or {}
 
 
-def _messages(recording: Recording, reader: AttributeReader) -> tuple[Message, ...] | None:
+def _messages(recording: SpanRecording, reader: AttributeReader) -> tuple[Message, ...] | None:
     """Read `art.request.messages`; of the Responses API these are items, several of which may be one message."""
     messages = read_messages(reader, names.REQUEST_MESSAGES)
     return join_assistant_messages(messages) if messages and genai.is_responses(recording.span) else messages
@@ -134,7 +136,7 @@ def read_extra(reader: AttributeReader) -> dict[str, Value]:
     return {**_named_values(reader, names.EXTRA), **{name: reader.json_safe(name) for name in scrubbed}}
 
 
-def read_gaps(recording: Recording) -> Iterator[Gap]:
+def read_gaps(recording: SpanRecording) -> Iterator[Gap]:
     """Read what the recorder says itself: that a secret was found in what was said, or what its log does not tell."""
     carriers = [recording.span.attributes, *(log.attributes for log in recording.logs)]
     if any(attributes.get(names.SCRUBBED_CONTENT) is True for attributes in carriers):
@@ -220,3 +222,35 @@ def _decode(reader: AttributeReader, name: str, decode: Callable[[Value], _Token
     except ParseError:
         reader.mark_invalid(name)
         return None
+
+
+class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message that was put behind `choice` of the response `completion_id`."""
+
+    completion_id: str
+    choice: int
+    message: Message
+
+
+def history_messages(message: Mapping[str, Any]) -> tuple[Message, ...]:
+    """What a message of OpenAI's chat format says. Raises ParseError for what is no message."""
+    return parse([dict(message)])
+
+
+def history_attributes(completion_id: str, choice: int, message: Mapping[str, Any]) -> dict[str, str | int]:
+    """The attributes of an event for a message. Raises TypeError or ValueError for what is no JSON value."""
+    text = json.dumps([message], ensure_ascii=False, allow_nan=False)
+    return {RESPONSE_ID: completion_id, names.HISTORY_CHOICE: choice, names.REQUEST_MESSAGES: text}
+
+
+def recorded_messages(span: Span) -> Iterator[RecordedMessage]:
+    """The messages that a rollout's own span has, in the order in which they were put."""
+    events = [event for event in span.events if event.name == names.HISTORY_EVENT]
+    for event in sorted(events, key=lambda event: event.time_ns):
+        reader = AttributeReader(event.attributes)
+        completion_id = reader.text(RESPONSE_ID)
+        choice = values.integer(event.attributes.get(names.HISTORY_CHOICE, 0))
+        if completion_id is None or choice is None:
+            continue
+        for message in read_messages(reader, names.REQUEST_MESSAGES) or ():
+            yield RecordedMessage(completion_id=completion_id, choice=choice, message=message)

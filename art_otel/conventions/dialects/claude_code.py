@@ -11,14 +11,11 @@ from typing import Final
 
 import msgspec
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import read_request, read_response
-from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
 from art_otel.spans import LogRecord, Span, Value
 
 CONVENTION: Final = "claude_code"
@@ -37,7 +34,7 @@ def exchange_of(log: LogRecord) -> str | None:
     return values.text(log.attributes.get("request_body_id")) if log.body in (_REQUEST, _RESPONSE) else None
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the bodies of the last exchange: earlier ones were tries that failed. None when there are none."""
     facts = CallFacts()
     for log in recording.logs:

@@ -5,18 +5,19 @@ its line in `DIALECTS`.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from art_otel.calls import Known
-from art_otel.conventions.attributes.names import AttributeNames
+from art_otel.conventions.attributes import AttributeNames, SpanRecording
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
 from art_otel.spans import Span
 
-Read: TypeAlias = Callable[[Recording, CallFacts], CallFacts | None]
+Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool", "other", "uncaptured"]
+
+
+Read: TypeAlias = Callable[[SpanRecording, CallFacts], CallFacts | None]
 """Reads a recording; the second argument is what more trusted dialects read already."""
 
 Matches: TypeAlias = Callable[[AttributeNames], bool]

@@ -13,17 +13,14 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, Message, Usage
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.finish import completed_reason
-from art_otel.conventions.bodies.message import join
-from art_otel.conventions.clients import gemini
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies import gemini
+from art_otel.conventions.bodies.messages import join
 from art_otel.conventions.dialects import genai
-from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import NO_FACTS, CallFacts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
+from art_otel.conventions.vocabulary import completed_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
@@ -48,7 +45,7 @@ def role(span: Span) -> Role | None:
     return None if named is None else _ROLES.get(named)
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read a call; None on other spans."""
     reader = recording.reader()
     if reader.text(genai.OPERATION_NAME) != _OPERATION:
@@ -83,7 +80,7 @@ def _is_cut(recorded: Value) -> bool:
     return isinstance(recorded, str) and _CUT in recorded[-64:]
 
 
-def _prompt(reader: AttributeReader, recording: Recording) -> tuple[Message, ...] | None:
+def _prompt(reader: AttributeReader, recording: SpanRecording) -> tuple[Message, ...] | None:
     if any(_is_cut(reader.attributes.get(name)) for name in (genai.INPUT_MESSAGES, _INSTRUCTIONS)):
         logged = _logged_prompt(recording)
         if logged is not None:
@@ -97,7 +94,7 @@ def _prompt(reader: AttributeReader, recording: Recording) -> tuple[Message, ...
     return None if asked is None else asked.input_messages
 
 
-def _logged_prompt(recording: Recording) -> tuple[Message, ...] | None:
+def _logged_prompt(recording: SpanRecording) -> tuple[Message, ...] | None:
     """The prompt of the details event, whose first message may be the system's; others of that role are the model's."""
     logged = genai.read_details(recording, NO_FACTS)
     if logged is None or not logged.input_messages or logged.gaps:

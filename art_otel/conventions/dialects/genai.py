@@ -1,39 +1,35 @@
 """OpenTelemetry's GenAI attributes, on the span or on its `gen_ai.client.inference.operation.details` event.
 
 https://github.com/open-telemetry/semantic-conventions-genai (attributes `gen_ai.*`; messages as JSON text on spans, as
-structured values on events). Invariant: the same function reads both. Instrumentors parse tool-call arguments
-into objects, so most arguments here are not the sampled JSON text.
+structured values on events). Invariant: the same function reads both. Instrumentors parse tool-call arguments into
+objects, so most arguments here are not the sampled JSON text. A parameter has OpenAI's name; a value that is not what
+its name promises is left out.
+
+What `request_attributes`, `response_attributes` and `genai_message` write is read back: texts, reasoning, tool calls
+with their exact arguments. Logfire's spans of the Responses API have its items as messages, several of one message.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
-from art_otel.calls import Choice, Message
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.finish import finish_reason, is_responses_api_id
-from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import join_assistant_messages, read_messages
-from art_otel.conventions.bodies.openai_body import MAX_CHOICES, system_messages
-from art_otel.conventions.bodies.operations import operation
-from art_otel.conventions.bodies.plain_messages import decode_plain
-from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.dialects.genai_numbers import (
-    REQUEST_MODEL,
-    REQUEST_TYPE,
-    layout_of,
-    read_parameters,
-    read_usage,
+from art_otel.calls import Choice, Message, Usage
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.messages import decode_plain, join_assistant_messages, messages_of, read_messages
+from art_otel.conventions.bodies.openai_body import (
+    MAX_CHOICES,
+    parse_tools,
+    read_request,
+    read_response,
+    system_messages,
 )
-from art_otel.conventions.dialects.logfire_responses import LOGFIRE_SPANS, is_logfire_responses
-from art_otel.conventions.facts import CallFacts, merge_facts, with_gap
-from art_otel.conventions.recorders.langchain_blocks import may_have_blocks, read_blocks, with_blocks
-from art_otel.conventions.recorders.sent_by_frameworks import result_writer, sent_prompt
-from art_otel.conventions.recording import Recording
+from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
+from art_otel.conventions.frameworks import may_have_blocks, read_blocks, result_writer, sent_prompt, with_blocks
+from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
@@ -69,12 +65,12 @@ def matches(names: AttributeNames) -> bool:
     return bool(names.starting("gen_ai.") or names.memo(layout_of).usage or names.memo(layout_of).stream)
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes of the span; None when there are none."""
     return _facts(recording.reader(), CONVENTION, recording.span)
 
 
-def read_details(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
+def read_details(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the details events, which are log records or span events; None when there are none."""
     span, logs = recording.span, recording.logs
     if (
@@ -112,7 +108,7 @@ def response_id_of_details(log: LogRecord) -> str | None:
     return values.text({**(values.mapping(log.body) or {}), **log.attributes}.get(RESPONSE_ID))
 
 
-def finish_reasons(recording: Recording) -> tuple[str | None, ...]:
+def finish_reasons(recording: SpanRecording) -> tuple[str | None, ...]:
     """The finish reason of each choice, by the span's attribute: the messages may have none."""
     for name in recording.names.memo(_finish_reason_names):
         if (value := recording.span.attributes[name]) is not None:
@@ -258,3 +254,191 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
     except ParseError:
         reader.mark_invalid(_TOOLS)
         return None
+
+
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_TYPE: Final = "gen_ai.request.type"
+"""Where AgentOps writes the operation."""
+FUNCTIONS: Final = "gen_ai.request.functions."
+"""The prefix of the attributes to which AgentOps flattens the tools."""
+
+_REQUEST: Final = "gen_ai.request."
+_STREAM: Final = (
+    "gen_ai.is_streaming",
+    "gen_ai.request.is_stream",
+    "gen_ai.request.stream",
+    "gen_ai.request.streaming",
+    "llm.is_streaming",
+)
+_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
+_INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
+_NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
+_OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
+_USAGE: Final = {
+    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    "total_tokens": ("gen_ai.usage.total_tokens", "llm.usage.total_tokens"),
+    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
+}
+"""The attributes of each count of `Usage`."""
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """The attribute of a request parameter, OpenAI's name for it, and how its value is checked (None: any JSON)."""
+
+    attribute: str
+    name: str
+    check: Callable[[Value], Value] | None
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What follows from attribute names alone; it is computed once per set of attribute names."""
+
+    parameters: tuple[Parameter, ...]
+    usage: tuple[tuple[str, str], ...]
+    """Fields of `Usage` and their attributes; the first attribute of a field wins."""
+    stream: tuple[str, ...]
+
+
+def layout_of(names: AttributeNames) -> Layout:
+    """Find the attributes by their names."""
+    return Layout(
+        parameters=tuple(
+            _parameter(name)
+            for name in names.starting(_REQUEST)
+            if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS)
+        ),
+        usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
+        stream=names.among(_STREAM),
+    )
+
+
+def _parameter(attribute: str) -> Parameter:
+    suffix = attribute.removeprefix(_REQUEST)
+    name = _OPENAI_NAMES.get(suffix, suffix)
+    check = values.integer if name in _INTEGERS else values.number if name in _NUMBERS else None
+    return Parameter(attribute=attribute, name=name, check=check)
+
+
+def read_parameters(reader: AttributeReader, layout: tuple[Parameter, ...]) -> dict[str, Value]:
+    """Read the request parameters, under OpenAI's names."""
+    parameters: dict[str, Value] = {}
+    for parameter in layout:
+        attribute, check = parameter.attribute, parameter.check
+        value = reader.json_safe(attribute) if check is None else check(reader.attributes[attribute])
+        parameters[parameter.name] = value
+    if user := values.text(reader.attributes.get("gen_ai.user")):
+        parameters["user"] = user
+    schema = parameters.pop("structured_output_schema", None)
+    if schema is not None:
+        parameters["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+    if None in parameters.values():
+        return {name: value for name, value in parameters.items() if value is not None}
+    return parameters
+
+
+def read_usage(reader: AttributeReader, layout: tuple[tuple[str, str], ...]) -> Usage | None:
+    """Read the counts of tokens; None when there is none."""
+    counts: dict[str, int] = {}
+    for count, name in layout:
+        if count not in counts and (number := values.integer(reader.attributes[name])) is not None:
+            counts[count] = number
+    return Usage(**counts) if counts else None
+
+
+_WRITTEN_PARAMETERS: Final = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "seed": "seed",
+    "n": "choice.count",
+}
+"""OpenAI's names of numbers that may be asked for, and GenAI's."""
+
+_WRITTEN_USAGE: Final = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
+
+
+def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
+    """Write what was asked: the model, numeric parameters and messages. `body` is that of a request."""
+    facts = read_request(AttributeReader({}), "", body) or NO_FACTS
+    numbers = {
+        _WRITTEN_PARAMETERS[name]: value for name, value in facts.parameters.items() if name in _WRITTEN_PARAMETERS
+    }
+    written: dict[str, Value] = {
+        f"gen_ai.request.{name}": value for name, value in numbers.items() if isinstance(value, (int, float))
+    }
+    if facts.request_model is not None:
+        written[REQUEST_MODEL] = facts.request_model
+    if facts.input_messages:
+        written[INPUT_MESSAGES] = json.dumps([genai_message(message) for message in facts.input_messages])
+    return written
+
+
+def response_attributes(body: dict[str, Value]) -> dict[str, Value]:
+    """Write what was answered: the model, messages, finish reasons and usage. `body` is that of a response."""
+    facts = read_response(AttributeReader({}), "", body) or NO_FACTS
+    choices = facts.choices or ()
+    counts = cast(dict[str, int | None], msgspec.structs.asdict(facts.usage or Usage()))
+    written: dict[str, Value] = {
+        _WRITTEN_USAGE[name]: count for name, count in counts.items() if name in _WRITTEN_USAGE and count
+    }
+    if facts.response_model is not None:
+        written["gen_ai.response.model"] = facts.response_model
+    if choices:
+        messages = [genai_message(choice.message) | {"finish_reason": choice.finish_reason} for choice in choices]
+        written[OUTPUT_MESSAGES] = json.dumps(messages)
+        if all(choice.finish_reason for choice in choices):
+            written["gen_ai.response.finish_reasons"] = [choice.finish_reason for choice in choices]
+    return written
+
+
+def genai_message(message: Message) -> dict[str, Value]:
+    """Write a message with GenAI's parts."""
+    parts: list[Value] = []
+    if message.reasoning is not None:
+        parts.append({"type": "reasoning", "content": message.reasoning})
+    content: list[Value] | None = None if message.parts is None else msgspec.json.decode(message.parts)
+    if message.tool_call_id is not None:
+        result = message.content if content is None else content
+        parts.append({"type": "tool_call_response", "id": message.tool_call_id, "result": result})
+    elif content is not None:
+        parts += content
+    elif message.content is not None:
+        parts.append({"type": "text", "content": message.content})
+    if message.refusal is not None:
+        parts.append({"type": "refusal", "content": message.refusal})
+    parts.extend(
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    )
+    named = {} if message.name is None else {"name": message.name}
+    return {"role": message.role, "parts": parts, **named}
+
+
+_REQUEST_SPAN: Final = "Responses API with "
+_STREAM_SPAN: Final = "streaming response from "
+_LOGFIRE_REQUEST: Final = "request_data"
+
+LOGFIRE_SPANS: Final = (_REQUEST_SPAN, _STREAM_SPAN)
+"""How the names of these spans begin."""
+
+
+def is_logfire_responses(span: Span) -> bool:
+    """Whether Logfire recorded a call of the Responses API, or the answer of its stream."""
+    return span.name.startswith(_REQUEST_SPAN) or (span.name.startswith(_STREAM_SPAN) and _shows_stream(span))
+
+
+def _shows_stream(span: Span) -> bool:
+    """Whether the request is shown as for this API only: the model, and whether it streams."""
+    request = span.attributes.get(_LOGFIRE_REQUEST)
+    return isinstance(request, str) and '"stream"' in request and '"messages"' not in request

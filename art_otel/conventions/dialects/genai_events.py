@@ -3,6 +3,11 @@
 Span events or log records, the message in the body or in the attributes; the oldest are `gen_ai.content.prompt` and
 `gen_ai.content.completion` with the whole list as JSON text. Invariant: where content capture is off, the events are
 still written, without content; then nothing is known about the messages.
+
+Older pydantic-ai (`event_mode="attributes"`) and Logfire write them as one JSON list on the span, in the attribute
+`events`: each entry is an event's body with its `event.name`. pydantic-ai tells the answer by `gen_ai.choice`. Logfire
+writes the items of the Responses API, of which the assistant's at the end are the answer; `gen_ai.unknown` is
+reasoning, or not understood.
 """
 
 import re
@@ -13,13 +18,15 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, Message
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.finish import finish_reason
-from art_otel.conventions.bodies.message import messages_of, unwrapped
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.messages import join, join_assistant_messages, messages_of, unwrapped
+from art_otel.conventions.dialects import genai
+from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.dialects.genai import event_name
+from art_otel.conventions.dialects.logfire import doubt_scrubbed
 from art_otel.conventions.facts import CallFacts, with_gap
-from art_otel.conventions.recording import Recording
+from art_otel.conventions.vocabulary import completed_reason, finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
@@ -54,7 +61,7 @@ def is_completion_event(log: LogRecord) -> bool:
     return event_name(log) == _CHOICE
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the message events; None when there are none."""
     span, logs = recording.span, recording.logs
     events = _events(span, logs) if span.events or logs else ()
@@ -204,3 +211,72 @@ def _message_list(value: Value) -> list[dict[str, Value]]:
     decoded = AttributeReader({"messages": value}).structured("messages")
     entries = values.items(decoded) or [decoded if values.mapping(decoded) else {"content": value}]
     return [values.mapping(entry) or {"content": entry} for entry in entries]
+
+
+LIST_CONVENTION: Final = "gen_ai.event_list"
+
+_EVENTS: Final = "events"
+_NAME: Final = "event.name"
+_UNKNOWN: Final = "gen_ai.unknown"
+_PARAMETERS: Final = "model_request_parameters"
+
+
+def may_have_list(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may have such a list."""
+    return _EVENTS in names and genai.REQUEST_MODEL in names
+
+
+def read_list(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
+    """Read the list; None where there is none, or a more trusted dialect has the prompt and the answer."""
+    is_answered = trusted_facts.input_messages is not None and trusted_facts.choices is not None
+    if is_answered or not may_have_list(recording.names):
+        return None
+    reader = recording.reader()
+    entries = [values.mapping(entry) or {} for entry in values.items(reader.structured(_EVENTS)) or ()]
+    if not any(_NAME in entry for entry in entries):
+        return None if not reader.gaps else CallFacts(conventions=(LIST_CONVENTION,), gaps=reader.gaps)
+    try:
+        is_items = _PARAMETERS not in reader.attributes and not any(entry.get(_NAME) == _CHOICE for entry in entries)
+        facts = _items(reader, entries) if is_items else read_listed(entries, LIST_CONVENTION)
+    except ParseError:
+        reader.mark_invalid(_EVENTS)
+        facts = CallFacts(conventions=(LIST_CONVENTION,))
+    doubt_scrubbed(reader, (_EVENTS,))
+    return msgspec.structs.replace(facts, gaps=reader.gaps)
+
+
+def _items(reader: AttributeReader, entries: Sequence[dict[str, Value]]) -> CallFacts:
+    """Read the items of the Responses API. Raises ParseError when one is no message."""
+    items = [message for entry in entries for message in _item(reader, entry)]
+    end = len(items)
+    while end and items[end - 1].role == "assistant":
+        end -= 1
+    choices = None
+    if answer := items[end:]:
+        message = join(answer)
+        reason = completed_reason(tool_calls=bool(message.tool_calls))
+        choices = (Choice(index=0, message=message, finish_reason=reason),)
+    return CallFacts(
+        conventions=(LIST_CONVENTION,),
+        input_messages=join_assistant_messages(tuple(items[:end])) or None,
+        choices=choices,
+    )
+
+
+def _item(reader: AttributeReader, entry: dict[str, Value]) -> tuple[Message, ...]:
+    if entry.get(_NAME) != _UNKNOWN:
+        return messages_of({name: value for name, value in entry.items() if name != _NAME})
+    data = values.mapping(entry.get("data")) or {}
+    if data.get("type") != "reasoning":
+        reader.gap("not understood", f"{_EVENTS}: {_UNKNOWN}")
+        return ()
+    return messages_of(data)
+
+
+LIST_DIALECT: Final = Dialect(
+    convention=LIST_CONVENTION,
+    known="parsed attributes",
+    read=read_list,
+    matches=may_have_list,
+    content=(_EVENTS, "all_messages_events"),
+)

@@ -9,14 +9,11 @@ from typing import Final
 
 import msgspec
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.clients import gemini
-from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies import gemini
+from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
 from art_otel.spans import Span, Value
 
 CONVENTION: Final = "google_adk"
@@ -38,7 +35,7 @@ def role(span: Span) -> Role | None:
     return "inference" if _OPERATION not in span.attributes and _REQUEST in span.attributes else None
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the request and the response; None when there are none."""
     reader = recording.reader()
     request, response = _body(reader, _REQUEST), _body(reader, _RESPONSE)

@@ -10,17 +10,13 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, Message, Usage
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.finish import finish_reason
-from art_otel.conventions.bodies.openai_body import read_parameters, read_tools, read_usage
-from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.clients.recorded_values import read_input, read_output
-from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.openai_body import parse_tools, read_parameters, read_tools, read_usage
+from art_otel.conventions.bodies.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
+from art_otel.conventions.vocabulary import finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
@@ -58,7 +54,7 @@ def role(span: Span) -> Role | None:
     return None if named is None else _ROLES.get(named.lower(), "other")
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read a generation; None on other spans."""
     if role(recording.span) != "inference":
         return None

@@ -9,13 +9,11 @@ from typing import Final
 
 import msgspec
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.clients.recorded_values import read_input, read_output
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recording import Recording
 from art_otel.spans import Value
 
 CONVENTION: Final = "langsmith"
@@ -30,7 +28,7 @@ def matches(names: AttributeNames) -> bool:
     return _KIND in names and (_PROMPT in names or _COMPLETION in names)
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read what the run got and gave; None when it is no request or response."""
     if not matches(recording.names):
         return None

@@ -12,12 +12,10 @@ from typing import Final
 
 import msgspec
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import read_response
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.recording import Recording
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -43,7 +41,7 @@ def _fields(names: AttributeNames) -> dict[str, str]:
     return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the response body; None on other spans, and when there is none."""
     reader, fields = recording.reader(), recording.names.memo(_fields)
     if recording.span.name != RAW_SPAN or "choices" not in fields:

@@ -3,25 +3,25 @@
 Source of the format: `logfire/_internal/integrations` (`llm_providers`, `openai_agents`). The clients' spans have
 `request_data` and `response_data` (before version 5 and with `version=1`), the Agents' `raw_input` and `response` or
 `input` and `output`. Invariant: `request_data` of the Agents is the prompt and the answer in one list and is not read;
-of a stream `response_data` may have the text only, which is read where nothing else tells the answer, and doubted.
+of a stream `response_data` may have the text only, which is read where nothing else tells the answer, with a gap.
+
+Logfire's scrubbing (`logfire/_internal/scrubbing.py`) replaces whole texts that hold a word such as `session`, and
+lists where: what was replaced is not what was said. GenAI's own attributes are never scrubbed.
 """
 
 import json
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies import openai_body
-from art_otel.conventions.clients.recorded_values import read_input, read_output
+from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects import genai
-from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
-from art_otel.conventions.dialects.logfire_scrubbing import doubt_scrubbed
+from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
 from art_otel.spans import Span, Value
 
 CONVENTION: Final = "logfire"
@@ -64,7 +64,7 @@ def role(span: Span) -> Role | None:
     return next((named for beginning, named in _ROLES.items() if template.startswith(beginning)), None)
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the bodies; None where there are none."""
     if not matches(recording.names):
         return None
@@ -151,3 +151,16 @@ DIALECT: Final = Dialect(
     content=(_REQUEST, _RESPONSE, _AGENTS_RESPONSE, _RAW_INPUT, "logfire.msg"),
     tools=ToolAttributes(name="name", arguments=_INPUT, result=_OUTPUT),
 )
+
+
+_SCRUBBED: Final = "logfire.scrubbed"
+
+
+def doubt_scrubbed(reader: AttributeReader, names: Collection[str]) -> None:
+    """Doubt what was read where one of these attributes was scrubbed."""
+    if _SCRUBBED not in reader.attributes:
+        return
+    for note in values.items(reader.structured(_SCRUBBED)) or ():
+        path = values.items((values.mapping(note) or {}).get("path")) or []
+        if len(path) > 1 and path[1] in names:
+            reader.gap("masked", f"{_SCRUBBED}: {path[1]}")

@@ -10,14 +10,11 @@ from typing import Final
 
 import msgspec
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.clients.recorded_values import read_input, read_output
-from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import CallFacts, merge_facts, with_gap
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
 from art_otel.spans import Span, Value
 
 CONVENTION: Final = "mastra"
@@ -45,7 +42,7 @@ def role(span: Span) -> Role | None:
     return "inference" if is_step and _STEP_INPUT in span.attributes else None
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read a step, or say that a run of several steps is none; None on other spans."""
     reader = recording.reader()
     kind = reader.text(SPAN_TYPE)

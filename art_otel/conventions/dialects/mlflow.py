@@ -10,17 +10,13 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Usage
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.openai_body import read_response, read_usage
-from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.clients.chunks import JoinedChunks
-from art_otel.conventions.clients.recorded_values import read_input, read_output
-from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.chunks import JoinedChunks
+from art_otel.conventions.bodies.openai_body import parse_tools, read_response, read_usage
+from art_otel.conventions.bodies.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
 from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
@@ -55,7 +51,7 @@ def role(span: Span) -> Role | None:
     return None if kind in _UNKNOWN else _ROLES.get(kind if isinstance(kind, str) else None, "other")
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read inputs, outputs and the chunks of a stream; None on spans without a type."""
     reader = recording.reader()
     if role(recording.span) is None:

@@ -1,8 +1,13 @@
 """OpenInference (Phoenix): https://github.com/Arize-ai/openinference/tree/main/spec.
 
 Invariant: `input.value` and `output.value` of an LLM span hold the request and response bodies as they were, so they
-are exact. The flattened `llm.*` attributes repeat them with losses (choice 0's finish reason only, no ids) and are
-read for messages only where the bodies could not be.
+are exact. The flattened `llm.*` attributes repeat them with losses (choice 0's finish reason only, no ids, no parts
+that are no text) and are read for messages only where the bodies could not be.
+
+What is no body of an API: LangChain's own serialization, which is a dialect of its own; DSPy's list of outputs (texts,
+or objects with a text) and AutoGen's CreateResult (`autogen_core/models/_types.py`), whose `thought` is the text beside
+tool calls, and reasoning beside a text; the list of the OpenAI Agents SDK. Contents that google-genai's instrumentor
+(0.1.8) wrote as Python prints them are not read; the flattened prompt stands for them.
 """
 
 import re
@@ -11,23 +16,21 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, Message, Usage
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.attributes.unflatten import unflatten
-from art_otel.conventions.bodies.finish import finish_reason
-from art_otel.conventions.bodies.messages import join_assistant_messages
-from art_otel.conventions.bodies.openai_body import read_parameters, read_request, read_response, read_tools
-from art_otel.conventions.bodies.tools import parse_tool
-from art_otel.conventions.clients import gemini
-from art_otel.conventions.clients.recorded_values import read_output
-from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.conventions.recorders.openinference_frameworks import as_sent
-from art_otel.conventions.recorders.openinference_gemini import is_printed, joins_parts
-from art_otel.conventions.recorders.openinference_llama_index import lacks_thoughts_only
-from art_otel.conventions.recorders.openinference_messages import object_in, read_flattened_messages
-from art_otel.conventions.recorders.openinference_results import langchain_response_id, read_result
-from art_otel.conventions.recording import Recording
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording, unflatten
+from art_otel.conventions.bodies import gemini
+from art_otel.conventions.bodies.messages import join_assistant_messages, messages_of, tool_call
+from art_otel.conventions.bodies.openai_body import parse_tool, read_parameters, read_request, read_response, read_tools
+from art_otel.conventions.bodies.recorded_values import read_input, read_output
+from art_otel.conventions.dialects.dialect import Dialect
+from art_otel.conventions.dialects.openinference_flattened import (
+    as_sent,
+    lacks_thoughts_only,
+    object_in,
+    read_flattened_messages,
+)
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
+from art_otel.conventions.vocabulary import finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -66,7 +69,7 @@ def may_be_flattened(names: AttributeNames) -> bool:
     return bool(names.starting("llm."))
 
 
-def read_raw(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read_raw(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the request and response bodies; None when the values are none."""
     reader = recording.reader()
     read_call = _agents_sdk_call if recording.span.scope.name == _AGENTS_SDK else _client_call
@@ -119,7 +122,7 @@ def _answered(reader: AttributeReader, response: dict[str, Value]) -> CallFacts 
     return read(reader, OUTPUT_VALUE, response)
 
 
-def read_flattened(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
+def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the `llm.*` attributes; None when there are none."""
     reader, span = recording.reader(), recording.span
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
@@ -225,3 +228,115 @@ def _usage(reader: AttributeReader) -> Usage | None:
         reasoning_tokens=reader.integer("llm.token_count.completion_details.reasoning"),
     )
     return None if usage == Usage() else usage
+
+
+_CREATE_RESULT: Final = frozenset({"finish_reason", "content", "usage", "cached"})
+
+
+def read_result(value: Value) -> CallFacts | None:
+    """Read the choices of a framework's result; None for anything else."""
+    fields = values.mapping(value)
+    if fields is not None:
+        return CallFacts(choices=(_created(fields),)) if fields.keys() >= _CREATE_RESULT else None
+    outputs = values.items(value)
+    if not outputs or not all(isinstance(output, str) or _has_text(values.mapping(output) or {}) for output in outputs):
+        return None
+    try:
+        return CallFacts(choices=tuple(_output(index, output) for index, output in enumerate(outputs)))
+    except ParseError:
+        return None
+
+
+def _has_text(output: dict[str, Value]) -> bool:
+    """Whether an output is DSPy's: a body of an API names its object, and may have a `text` that is none."""
+    return "text" in output and "object" not in output
+
+
+def langchain_response_id(result: dict[str, Value]) -> str | None:
+    """The response id in an LLMResult. The result of several prompts has no single response."""
+    prompts = values.items(result.get("generations")) or ()
+    if len(prompts) != 1:
+        return None
+    sampled = [_object_in(_object_in(entry, "message"), "kwargs") for entry in values.items(prompts[0]) or ()]
+    holders = (_object_in(result, "llm_output"), *(_object_in(message, "response_metadata") for message in sampled))
+    return next(filter(None, (values.text(holder.get("id")) for holder in holders)), None)
+
+
+def _created(result: dict[str, Value]) -> Choice:
+    calls, thought = values.items(result["content"]), values.text(result.get("thought"))
+    if calls is None:
+        message = Message(role="assistant", content=values.text(result["content"]), reasoning=thought)
+    else:
+        asked = [tool_call(fields) for call in calls if (fields := values.mapping(call))]
+        message = Message(role="assistant", content=thought, tool_calls=tuple(asked))
+    return Choice(index=0, message=message, finish_reason=finish_reason(result["finish_reason"]))
+
+
+def _output(index: int, output: Value) -> Choice:
+    """Read an output of DSPy. Raises ParseError for one whose text or tool calls are none."""
+    fields = values.mapping(output) or {"text": output}
+    message = {**fields, "content": fields.get("text"), "role": "assistant"}
+    return Choice(index=index, message=messages_of(message)[-1])
+
+
+def _object_in(entry: Value, name: str) -> dict[str, Value]:
+    return values.mapping((values.mapping(entry) or {}).get(name)) or {}
+
+
+_PRINTED: Final = re.compile(r"parts=\[.*\] role='\w+'", re.DOTALL)
+_JOINED: Final = re.compile(r"\b(?:text|function_response)=")
+"""Parts of which the flattened message has one text."""
+
+
+def is_printed(request: dict[str, Value]) -> bool:
+    """Whether the contents of a request are what Python prints of them."""
+    contents = values.items(request.get("contents"))
+    return bool(contents) and all(
+        isinstance(content, str) and _PRINTED.fullmatch(content) for content in contents or ()
+    )
+
+
+def joins_parts(request: dict[str, Value]) -> bool:
+    """Whether a printed content has several parts of which the flattened message is one text."""
+    return any(len(_JOINED.findall(str(content))) > 1 for content in values.items(request["contents"]) or ())
+
+
+LANGCHAIN: Final = "openinference.langchain"
+
+_FINISH_REASON: Final = "llm.finish_reason"
+_LANGCHAIN_MESSAGE: Final = '"lc":'
+_LANGCHAIN_RESULT: Final = '"generations":'
+
+
+def may_have_langchain(names: AttributeNames) -> bool:
+    """Whether a span with these attributes may have such bodies."""
+    return INPUT_VALUE in names or OUTPUT_VALUE in names
+
+
+def read_langchain(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
+    """Read the messages and the result; None where they are not LangChain's."""
+    reader = recording.reader()
+    prompt = _langchain_body(reader, INPUT_VALUE, _LANGCHAIN_MESSAGE) if trusted_facts.input_messages is None else None
+    result = _langchain_body(reader, OUTPUT_VALUE, _LANGCHAIN_RESULT) if trusted_facts.choices is None else None
+    asked = None if prompt is None else read_input(reader, INPUT_VALUE, {"messages": prompt.get("messages")})
+    answered = None if result is None else read_output(reader, OUTPUT_VALUE, result)
+    if asked is None and answered is None:
+        return None
+    prompt_facts = CallFacts() if asked is None else CallFacts(input_messages=asked.input_messages)
+    facts = merge_facts(prompt_facts, answered or CallFacts())
+    reason = finish_reason(reader.text(_FINISH_REASON))
+    if reason is not None and facts.choices is not None:
+        finished = CallFacts(choices=(Choice(index=0, message=UNKNOWN_MESSAGE, finish_reason=reason),))
+        facts = merge_facts(facts, finished)
+    return msgspec.structs.replace(facts, conventions=(LANGCHAIN,), gaps=reader.gaps)
+
+
+def _langchain_body(reader: AttributeReader, name: str, mark: str) -> dict[str, Value] | None:
+    """Decode a body that has a mark of LangChain's; the decoding costs more than to look for it."""
+    recorded = reader.text(name)
+    return values.mapping(reader.structured(name)) if recorded is not None and mark in recorded else None
+
+
+LANGCHAIN_DIALECT: Final = Dialect(
+    convention=LANGCHAIN, known="parsed attributes", read=read_langchain, matches=may_have_langchain
+)

@@ -13,18 +13,22 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, Message
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.attributes.unflatten import FlatList, flat_list, numbered, unflatten
-from art_otel.conventions.bodies.finish import finish_reason
-from art_otel.conventions.bodies.message import is_blank, messages_of, tool_call, unwrapped
-from art_otel.conventions.bodies.operations import operation
-from art_otel.conventions.bodies.tools import parse_tools
-from art_otel.conventions.caches.repeated_prompts import RepeatedPrompts, length_of
-from art_otel.conventions.dialects import genai_numbers
+from art_otel.conventions import values
+from art_otel.conventions.attributes import (
+    AttributeNames,
+    AttributeReader,
+    FlatList,
+    SpanRecording,
+    flat_list,
+    numbered,
+    unflatten,
+)
+from art_otel.conventions.bodies.messages import is_blank, messages_of, tool_call, unwrapped
+from art_otel.conventions.bodies.openai_body import parse_tools
+from art_otel.conventions.dialects import genai
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.recording import Recording
+from art_otel.conventions.prefix_cache import RepeatedPrompts, length_of
+from art_otel.conventions.vocabulary import finish_reason, operation
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -33,7 +37,7 @@ REQUEST_TYPE: Final = "llm.request.type"
 
 _PROMPTS: Final = ("gen_ai.prompt", "llm.prompts")
 _COMPLETIONS: Final = ("gen_ai.completion", "llm.completions")
-_FUNCTIONS: Final = ("llm.request.functions", genai_numbers.FUNCTIONS.removesuffix("."))
+_FUNCTIONS: Final = ("llm.request.functions", genai.FUNCTIONS.removesuffix("."))
 _PREFIXES: Final = ("llm.", *(f"{prefix}." for prefix in (*_PROMPTS, *_COMPLETIONS, *_FUNCTIONS)))
 _PARAMETERS: Final = {
     "llm.temperature": "temperature",
@@ -73,7 +77,7 @@ def matches(names: AttributeNames) -> bool:
     return bool(names.starting(_PREFIXES))
 
 
-def read(recording: Recording, trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the flattened attributes; None when there are none."""
     reader, layout = recording.reader(), recording.names.memo(_layout)
     dropped = recording.span.dropped_attributes_count > 0

@@ -12,17 +12,13 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import Choice, Message, Usage
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.names import AttributeNames
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.finish import finish_reason
-from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.messages import parse
-from art_otel.conventions.bodies.tools import parse_tool
-from art_otel.conventions.dialects.dialect import Dialect, ToolAttributes
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.messages import messages_of, parse
+from art_otel.conventions.bodies.openai_body import parse_tool
+from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.recording import Recording
-from art_otel.conventions.role import Role
+from art_otel.conventions.vocabulary import finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
@@ -52,7 +48,7 @@ def role(span: Span) -> Role | None:
     return "tool" if named == _TOOL_SPAN else _ROLES.get(named.rpartition(".")[2], "other")
 
 
-def read(recording: Recording, _trusted_facts: CallFacts) -> CallFacts | None:
+def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes; None on other spans."""
     if not matches(recording.names):
         return None

@@ -10,10 +10,17 @@ from typing import Final, TypeVar
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.conventions.attributes import values
-from art_otel.conventions.bodies.server_tokens import choice_tokens, choices_with_ids, prompt_ids
-from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs, parse_ids, parse_logprobs
-from art_otel.conventions.clients.joining import place_of
+from art_otel.conventions import values
+from art_otel.conventions.bodies.chunks import place_of
+from art_otel.conventions.bodies.tokens import (
+    choice_tokens,
+    choices_with_ids,
+    encode_ids,
+    encode_logprobs,
+    parse_ids,
+    parse_logprobs,
+    prompt_ids,
+)
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.errors import ParseError
 from art_otel.spans import Value

@@ -9,7 +9,7 @@ Source of the format: https://html.spec.whatwg.org/multipage/server-sent-events.
 from collections.abc import Iterator
 from typing import Final
 
-from art_otel.conventions.clients.chunks import JoinedChunks
+from art_otel.conventions.bodies.chunks import JoinedChunks
 from art_otel.spans import Value
 from art_otel.tracing.openai.answer import decode, failure
 from art_otel.tracing.openai.events import JoinedEvents

@@ -8,8 +8,8 @@ Source of the format: https://platform.openai.com/docs/api-reference/responses-s
 
 from typing import Final
 
-from art_otel.conventions.attributes import values
-from art_otel.conventions.clients.joining import join, objects, whole
+from art_otel.conventions import values
+from art_otel.conventions.bodies.chunks import join, objects, whole
 from art_otel.spans import Value
 
 _ITEM_BEGINS: Final = "response.output_item.added"

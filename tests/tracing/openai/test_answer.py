@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Message
 from art_otel.conventions import parse_call
-from art_otel.conventions.clients.chunks import JoinedChunks
-from art_otel.conventions.clients.joining import join, whole
+from art_otel.conventions.bodies.chunks import JoinedChunks, join, whole
 from art_otel.testing import SpanBuilder
 from art_otel.tracing.openai.answer import answer_attributes, decode
 from art_otel.tracing.openai.events import JoinedEvents

@@ -7,12 +7,12 @@ Source of the format: https://ai.google.dev/api/generate-content. Invariant: a p
 from typing import Final
 
 from art_otel.calls import Choice, Message, Usage
-from art_otel.conventions.attributes import values
-from art_otel.conventions.attributes.reader import AttributeReader
-from art_otel.conventions.bodies.finish import completed_reason, finish_reason
-from art_otel.conventions.bodies.message import messages_of
-from art_otel.conventions.bodies.tools import parse_tool
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader
+from art_otel.conventions.bodies.messages import messages_of
+from art_otel.conventions.bodies.openai_body import parse_tool
 from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.vocabulary import completed_reason, finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 

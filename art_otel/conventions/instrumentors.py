@@ -1,11 +1,36 @@
-"""Capture switches: the settings that make each instrumentor record messages.
+"""Instrumentors: what to install beside one that writes no span for a call, and what makes each record messages.
 
-Source: the instrumentors' documentation and the measured facts in docs/how-to/capture-content.md. Scopes are matched by
-prefix, the longest first.
+Sources: what they recorded, measured, their documentation, and docs/how-to/capture-content.md. Scopes are matched by
+prefix, of capture switches the longest first.
 """
 
 from collections.abc import Mapping
 from typing import Final
+
+_OPENAI: Final = "openinference-instrumentation-openai or opentelemetry-instrumentation-openai"
+_LITELLM: Final = "openinference-instrumentation-litellm"
+_CREWAI: Final = f"{_OPENAI}, for a model that CrewAI reaches by LiteLLM {_LITELLM}"
+_SMOLAGENTS: Final = f"{_OPENAI}, for a LiteLLMModel {_LITELLM}"
+
+_INSTRUMENTORS: Final = {
+    "openinference.instrumentation.crewai": _CREWAI,
+    "opentelemetry.instrumentation.crewai": _CREWAI,
+    "opentelemetry.instrumentation.genai.crewai": _CREWAI,
+    "crewai": _CREWAI,
+    "autogen-core": _OPENAI,
+    "autogen ": _OPENAI,
+    "opentelemetry.instrumentation.genai.openai_agents": _OPENAI,
+    "opentelemetry.instrumentation.genai.smolagents": _SMOLAGENTS,
+}
+
+
+def client_instrumentor(scope: str) -> str | None:
+    """What to install beside the instrumentor of this scope, which leaves calls to that of the client; None if others.
+
+    A model of another vendor needs the instrumentor of its client instead.
+    """
+    return next((named for prefix, named in _INSTRUMENTORS.items() if scope.startswith(prefix)), None)
+
 
 ANTHROPIC_SDK: Final = "com.anthropic.sdk.python"
 """The scope of Anthropic's client, which traces itself."""

@@ -1,9 +1,13 @@
-"""What frameworks send otherwise than they record it in GenAI's messages: results of tools and instructions.
+"""Frameworks: what they send otherwise than they, or their recorders, write it in GenAI's messages.
 
-Sources: pydantic-ai (`messages.py`: `model_response_str`, `model_response_object`, `content_items`; `models/*.py`:
-`_map_messages`) and the AI SDK (`packages/otel/src/gen-ai-format-messages.ts`, the prompt converters of its providers),
-recorded beside the model's server. Invariant: a list that a tool gave is no list of content parts, whatever its entries
-look like.
+Results of tools and instructions of pydantic-ai (`messages.py`: `model_response_str`, `model_response_object`,
+`content_items`; `models/*.py`: `_map_messages`) and of the AI SDK (`packages/otel/src/gen-ai-format-messages.ts`, the
+prompt converters of its providers); content blocks of LangChain, which OpenLLMetry writes as texts that hold their JSON
+(`opentelemetry-instrumentation-langchain`, `span_utils.py`); the system prompt that Strands before 1.31 has on the
+agent's span (`telemetry/tracer.py`). All were recorded beside the model's server.
+
+Invariant: only spans of these recorders are read so. A list that a tool gave is no list of content parts, whatever its
+entries look like.
 """
 
 import re
@@ -14,10 +18,19 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import InferenceCall, Message
-from art_otel.conventions.attributes import values
-from art_otel.conventions.bodies.finish import is_responses_api_id
-from art_otel.conventions.bodies.message import ResultWriter, messages_of, sent_result
-from art_otel.conventions.bodies.messages import with_instructions
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader
+from art_otel.conventions.bodies import parts
+from art_otel.conventions.bodies.messages import (
+    ResultWriter,
+    is_part_type,
+    messages_of,
+    parse,
+    sent_result,
+    with_instructions,
+)
+from art_otel.conventions.vocabulary import is_responses_api_id
+from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
 _PYDANTIC_AI: Final = "pydantic-ai"
@@ -199,3 +212,64 @@ def _provider(span: Span) -> str:
 
 def _version(span: Span) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", span.scope.version or "1000")))
+
+
+SCOPE: Final = "opentelemetry.instrumentation.langchain"
+
+_BLOCK: Final = '"{\\"'
+"""How a JSON text that is a text in JSON begins."""
+
+
+def may_have_blocks(scope: str, json_text: Value) -> bool:
+    """Whether an attribute of a recorder's span may have blocks in its texts."""
+    return scope == SCOPE and isinstance(json_text, str) and _BLOCK in json_text
+
+
+def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | None:
+    """Read the message list that attribute `name` holds, whose texts may be blocks; None when it cannot be parsed."""
+    messages = reader.structured(name)
+    entries = values.items(messages)
+    try:
+        return parse(messages if entries is None else [with_blocks(entry) for entry in entries])
+    except ParseError:
+        return None
+
+
+def with_blocks(entry: Value) -> Value:
+    """A message in whose parts texts that are blocks are those blocks."""
+    fields = values.mapping(entry) or {}
+    content = values.items(fields.get("parts"))
+    return entry if content is None else {**fields, "parts": [_block(part) for part in content]}
+
+
+def _block(part: Value) -> Value:
+    fields = values.mapping(part) or {}
+    text = fields.get("content")
+    if fields.get("type") != "text" or not isinstance(text, str) or not text.startswith('{"'):
+        return part
+    try:
+        decoded, is_whole = values.decode(text)
+    except ParseError:
+        return part
+    block = values.mapping(decoded)
+    if block is None or not is_whole or block.get("type") == "text":
+        return part
+    return block if is_part_type(block.get("type")) or parts.is_known(block) else part
+
+
+_STRANDS: Final = "strands.telemetry.tracer"
+_SYSTEM_PROMPT: Final = "system_prompt"
+
+
+def agent_instructions(span: Span) -> str | None:
+    """The system prompt that an agent's span has for the calls below it."""
+    return values.text(span.attributes.get(_SYSTEM_PROMPT)) if span.scope.name == _STRANDS else None
+
+
+def with_agent_instructions(call: InferenceCall, span: Span, instructions: str) -> InferenceCall:
+    """The call that a span recorded, its prompt behind the instructions of the agent above it where it has none."""
+    prompt = call.input_messages
+    if span.scope.name != _STRANDS or prompt is None or any(message.role == "system" for message in prompt):
+        return call
+    system = Message(role="system", content=instructions)
+    return msgspec.structs.replace(call, input_messages=(system, *prompt))

@@ -1,1 +1,0 @@
-"""Attributes: reading the attributes of a span: their names, their values, and lists flattened over them."""

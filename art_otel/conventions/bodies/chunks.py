@@ -1,0 +1,162 @@
+"""JoinedChunks: the chunks of a streamed Chat Completion or Completion as the body it has without streaming.
+
+Invariant: pieces are joined in the order they came, in time linear in their size; what never came is absent, and token
+ids of which some are missing are left out whole.
+
+Source of the format: https://platform.openai.com/docs/api-reference/chat-streaming; `prompt_token_ids` and `token_ids`
+are vLLM's, `sglext` is SGLang's.
+"""
+
+from typing import Final, cast
+
+from art_otel.conventions import values
+from art_otel.conventions.bodies.tokens import choice_tokens
+from art_otel.spans import Value
+
+_HEAD: Final = ("id", "model", "prompt_token_ids", "sglext")
+_APART: Final = frozenset({"index", "delta", "token_ids", "logprobs"})
+_SAMPLED: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "text")
+
+
+class JoinedChunks:
+    """What a stream has sent so far."""
+
+    def __init__(self) -> None:
+        self._head: dict[str, Value] = {}
+        self._usage: dict[str, Value] = {}
+        self._choices: dict[int, _JoinedChoice] = {}
+
+    def add(self, chunk: dict[str, Value]) -> None:
+        """Join the next chunk."""
+        for name in _HEAD:
+            if name not in self._head and chunk.get(name) is not None:
+                self._head[name] = chunk[name]
+        if chunk.get("usage") is not None:
+            self._usage = {"usage": chunk["usage"]}  # some servers count up with each chunk
+        for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
+            fields = values.mapping(entry) or {}
+            index = place_of(fields, position)
+            choice = self._choices.get(index)
+            if choice is None:
+                choice = self._choices[index] = _JoinedChoice()
+            choice.add(fields)
+
+    def body(self) -> dict[str, Value]:
+        """The body so far."""
+        choices = [{"index": index, **self._choices[index].fields()} for index in sorted(self._choices)]
+        return {**self._head, **self._usage, "choices": choices}
+
+
+class _JoinedChoice:
+    def __init__(self) -> None:
+        self._fields: dict[str, Value] = {}
+        self._message: dict[str, Value] = {}
+        self._ids: list[Value] = []
+        self._logprobs: list[Value] = []
+        self._has_gap = False
+
+    def add(self, fields: dict[str, Value]) -> None:
+        ids, logprobs = choice_tokens(fields)
+        self._ids += values.items(ids) or ()
+        self._logprobs += values.items(logprobs) or ()
+        message = values.mapping(fields.get("delta"))
+        if message:
+            join(self._message, message)
+        for name, value in fields.items():
+            if value is not None and name not in _APART:
+                join(self._fields, {name: value})
+        if not ids and not self._has_gap:
+            content = message or fields
+            self._has_gap = any(content.get(name) for name in _SAMPLED)
+
+    def fields(self) -> dict[str, Value]:
+        choice: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}
+        if self._message:
+            choice["message"] = whole(self._message)
+        if self._logprobs:
+            choice["logprobs"] = {"token_logprobs": self._logprobs}
+        if self._ids and not self._has_gap:
+            choice["token_ids"] = self._ids
+        return choice
+
+
+_TEXTS: Final = frozenset({"content", "text", "refusal", "reasoning", "reasoning_content", "arguments", "input"})
+"""Fields whose pieces are joined; any other text replaces what came before."""
+
+_CALLS: Final = "tool_calls"
+
+
+class _Text:
+    """The pieces of a text, joined once: a long completion has thousands."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, first: Value) -> None:
+        self.pieces: list[str] = [first] if isinstance(first, str) else []
+
+
+class _Calls(dict[int, dict[str, Value]]):
+    """The tool calls of a message by index."""
+
+
+def join(joined: dict[str, Value], piece: dict[str, Value]) -> None:
+    """Add a piece of an object to `joined`, which holds the pieces before it."""
+    for name, value in piece.items():
+        if isinstance(value, str):
+            _join_text(joined, name, value)
+        elif value is None:
+            joined.setdefault(name, None)
+        elif name == _CALLS:
+            _join_calls(joined, values.items(value) or [])
+        elif (fields := values.mapping(value)) is not None:
+            if values.mapping(joined.get(name)) is None:
+                joined[name] = {}
+            join(joined[name], fields)
+        elif (listed := values.items(value)) is not None and values.items(joined.get(name)) is not None:
+            joined[name].extend(listed)
+        else:
+            joined[name] = value
+
+
+def whole(value: Value) -> Value:
+    """Return what was joined in JSON's own types."""
+    if isinstance(value, _Text):
+        return "".join(value.pieces)
+    if isinstance(value, _Calls):
+        return [whole(value[index]) for index in sorted(value)]
+    fields = values.mapping(value)
+    if fields is not None:
+        return {name: whole(inner) for name, inner in fields.items()}
+    listed = values.items(value)
+    return value if listed is None else [whole(inner) for inner in listed]
+
+
+def place_of(entry: dict[str, Value], position: int) -> int:
+    """The index that an entry of a list names, else where it stands."""
+    index = values.integer(entry.get("index"))
+    return position if index is None or index < 0 else index
+
+
+def _join_text(joined: dict[str, Value], name: str, piece: str) -> None:
+    before = joined.get(name)
+    if name in _TEXTS:
+        if not isinstance(before, _Text):
+            before = joined[name] = _Text(before)
+        before.pieces.append(piece)
+    elif piece or before is None:
+        joined[name] = piece
+
+
+def _join_calls(joined: dict[str, Value], pieces: list[Value]) -> None:
+    calls = joined.get(_CALLS)
+    if not isinstance(calls, _Calls):
+        calls = joined[_CALLS] = _Calls()
+    for position, piece in enumerate(pieces):
+        fields = values.mapping(piece) or {}
+        call = calls.setdefault(place_of(fields, position), {})
+        join(call, {name: value for name, value in fields.items() if name != "index"})
+
+
+def objects(joined: dict[str, Value], name: str) -> list[dict[str, Value]]:
+    """Return the list of objects in a field; an empty one is put there first if there is none."""
+    return cast(list[dict[str, Value]], joined.setdefault(name, []))

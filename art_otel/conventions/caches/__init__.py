@@ -1,1 +1,0 @@
-"""Caches: what was parsed last, because every call repeats the history of its conversation."""

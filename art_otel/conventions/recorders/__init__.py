@@ -1,1 +1,0 @@
-"""Recorders: what instrumentors and frameworks lose, rewrite or write in shapes of their own."""

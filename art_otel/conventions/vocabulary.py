@@ -1,0 +1,150 @@
+"""Vocabulary: GenAI's words for operations, OpenAI's for finish reasons, and whether a span failed.
+
+Operations are `{operation} {model}` of GenAI, `{vendor}.{operation}` of OpenLLMetry and AgentOps, the methods after
+which OpenInference names its spans. Finish reasons are stop, length, tool_calls, content_filter. Invariant: a word that
+nobody defined stays as it was, and an unknown reason is None. `error` is no finish reason: the call failed.
+"""
+
+from typing import Final
+
+from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader
+from art_otel.spans import Span, Value
+
+TEXT_COMPLETION: Final = "text_completion"
+
+_WORDS: Final = {
+    "completion": TEXT_COMPLETION,
+    "embedding": "embeddings",
+    "acompletion": "chat",
+    "atext_completion": TEXT_COMPLETION,
+    "aembedding": "embeddings",
+    "responses": "chat",
+    "aresponses": "chat",
+    "anthropic_messages": "chat",
+    "agenerate_content": "generate_content",
+}
+"""Those of OpenLLMetry, then the methods of LiteLLM, of which the async ones begin with an `a`."""
+
+_NAMES: Final = {
+    "chat": "chat",
+    "chatcompletion": "chat",
+    "chat.completion": "chat",
+    "response": "chat",
+    "messages": "chat",
+    "generate_content": "generate_content",
+    "completion": TEXT_COMPLETION,
+    "text_completion": TEXT_COMPLETION,
+    "embedding": "embeddings",
+    "embeddings": "embeddings",
+    "createembeddings": "embeddings",
+    "rerank": "rerank",
+    "invoke_agent": "invoke_agent",
+    "execute_tool": "execute_tool",
+}
+
+
+def operation(word: str) -> str:
+    """Translate the operation that an attribute names to GenAI's word."""
+    return _WORDS.get(word.lower(), word)
+
+
+def operation_of_name(span_name: str) -> str | None:
+    """The operation in a span's name; None for a name that no instrumentor gives."""
+    first, _, _ = span_name.partition(" ")
+    *_, last_but_one, last = ("", *first.lower().split("."))
+    return _NAMES.get(f"{last_but_one}.{last}") or _NAMES.get(last)
+
+
+ERROR_FINISH_REASON: Final = "error"
+"""What is written instead of a reason when a stream broke."""
+
+_RESPONSE_IDS: Final = "resp_"
+"""The prefix of the ids of the Responses API, of OpenAI and of servers that offer it."""
+
+_REASONS: Final = {
+    "tool_call": "tool_calls",
+    "tool-call": "tool_calls",
+    "tool-calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_calls": "tool_calls",
+    "finishreason.tool_calls": "tool_calls",
+    "finishreason.stop": "stop",
+    "finishreason.length": "length",
+    "finishreason.content_filter": "content_filter",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "completed": "stop",
+    "safety": "content_filter",
+    "content-filter": "content_filter",
+    "unknown": None,
+    "finish_reason_unspecified": None,
+}
+
+
+def finish_reason(value: Value) -> str | None:
+    """Translate a finish reason to OpenAI's word."""
+    reason = values.text(value)
+    if reason is None:
+        return None
+    word = reason.lower()
+    return _REASONS.get(word, word)
+
+
+def is_responses_api_id(response_id: str | None) -> bool:
+    """Whether the response id comes from the Responses API."""
+    return response_id is not None and response_id.startswith(_RESPONSE_IDS)
+
+
+_NAMES_NO_TOOL_CALLS: Final = ("google", "gemini", "gcp.", "vertex")
+"""How the providers are named whose API has `STOP` for answers with tool calls, too."""
+
+
+def names_no_tool_calls(provider: str | None, operation_name: str, response_id: str | None) -> bool:
+    """Whether the API says that an answer with tool calls just stopped (the Responses API, Gemini)."""
+    if operation_name == "generate_content" or is_responses_api_id(response_id):
+        return True
+    return provider is not None and provider.lower().startswith(_NAMES_NO_TOOL_CALLS)
+
+
+def completed_reason(*, tool_calls: bool) -> str:
+    """The finish reason of a completed response of the Responses API."""
+    return "tool_calls" if tool_calls else "stop"
+
+
+def response_finish_reason(response: dict[str, Value], *, tool_calls: bool) -> str | None:
+    """The finish reason of a Responses API response, by its status and, when incomplete, its details."""
+    status = response.get("status")
+    if status == "completed":
+        return completed_reason(tool_calls=tool_calls)
+    if status == "incomplete":
+        return finish_reason((values.mapping(response.get("incomplete_details")) or {}).get("reason"))
+    return None
+
+
+ERROR_TYPE: Final = "error.type"
+
+
+def is_cancellation(error_type: str) -> bool:
+    """Whether an error type is a cancellation, of asyncio, concurrent.futures or trio."""
+    return error_type.rsplit(".", 1)[-1] == "CancelledError" or error_type == "trio.Cancelled"
+
+
+def failure_of(span: Span) -> tuple[str | None, str | None]:
+    """The error's type and message, both None for a call that did not fail.
+
+    It failed when its status is an error or it has `error.type`. An exception event alone is no failure: it may have
+    been handled.
+    """
+    if span.status != "error" and ERROR_TYPE not in span.attributes:
+        return None, None
+    error_type = AttributeReader(span.attributes).text(ERROR_TYPE)
+    if span.status != "error" and error_type is None:
+        return None, None
+    exceptions = [AttributeReader(event.attributes) for event in span.events if event.name == "exception"]
+    raised = exceptions[-1] if exceptions else AttributeReader({})
+    error_type = error_type or raised.text("exception.type")
+    message = span.status_message or raised.text("exception.message")
+    return error_type, message or (None if error_type else "the span's status is an error")
