@@ -39,7 +39,7 @@ def compact(out: str | Path, *, linger: float = LINGER) -> Compaction:
     The old parts stay for `linger` seconds, in a store for a day, and then until something is written the next time.
     Raises UsageError for what is no dataset, and while another process writes there.
     """
-    from art_otel.store.rewrite import parts_to_rewrite, rewrite_parts  # noqa: PLC0415 # loads pyarrow
+    from art_otel.store.write import parts_to_rewrite, rewrite_parts  # noqa: PLC0415 # loads pyarrow
 
     folder = os.fspath(out)
     _require_manifest(folder)

@@ -56,7 +56,7 @@ def follow(
 
 def _compact_many(conversion: Conversion) -> None:
     """Keep the number of files small."""
-    from art_otel.store.rewrite import SMALL  # noqa: PLC0415 # loads pyarrow
+    from art_otel.store.write import SMALL  # noqa: PLC0415 # loads pyarrow
 
     manifest = read_manifest(str(conversion.out))
     if manifest is not None and sum(part.bytes < SMALL for part in manifest.parts) > _MOST_SMALL:

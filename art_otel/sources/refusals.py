@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from art_otel.errors import UsageError
 from art_otel.spans import Quarantined, QuarantineReason
-from art_otel.spans.quarantine import MAX_DETAIL, Kind
+from art_otel.spans.span import MAX_DETAIL, Kind
 
 LimitName: TypeAlias = Literal[
     "max_message_bytes",

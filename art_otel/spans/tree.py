@@ -18,8 +18,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from art_otel.spans.deduplicate import deduplicate
-from art_otel.spans.quarantine import Quarantined
-from art_otel.spans.span import Resource, Span, SpanKey
+from art_otel.spans.span import Quarantined, Resource, Span, SpanKey
 
 _Inherited = TypeVar("_Inherited")
 _Item = TypeVar("_Item")

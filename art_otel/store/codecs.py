@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
@@ -27,10 +27,6 @@ class Scalar(msgspec.Struct, frozen=True):
     """Text, numbers and booleans."""
 
     type: pa.DataType
-
-    def flatten(self, value: Any) -> Any:  # noqa: ANN401 # text, number or boolean
-        """The value as it is."""
-        return value
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Shape: (values,)."""
@@ -56,10 +52,6 @@ class Numbers(msgspec.Struct, frozen=True, dict=True):
     def type(self) -> pa.DataType:
         """list<int32> or list<float>."""
         return _list_type(self.item)
-
-    def flatten(self, value: TokenIds | Logprobs | None) -> TokenIds | Logprobs | None:
-        """The value as it is."""
-        return value
 
     def encode(self, values: Sequence[TokenIds | Logprobs | None]) -> pa.Array:
         """Shape: (values,), each of (tokens,)."""
@@ -96,11 +88,13 @@ class ListOf(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def is_flat(self) -> bool:
         """Whether tuples are flat as they come."""
-        return isinstance(self.item, Scalar) or (isinstance(self.item, Record) and not self.item.eager)
+        return isinstance(self.item, Scalar | Numbers) or self.item.is_flat
 
     def flatten(self, value: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         """A tuple of the flattened items."""
-        return value if not value or self.is_flat else tuple(map(self.item.flatten, value))
+        if not value or isinstance(self.item, Scalar | Numbers) or self.item.is_flat:
+            return value
+        return tuple(map(self.item.flatten, value))
 
     def encode(self, values: Sequence[Sequence[Any] | None]) -> pa.Array:
         """Shape: (values,), each of any length."""
@@ -121,19 +115,19 @@ class ListOf(msgspec.Struct, frozen=True, dict=True):
 
 
 class Json(msgspec.Struct, frozen=True):
-    """JSON values as text. `write` makes the text (None: null), `read` is its inverse and knows what null means."""
+    """JSON values as text. `flatten` makes the text (None: null), `read` is its inverse and knows what null means.
 
-    write: Callable[[Any], str | None]
+    `flatten` raises TypeError or ValueError for what is no JSON value.
+    """
+
+    flatten: Callable[[Any], str | None]
     read: Callable[[Any], Any]
+    is_flat: ClassVar[bool] = False
 
     @property
     def type(self) -> pa.DataType:
         """Text."""
         return _TEXT.type
-
-    def flatten(self, value: Any) -> str | None:  # noqa: ANN401 # any JSON value
-        """The text of a value. Raises TypeError or ValueError for what is no JSON value."""
-        return self.write(value)
 
     def encode(self, values: Sequence[str | None]) -> pa.Array:
         """Shape: (values,)."""
@@ -147,8 +141,9 @@ class Json(msgspec.Struct, frozen=True):
 Codec: TypeAlias = "Scalar | Numbers | ListOf | Json | Record"
 """A kind of value.
 
-`type` is the Arrow type of its column. `flatten` takes a value apart, as a Record does it; None stays None. `encode`
-makes a column of flattened values (it raises what pyarrow does for one that does not fit), `decode` is its inverse.
+`type` is the Arrow type of its column. `encode` makes a column of flattened values (and raises what pyarrow does for
+one that does not fit), `decode` is its inverse. Where values do not come flat, `flatten` takes one apart; None stays
+None.
 """
 
 
@@ -184,20 +179,23 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         return tuple(column.name for column in self.columns)
 
     @property
-    def flatten(self) -> Callable[[Any], Any]:
-        """The function that takes an eager object apart."""
-        return self._take_apart if self.eager else _as_it_is
+    def is_flat(self) -> bool:
+        """Whether objects stay as they are until they are encoded."""
+        return not self.eager
 
     @cached_property
-    def _take_apart(self) -> Callable[[Any], Any]:
+    def flatten(self) -> Callable[[Any], Any]:
         """The function that gives the fields of an object, and None for None."""
         names: dict[str, Any] = {}
         fields: list[str] = []
         for position, (name, codec, get) in enumerate(self.columns):
             value = f"record.{get or name}" if isinstance(get, str) else f"get{position}(record)"
-            comes_flat = not isinstance(codec, Json) and not (isinstance(codec, ListOf) and not codec.is_flat)
-            fields.append(value if comes_flat else f"flatten{position}({value})")
-            names |= {f"get{position}": get, f"flatten{position}": codec.flatten}
+            names[f"get{position}"] = get
+            if isinstance(codec, Scalar | Numbers) or codec.is_flat:
+                fields.append(value)
+            else:
+                names[f"flatten{position}"] = codec.flatten
+                fields.append(f"flatten{position}({value})")
         return _compiled(f"lambda record: None if record is None else ({', '.join(fields)},)", names)
 
     @cached_property
@@ -214,7 +212,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Shape: (values,)."""
-        values = values if self.eager else list(map(self._take_apart, values))
+        values = values if self.eager else list(map(self.flatten, values))
         missing = values.count(None)
         if missing == len(values):  # empty ones too: spares the arrays of fields that nobody has
             return pa.nulls(len(values), self.type)
@@ -239,10 +237,6 @@ class Record(msgspec.Struct, frozen=True, dict=True):
             for name, codec, _ in self.columns
         ]
         return list(map(self._build, *decoded))
-
-
-def _as_it_is(value: Any) -> Any:  # noqa: ANN401 # of any type
-    return value
 
 
 def _compiled(source: str, names: dict[str, Any]) -> Callable[..., Any]:

@@ -223,39 +223,12 @@ TRACES_ROW: Final = Record(dict, tuple(column for column in ROW.columns if colum
 SCHEMA: Final = pa.schema([*ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 """The columns of a trajectory file."""
 
-DICTIONARY_LEAVES: Final = frozenset(
-    (
-        "role",
-        "name",
-        "finish_reason",
-        "operation_name",
-        "agent",
-        "provider",
-        "request_model",
-        "response_model",
-        "parameters",
-        "policy_version",
-        "error_type",
-        "source",
-        "conventions",
-        "kind",
-        "field",
-        "evidence",
-        "prompt_known",
-        "answer_known",
-        "split",
-        "status",
-        "reason",
-        "untrained",
-        "label",
-        "tools",
-        "toolsets",
-        "group_id",
-        "trace_id",
-        "first",
-        "last",
-    )
-)
+DICTIONARY_LEAVES: Final = frozenset((
+    "agent", "answer_known", "conventions", "error_type", "evidence", "field", "finish_reason", "first", "group_id",
+    "kind", "label", "last", "name", "operation_name", "parameters", "policy_version", "prompt_known", "provider",
+    "reason", "request_model", "response_model", "role", "source", "split", "status", "tools", "toolsets",
+    "trace_id", "untrained",
+))  # fmt: skip
 """Leaf columns of few different values, which a dictionary shrinks; elsewhere it only costs."""
 
 

@@ -21,7 +21,7 @@ import msgspec
 from art_otel.conventions import Role
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
 from art_otel.spans.deduplicate import deduplicate
-from art_otel.spans.quarantine import Kind
+from art_otel.spans.span import Kind
 from art_otel.spans.tree import take_out_cycles
 from art_otel.trajectories.calls.log_correlation import CorrelatedLogs
 from art_otel.trajectories.completeness import is_without_content

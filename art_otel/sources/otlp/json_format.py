@@ -29,7 +29,7 @@ from art_otel.sources.otlp.checksums import is_altered
 from art_otel.sources.otlp.records import SpanBuilder, finite
 from art_otel.sources.refusals import NO_IDS, DroppedFields, Ids, Refused, Site, attribute_path, converted, too_long
 from art_otel.spans import Quarantined, Value
-from art_otel.spans.quarantine import Kind
+from art_otel.spans.span import Kind
 
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
 """Characters of a trace id and a span id in base64, padded or not; in hex they have 32 and 16."""
