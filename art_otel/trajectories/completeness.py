@@ -20,7 +20,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import has_call_attributes, parse_call, request_key, role_of
-from art_otel.spans import Quarantined, Span, SpanKey, SpanTree
+from art_otel.spans import Quarantined, Resource, Span, SpanKey, SpanTree
 from art_otel.trajectories.lineage.turns import Lineage
 from art_otel.trajectories.rollout_attributes import is_reward_span, may_be_one_process, spans_counted_on
 from art_otel.trajectories.wholeness import MISSING_CALL, REASONS, UNSAMPLED_ANSWER, count_gaps, count_unsampled
@@ -154,24 +154,29 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
 def _lost_parents(evidence: Evidence, tree: SpanTree) -> int:
     """Count the spans whose missing parent may have been a call, or have said of what agent or step a call is.
 
-    A request without its parent may have been that of a lost call. Any other span of the app's own, with nothing of the
-    rollout below it, shows only that another of these is missing.
+    A request without its parent may have been that of a lost call, if not one to the process of the calls itself. Any
+    other span, with nothing of the rollout below it, shows only that another of these is missing.
     """
     above: set[SpanKey] = set()
+    apps: list[Resource] = []
     for span in evidence.spans:
+        if span.key in evidence.call_of and span.resource.attributes and span.resource not in apps:
+            apps.append(span.resource)
         if span.key in evidence.call_of or _matters(span, evidence.root) or role_of(span) != "other":
             key: SpanKey | None = span.key
             while key is not None and key not in above:
                 above.add(key)
                 key = tree.parents.get(key)
     return sum(
-        span.key in tree.orphans and span is not evidence.root and (span.key in above or _may_be_request(span))
+        span.key in tree.orphans and span is not evidence.root and (span.key in above or _may_be_request(span, apps))
         for span in evidence.spans
     )
 
 
-def _may_be_request(span: Span) -> bool:
-    return span.kind != "internal" and not any(name.startswith("db.") for name in span.attributes)
+def _may_be_request(span: Span, apps: Sequence[Resource]) -> bool:
+    if span.kind == "internal" or (span.kind == "server" and span.resource in apps):
+        return False
+    return not any(name.startswith("db.") for name in span.attributes)
 
 
 def is_without_content(call: InferenceCall) -> bool:

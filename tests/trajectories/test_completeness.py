@@ -52,6 +52,14 @@ def test_a_missing_parent_counts_where_it_may_have_been_a_call_or_above_one(
     assert reasons(tmp_path / "b", *spans, calling) == {"missing parent": 1}
 
 
+@pytest.mark.parametrize("server", ["app", "model server"])
+def test_a_request_to_the_process_of_the_calls_was_no_call(server, tmp_path):
+    agent = request_of(make_span(1, name="session"), chat_span(2, 1, ["a"], "b"), resource={"service.name": "app"})
+    served = request_of(make_span(3, 99, name="POST", kind=2), resource={"service.name": server})
+    (trajectory,), _ = convert_files(tmp_path / "out", write_lines(tmp_path / "a.jsonl", [agent, served]))
+    assert trajectory.incomplete_reasons == ({} if server == "app" else {"missing parent": 1})
+
+
 def test_a_failed_call_is_no_gap(tmp_path):
     failed = chat_span(2, 1, ["a"], None, status={"code": 2, "message": "engine dead"})
     assert reasons(tmp_path, rollout(), failed) == {}
