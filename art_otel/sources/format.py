@@ -132,6 +132,7 @@ _MODULES: Final = (
     "backends.phoenix_dataframe",
     "agents.claude_code",
     "agents.codex",
+    "agents.gemini_cli",
     "agents.inspect_eval",
     "agents.verifiers",
     "agents.atif",

@@ -242,6 +242,44 @@ def test_after_a_compaction_opencode_sends_the_summary(tmp_path):
     assert [message.content for message in last] == ["What did we do so far?", "It is sunny.", "Thanks."]
 
 
+def test_gemini_cli_is_what_its_server_saw_but_for_what_it_does_not_log(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "gemini_cli.jsonl")
+    truth = truth_of("gemini_cli")
+    check_prompts(trajectory.calls, truth)
+    for call, entry in zip(trajectory.calls, truth, strict=True):
+        answer = {"role": "assistant", **entry["answer"]}
+        assert said(call.choices[0].message) == true_message(answer)
+        assert call.choices[0].message.reasoning == answer["reasoning"]
+        assert not_logged(call) == ("system instructions", "tools", "messages")
+    assert [(tool.name, tool.turn) for tool in trajectory.tool_calls] == [("run_shell_command", 0)]
+    assert [history.turns for history in histories(trajectory)] == [(0, 1)]
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_what_gemini_cli_takes_back_is_in_no_later_prompt(is_compressed, tmp_path):
+    lines = [json.loads(line) for line in (HERE / "gemini_cli.jsonl").read_text(encoding="utf-8").splitlines()]
+    question = next(line for line in lines if line.get("type") == "user")
+    summary = {**question, "id": "s", "content": "So far: sunny."}
+    change = {"$set": {"messages": [summary]}} if is_compressed else {"$rewindTo": question["id"]}
+    again = json.dumps([{**line, "id": f"{line['id']} again"} for line in lines if "type" in line])
+    lines += [change, *json.loads(again.replace("T03:", "T04:"))]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (trajectory,), _ = convert_files(tmp_path, tmp_path / "a.jsonl")
+    before, after = trajectory.calls[0].input_messages, trajectory.calls[2].input_messages
+    assert len(trajectory.calls) == 4
+    assert ("So far: sunny." in str(after)) == is_compressed
+    assert is_compressed or list(map(said, after)) == list(map(said, before))
+
+
+def test_older_sessions_of_gemini_cli_are_one_object_with_results_on_their_calls(tmp_path):
+    lines = [json.loads(line) for line in (HERE / "gemini_cli.jsonl").read_text(encoding="utf-8").splitlines()]
+    messages = {line["id"]: line for line in lines if "type" in line and "functionResponse" not in str(line["content"])}
+    session = {**lines[0], "messages": [*lines[1]["$set"]["messages"], *messages.values()]}
+    (tmp_path / "session.json").write_text(json.dumps(session, indent=2), encoding="utf-8")
+    (trajectory,), _ = convert_files(tmp_path / "old", tmp_path / "session.json")
+    check_prompts(trajectory.calls, truth_of("gemini_cli"))
+
+
 def test_swe_agent_is_what_its_server_saw_but_for_an_answer_it_did_not_accept(tmp_path):
     (trajectory,), _ = convert_files(tmp_path, HERE / "swe_agent.json")
     truth = truth_of("swe_agent")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.sources import FileStats, Limits, Reading, format_named
-from art_otel.sources.agents.logs import read_members
+from art_otel.sources.agents.session import read_members
 from art_otel.spans import Quarantined, Span
 from tests.examples import examples
 
@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 LOGS = {
     "claude-code": HERE / "claude_code.jsonl",
     "codex": HERE / "codex.jsonl",
+    "gemini-cli": HERE / "gemini_cli.jsonl",
     "verifiers": HERE / "verifiers.jsonl",
     "inspect-eval": HERE / "inspect.eval",
     "mini-swe-agent": HERE / "mini_swe_agent.json",

@@ -11,8 +11,16 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.logs import document_reader
-from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, body_text, token_attributes
+from art_otel.sources.agents.session import (
+    ROOT,
+    Call,
+    Missing,
+    Score,
+    Session,
+    body_text,
+    document_reader,
+    token_attributes,
+)
 from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_documents import head_detector

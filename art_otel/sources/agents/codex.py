@@ -14,8 +14,17 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.logs import LogLine, LogLines, without_secrets
-from art_otel.sources.agents.session import ROOT, Call, Missing, Session, Tool, body_text
+from art_otel.sources.agents.session import (
+    ROOT,
+    Call,
+    LogLine,
+    LogLines,
+    Missing,
+    Session,
+    Tool,
+    body_text,
+    without_secrets,
+)
 from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_documents import head_detector

@@ -18,8 +18,18 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.logs import ZIP_MAGIC, read_members, without_secrets
-from art_otel.sources.agents.session import ROOT, Call, Missing, Score, Session, Tool, body_text
+from art_otel.sources.agents.session import (
+    ROOT,
+    ZIP_MAGIC,
+    Call,
+    Missing,
+    Score,
+    Session,
+    Tool,
+    body_text,
+    read_members,
+    without_secrets,
+)
 from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_documents import objects_in_head, read_objects

@@ -16,8 +16,7 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.logs import document_reader
-from art_otel.sources.agents.session import Call, Missing, Session, body_text
+from art_otel.sources.agents.session import Call, Missing, Session, body_text, document_reader
 from art_otel.sources.backends.values import seconds_to_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_documents import head_detector

@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.logs import document_reader
-from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text
+from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text, document_reader
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_documents import head_detector
