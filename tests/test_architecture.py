@@ -48,7 +48,6 @@ PACKAGES = [
 FOLDERS = {
     "sources": ["files", "otlp", "backends", "agents"],
     "conventions": ["bodies", "dialects"],
-    "trajectories": ["lineage", "calls"],
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
     "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],

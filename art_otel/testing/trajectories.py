@@ -30,7 +30,7 @@ from art_otel.testing.records import (
     rewards,
     tool_executions,
 )
-from art_otel.trajectories.lineage.turns import Lineage, build_lineage
+from art_otel.trajectories.lineage import Lineage, build_lineage
 from art_otel.trajectories.model import AddedMessage, PolicyVersions, Trajectory
 
 

@@ -11,9 +11,6 @@ if not defer_imports(__name__):
     from art_otel.trajectories.build import Assembly as Assembly
     from art_otel.trajectories.build import SpanGroup as SpanGroup
     from art_otel.trajectories.build import build_trajectories as build_trajectories
-    from art_otel.trajectories.calls.policy_versions import first_and_last_known as first_and_last_known
-    from art_otel.trajectories.calls.policy_versions import version_of as version_of
-    from art_otel.trajectories.calls.policy_versions import versions_in as versions_in
     from art_otel.trajectories.completeness import EXPLANATIONS as EXPLANATIONS
     from art_otel.trajectories.completeness import explain as explain
     from art_otel.trajectories.effective_rewards import REWARD_NAME as REWARD_NAME
@@ -26,6 +23,9 @@ if not defer_imports(__name__):
     from art_otel.trajectories.history import history_of as history_of
     from art_otel.trajectories.history import main_history as main_history
     from art_otel.trajectories.history import text_only_histories as text_only_histories
+    from art_otel.trajectories.inference_calls import first_and_last_known as first_and_last_known
+    from art_otel.trajectories.inference_calls import version_of as version_of
+    from art_otel.trajectories.inference_calls import versions_in as versions_in
     from art_otel.trajectories.json_views import RolloutTrace as RolloutTrace
     from art_otel.trajectories.json_views import rollout_traces as rollout_traces
     from art_otel.trajectories.json_views import trajectory_json as trajectory_json

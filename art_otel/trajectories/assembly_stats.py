@@ -23,11 +23,11 @@ from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, exte
 from art_otel.spans.deduplicate import deduplicate
 from art_otel.spans.span import Kind
 from art_otel.spans.tree import take_out_cycles
-from art_otel.trajectories.calls.log_correlation import CorrelatedLogs
 from art_otel.trajectories.completeness import is_without_content
 from art_otel.trajectories.model import Trajectory
 from art_otel.trajectories.rewards import Attribution
 from art_otel.trajectories.rollouts import RolloutAssignment
+from art_otel.trajectories.span_context import CorrelatedLogs
 
 EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"

@@ -21,7 +21,7 @@ from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import has_call_attributes, parse_call, request_key, role_of
 from art_otel.spans import Quarantined, Resource, Span, SpanKey, SpanTree
-from art_otel.trajectories.lineage.turns import Lineage
+from art_otel.trajectories.lineage import Lineage
 from art_otel.trajectories.rollout_attributes import is_reward_span, may_be_one_process, spans_counted_on
 from art_otel.trajectories.wholeness import MISSING_CALL, REASONS, UNSAMPLED_ANSWER, count_gaps, count_unsampled
 

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from art_otel.calls import InferenceCall, Message, ToolCall
 from art_otel.trajectories.display import messages_html
-from art_otel.trajectories.lineage.turns import turns_by_completion
+from art_otel.trajectories.lineage import turns_by_completion
 from art_otel.trajectories.messages import request_message
 from art_otel.trajectories.model import AddedMessage, Trajectory, Turn
 from art_otel.trajectories.prompt_paths import PromptPaths, message_link, path_to

@@ -21,7 +21,7 @@ from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import BadReward, RecordedReward, Role
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree
-from art_otel.trajectories.calls.recorded_calls import RecordedCalls, step_index
+from art_otel.trajectories.inference_calls import RecordedCalls, step_index
 from art_otel.trajectories.model import Reward
 from art_otel.trajectories.reward_addresses import (
     NO_PART,

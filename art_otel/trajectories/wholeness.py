@@ -18,8 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
-from art_otel.trajectories.lineage.message_parents import CompletionRef, is_chain
-from art_otel.trajectories.lineage.prefix_numbers import PrefixNumbers
+from art_otel.trajectories.message_lineage import CompletionRef, PrefixNumbers
 from art_otel.trajectories.model import Prompt, Turn, Untrained
 
 
@@ -129,10 +128,11 @@ def _concerns(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
     return gap.field in _CONTENT or _is_of(gap, choice)
 
 
-def with_conversation_gaps(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
+def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumbers | None) -> list[InferenceCall]:
     """Add the gaps that the calls of a rollout, in the order of their start, show together.
 
-    Linear in the number of messages.
+    `numbers` are those of the rollout's prompts, None where each call continues the one before it. Linear in the number
+    of messages.
     """
     gaps: dict[int, list[Gap]] = {}
     for index, call in enumerate(calls):
@@ -141,8 +141,8 @@ def with_conversation_gaps(calls: Sequence[InferenceCall]) -> list[InferenceCall
             gaps[index] = new
     for index, gap in find_broken_prompts(calls):
         gaps.setdefault(index, []).append(gap)
-    if not is_chain(calls):
-        for index, position in find_repeated_with_more(calls):
+    if numbers is not None:
+        for index, position in find_repeated_with_more(calls, numbers):
             choice = (calls[index].choices or ())[position]
             gap = Gap(
                 kind="not understood", field=f"answer[{choice.index}]", evidence="a later prompt repeats it with more"
@@ -261,13 +261,12 @@ _Content: TypeAlias = tuple[str, _ToolSet, str | None]
 """A text, the tool calls and how often each was made, and the reasoning where that may be the text."""
 
 
-def find_repeated_with_more(calls: Sequence[InferenceCall]) -> set[CompletionRef]:
+def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbers) -> set[CompletionRef]:
     """The completions that a later prompt repeats with a text or tool calls more.
 
     A repeat counts only where the later prompt is the call's own prompt and then an assistant's message that nobody is
     known to have sampled there.
     """
-    numbers = PrefixNumbers()
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
     sampled: dict[int, _SampledContents] = {}
     sampled_paths: set[int] = set()
@@ -352,7 +351,9 @@ MISSING_CALL: Final = "call missing"
 UNSAMPLED_ANSWER: Final = "unsampled answer"
 
 
-def count_unsampled(calls: Sequence[InferenceCall], prompts: Sequence[Prompt], turns: Sequence[Turn]) -> dict[str, int]:
+def count_unsampled(
+    calls: Sequence[InferenceCall], prompts: Sequence[Prompt], turns: Sequence[Turn], numbers: PrefixNumbers
+) -> dict[str, int]:
     """Count the assistant's messages behind a recorded completion that no recorded call sampled, by reason.
 
     A call is missing where such a message calls tools; where it is a text, the app may have written it itself. A prompt
@@ -362,7 +363,6 @@ def count_unsampled(calls: Sequence[InferenceCall], prompts: Sequence[Prompt], t
     behind = list(_behind_completions(calls, prompts, turns))
     if not behind:
         return {}
-    numbers = PrefixNumbers()
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
     asked = {its_prefixes[-1] for its_prefixes in prefixes}
     unsampled = {

@@ -16,7 +16,7 @@ from art_otel.conventions import (
     role_of,
     span_env_state,
 )
-from art_otel.trajectories.calls.duplicates.contradictions import contradicts
+from art_otel.trajectories.duplicate_groups import contradicts
 from tests.conventions.builders import event, log, span
 from tests.conventions.recorded import MODES, calls, logs, spans
 from tests.gaps import unread

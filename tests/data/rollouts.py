@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall
 from art_otel.trajectories import Reward, Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 from tests.trajectories.agents import agent_calls
 
 

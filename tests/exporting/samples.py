@@ -6,7 +6,7 @@ each tool call in it. So every id is below VOCABULARY, and each prompt begins wi
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 
 ROLES = {"system": 256, "user": 257, "assistant": 258, "tool": 259}
 END = 260

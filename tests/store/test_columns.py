@@ -11,7 +11,7 @@ from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, T
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.store.rows import group_index
 from art_otel.trajectories import ToolExecution, Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 from tests.gaps import CONTRADICTED, SCRUBBED
 
 TRACE = "ab" * 16

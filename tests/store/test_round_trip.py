@@ -16,7 +16,7 @@ from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.store.schema import SCHEMA
 from art_otel.testing import JSON, TEXT, trajectories
 from art_otel.trajectories import Prompt, Trajectory, Turn
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 from tests.data.token_rollouts import judged, talk
 from tests.trajectories.agents import agent_calls
 

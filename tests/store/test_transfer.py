@@ -8,7 +8,7 @@ from art_otel.errors import StoreError
 from art_otel.store import decode_trajectory, encode_trajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 from tests.trajectories.agents import agent_calls
 
 

@@ -9,7 +9,7 @@ import pytest
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds, ToolCall
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 from tests.trainers.environment import trainer_python
 from tests.trajectories.calls import asked
 

@@ -9,7 +9,7 @@ import pytest
 from art_otel import RunLog
 from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer

@@ -13,7 +13,7 @@ import art_otel
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 from tests.trainers.environment import trainer_python
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories.lineage import build_lineage
 
 
 def choice(content: str, ids: list[int] | None, *, index: int = 0, logprobs: bool = True) -> Choice:

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall
 from art_otel.conventions import parse_call
 from art_otel.spans import Event, Scope, Span, build_tree
-from art_otel.trajectories.calls.ancestry import Ancestry
-from art_otel.trajectories.calls.duplicates import find_calls
-from art_otel.trajectories.calls.duplicates.cluster import Clusters
-from art_otel.trajectories.calls.duplicates.recording import read_recordings
+from art_otel.trajectories.duplicate_groups import DuplicateGroups, read_recordings
+from art_otel.trajectories.duplicates import find_calls
+from art_otel.trajectories.span_context import Ancestry
 
 TRACE = "1" * 32
 ROOT = Span(trace_id=TRACE, span_id=f"{1:016x}", name="root", start_ns=0, end_ns=1_000)
@@ -56,12 +55,12 @@ class Tree:
         span = self.add(number, parent, role="inference", scope=Scope(name=scope), events=events, **fields)
         self.calls[span.key] = told
 
-    def joined_by(self, rule: Callable[[Clusters], None]) -> list[list[int]]:
+    def joined_by(self, rule: Callable[[DuplicateGroups], None]) -> list[list[int]]:
         """The numbers of the spans of each call once one rule joined them."""
         tree = build_tree(self.spans)
-        clusters = Clusters(read_recordings(self.calls, tree, Ancestry(tree, self.roles, ())), tree)
-        rule(clusters)
-        return sorted([int(span.span_id, 16) for span in cluster.spans] for cluster in clusters)
+        groups = DuplicateGroups(read_recordings(self.calls, tree, Ancestry(tree, self.roles, ())), tree)
+        rule(groups)
+        return sorted([int(span.span_id, 16) for span in group.spans] for group in groups)
 
 
 def are_one_call(outer: Span, inner: Span) -> bool:

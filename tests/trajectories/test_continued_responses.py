@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.calls import recorded_calls
-from art_otel.trajectories.calls.continued_responses import continue_responses
-from art_otel.trajectories.limits import MAX_CONTINUED_MESSAGES
-from art_otel.trajectories.lineage.turns import build_lineage
+from art_otel.trajectories import SpanGroup, build_trajectories, inference_calls
+from art_otel.trajectories.inference_calls import MAX_CONTINUED_MESSAGES, continue_responses
+from art_otel.trajectories.lineage import build_lineage
 
 
 def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
@@ -115,7 +113,7 @@ def responses(count: int, root: Span, builder: SpanBuilder) -> list[Span]:
 
 
 def test_a_rollout_has_a_limit_of_its_own_and_says_what_is_unknown(monkeypatch):
-    monkeypatch.setattr(recorded_calls, "MAX_CONTINUED_MESSAGES", 3 + 5)
+    monkeypatch.setattr(inference_calls, "MAX_CONTINUED_MESSAGES", 3 + 5)
     builder = SpanBuilder()
     outer = builder.rollout("a")
     inner = msgspec.structs.replace(builder.rollout("b"), parent_span_id=outer.span_id)

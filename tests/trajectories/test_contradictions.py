@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from art_otel.calls import Choice, Message, TokenIds, ToolCall, Usage
-from art_otel.trajectories.calls.duplicates.contradictions import (
+from art_otel.trajectories.duplicate_groups import (
     contradicts,
     have_same_answer,
     may_be_one,

@@ -6,9 +6,14 @@ from msgspec import structs
 from art_otel.calls import Usage
 from art_otel.spans import Scope, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.calls.duplicates import RULES, mark_contradicting
-from art_otel.trajectories.calls.duplicates.nested import attach_request_only_spans, attach_wrapper_methods, join_nested
-from art_otel.trajectories.calls.duplicates.overlapping import join_enclosed, join_late_streams, join_one_response
+from art_otel.trajectories.duplicates import (
+    RULES,
+    attach_request_only_spans,
+    attach_wrapper_methods,
+    join_nested,
+    mark_contradicting,
+)
+from art_otel.trajectories.overlapping_recordings import join_enclosed, join_late_streams, join_one_response
 from tests.operations import operations
 from tests.trajectories.recordings import TRACE, Tree, call
 
@@ -164,11 +169,11 @@ def test_a_span_that_ended_early_is_of_the_call_that_ran_when_its_first_token_ca
 def marked(tree: Tree) -> list[bool]:
     seen: list[bool] = []
 
-    def mark(clusters) -> None:
+    def mark(groups) -> None:
         for rule in RULES:
-            rule(clusters)
-        mark_contradicting(clusters)
-        seen.extend(cluster.call.has_gap("contradicted") for cluster in clusters)
+            rule(groups)
+        mark_contradicting(groups)
+        seen.extend(group.call.has_gap("contradicted") for group in groups)
 
     tree.joined_by(mark)
     return seen
@@ -287,8 +292,8 @@ def test_an_answer_is_not_brought_to_a_prompt_by_the_id_of_a_recording_that_has_
     tree.record(3, "b", call(None, "b"), parent=2)
     tree.record(4, "c", call("a", None, response_id="r"))
 
-    def join_both(clusters) -> None:
-        join_nested(clusters)
-        join_one_response(clusters)
+    def join_both(groups) -> None:
+        join_nested(groups)
+        join_one_response(groups)
 
     assert tree.joined_by(join_both) == [[2, 3], [4]]

@@ -131,7 +131,7 @@ class RunningTrajectory(Rewarded):
         """
         from art_otel.tracing.api.running.running_history import RunningHistory  # noqa: PLC0415 # loads the trajectories
         from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
-        from art_otel.trajectories.lineage.turns import turns_by_completion  # noqa: PLC0415 # as above
+        from art_otel.trajectories.lineage import turns_by_completion  # noqa: PLC0415 # as above
 
         calls, turns = self._lineage()
         turn = turns_by_completion(calls, turns).get((completion_id, choice))
@@ -219,7 +219,7 @@ class RunningTrajectory(Rewarded):
         """The calls in causal order and their turns; built again only when there are more."""
         recorded = self.calls
         if self._turns[0] is not recorded:
-            from art_otel.trajectories.lineage.turns import build_lineage  # noqa: PLC0415 # loads the trajectories
+            from art_otel.trajectories.lineage import build_lineage  # noqa: PLC0415 # loads the trajectories
 
             lineage = build_lineage(recorded)
             self._turns = (recorded, lineage.calls, lineage.turns)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from art_otel.calls import InferenceCall, TokenIds
-from art_otel.trajectories.lineage.message_parents import continues_tokens
+from art_otel.trajectories.message_lineage import continues_tokens
 
 _WIDTH = 4  # bytes of an id
 

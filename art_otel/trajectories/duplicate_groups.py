@@ -1,18 +1,216 @@
-"""Contradictions: whether two recordings can be of one call, by what they contain.
+"""Duplicate groups: the recordings of a rollout, those of one call together, and what contradicts that they are one.
 
-Invariant: only what both recorded completely contradicts. A text that is empty on one side, or begins as the other
-does and was cut or broken off, contradicts nothing; nor do lost reasoning, thinking, names and images, a refusal or
-structured output written as text, the spelling of JSON arguments, or the instructions that a framework left out.
+Invariant: a recording is in exactly one group. Two groups are merged only if they share no instrumentor and nothing
+contradicts; `DuplicateGroups.join` enforces it. Only what both recorded completely contradicts. A text that is empty on
+one side, or begins as the other does and was cut or broken off, contradicts nothing; nor do lost reasoning, thinking,
+names and images, a refusal or structured output written as text, the spelling of JSON arguments, or the instructions
+that a framework left out.
 """
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from itertools import zip_longest
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import Final, TypeVar
+
+import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall, Usage, canonical_arguments
-from art_otel.conventions import is_same_but_for_thinking, is_structured_output, without_thinking
+from art_otel.conventions import (
+    is_same_but_for_thinking,
+    is_structured_output,
+    merge_calls,
+    recorder_of,
+    without_thinking,
+)
+from art_otel.spans import Span, SpanKey, SpanTree
+from art_otel.trajectories.span_context import Ancestry
+
+
+class SpanRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One inference span.
+
+    `start` and `end` are comparable between machines. `outer` is the nearest recording around it in its rollout,
+    `depth` counts those around it, `boundary_depth` the tools and agents around it.
+    """
+
+    span: Span
+    call: InferenceCall
+    start: int
+    end: int | None
+    outer: "SpanRecording | None" = None
+    depth: int = 0
+    boundary_depth: int = 0
+
+    @property
+    def recorder(self) -> tuple[str, str]:
+        """The instrumentor, and which of its integrations it was."""
+        return recorder_of(self.span)
+
+
+def read_recordings(calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[SpanRecording]:
+    """The recordings of one rollout, the outer ones first and each level in the order of their start."""
+    recordings: dict[SpanKey, SpanRecording] = {}
+    for key in sorted(calls, key=lambda key: (ancestry.context_above(key).call_depth, tree.starts[key], key)):
+        span, start, above = tree.spans[key], tree.starts[key], ancestry.context_above(key)
+        outer = above.call
+        while outer is not None and outer not in calls:  # a call of another rollout
+            outer = ancestry.context_above(outer).call
+        enclosing = None if outer is None else recordings[outer]
+        recordings[key] = SpanRecording(
+            span=span,
+            call=calls[key],
+            start=start,
+            end=None if span.end_ns is None else start + span.end_ns - span.start_ns,
+            outer=enclosing,
+            depth=0 if enclosing is None else enclosing.depth + 1,
+            boundary_depth=above.boundary_depth,
+        )
+    return list(recordings.values())
+
+
+class DuplicateGroup(msgspec.Struct, kw_only=True, eq=False):
+    """The recordings of one call, the outermost first, and what is attached to them.
+
+    `wrappers` are spans around the request that are no recording of it (see `DuplicateGroups.attach`). `recorders` says
+    who made the recordings. `merged` is the call that they describe together, None until `call` is needed: to merge
+    after each of many recordings would be quadratic.
+    """
+
+    recordings: list[SpanRecording]
+    recorders: set[tuple[str, str]]
+    wrappers: list[SpanRecording] = []
+    merged: InferenceCall | None = None
+
+    @property
+    def outermost(self) -> SpanRecording:
+        """The recording whose span and times are the call's."""
+        return self.recordings[0]
+
+    @property
+    def call(self) -> InferenceCall:
+        """The call that the recordings and wrappers describe together."""
+        if self.merged is None:
+            self.merged = merge_calls([one.call for one in (*self.recordings, *self.wrappers)])
+        return self.merged
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans of the recordings and of the wrappers."""
+        return [recording.span for recording in (*self.recordings, *self.wrappers)]
+
+    def add(self, recordings: Iterable[SpanRecording], wrappers: Iterable[SpanRecording]) -> None:
+        """Add recordings that are further in, and wrappers."""
+        for recording in recordings:
+            self.recordings.append(recording)
+            self.recorders.add(recording.recorder)
+        self.wrappers.extend(wrappers)
+        self.merged = None
+
+
+_Item = TypeVar("_Item")
+
+
+def grouped(items: Iterable[_Item], key_of: Callable[[_Item], Hashable | None]) -> list[list[_Item]]:
+    """The items that share a key with another one, one list per key. Items without a key are left out."""
+    groups: dict[Hashable, list[_Item]] = {}
+    for item in items:
+        key = key_of(item)
+        if key is not None:
+            groups.setdefault(key, []).append(item)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+class DuplicateGroups:
+    """The groups of one rollout: at first one per recording, until rules join them."""
+
+    def __init__(self, recordings: Sequence[SpanRecording], tree: SpanTree) -> None:
+        self._tree = tree
+        self._recordings = recordings
+        self._group_of = {
+            one.span.key: DuplicateGroup(recordings=[one], recorders={one.recorder}, merged=one.call)
+            for one in recordings
+        }
+        self._contents: dict[SpanKey, Hashable | None] = {}
+        self._wrappers: dict[SpanKey, SpanRecording | None] = {}
+        """Each wrapper's key, and a recording around it: the nearest one, or one further out."""
+
+    def __iter__(self) -> Iterator[DuplicateGroup]:
+        """Each group once, the outer ones first."""
+        return iter(dict.fromkeys(self._group_of.values()))
+
+    @property
+    def recordings(self) -> list[SpanRecording]:
+        """All recordings but wrappers, the outer ones first and each level in the order of their start."""
+        return [one for one in self._recordings if one.span.key not in self._wrappers]
+
+    def of(self, recording: SpanRecording) -> DuplicateGroup:
+        """The group of a recording."""
+        return self._group_of[recording.span.key]
+
+    def enclosing(self, recording: SpanRecording) -> SpanRecording | None:
+        """The nearest recording around this one that is no wrapper."""
+        outer = recording.outer
+        passed: list[SpanKey] = []
+        while outer is not None and outer.span.key in self._wrappers:
+            passed.append(outer.span.key)
+            outer = self._wrappers[outer.span.key]
+        for key in passed:  # the next search from here is one step
+            self._wrappers[key] = outer
+        return outer
+
+    def grouped(self, key_of: Callable[[DuplicateGroup], Hashable | None]) -> list[list[DuplicateGroup]]:
+        """The groups that share a key, one list per key. Those without a key are left out."""
+        return grouped(self, key_of)
+
+    def content_of(self, group: DuplicateGroup) -> Hashable | None:
+        """What was asked and answered, as a key of equal contents; None where unknown, or the call never ended."""
+        if group.outermost.end is None:
+            return None
+        for recording in group.recordings:
+            key = recording.span.key
+            if key not in self._contents:
+                self._contents[key] = content_key(recording.call)
+            if self._contents[key] is not None:
+                return self._contents[key]
+        return None
+
+    def is_below_parent(self, outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
+        """Whether the outer group lies below the parent of the inner one, where that has a parent."""
+        parent = self._tree.parents.get(inner.outermost.span.key)
+        return parent is None or self._tree.is_below(outer.outermost.span.key, parent)
+
+    def nearest_ancestors(self, group: DuplicateGroup, limit: int) -> list[SpanKey]:
+        """The keys of the spans above a group, the nearest first and no more than `limit`."""
+        return [span.key for span in islice(self._tree.ancestors(group.outermost.span), limit)]
+
+    def parent_of(self, group: DuplicateGroup) -> SpanKey | None:
+        """The key of the span above a group."""
+        return self._tree.parents.get(group.outermost.span.key)
+
+    def join(self, outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
+        """Merge two groups if that is allowed; returns whether it was."""
+        if not outer.recorders.isdisjoint(inner.recorders) or contradicts(outer.call, inner.call):
+            return False
+        if complement(outer.call, inner.call) and not _complement_by_id(outer, inner):
+            return False
+        outer.add(inner.recordings, inner.wrappers)
+        self._group_of.update((span.key, outer) for span in inner.spans)
+        return True
+
+    def attach(self, wrapper: SpanRecording, group: DuplicateGroup) -> None:
+        """Add a span that is no recording of its own to a call, whoever made it and whatever it contains."""
+        self._wrappers[wrapper.span.key] = wrapper.outer
+        attached = self.of(wrapper)
+        group.add((), (wrapper, *attached.wrappers))
+        self._group_of.update((span.key, group) for span in attached.spans)
+
+
+def _complement_by_id(outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
+    """Whether one has the prompt, the other the answer, and both the same response id."""
+    pairs = ((one.call, other.call) for one in outer.recordings for other in inner.recordings)
+    return any(has_same_id(one, other) and complement(one, other) for one, other in pairs)
+
 
 _INSTRUCTIONS: Final = ("system", "developer")
 _PARTIAL: Final = ("cut", "not understood")

@@ -17,15 +17,17 @@ from typing import Final, NamedTuple, TypeAlias
 from art_otel.calls import InferenceCall
 from art_otel.conventions import ART_OTEL, request_key
 from art_otel.spans import SpanKey
-from art_otel.trajectories.calls.duplicates.cluster import Cluster, Clusters, grouped
-from art_otel.trajectories.calls.duplicates.contradictions import (
+from art_otel.trajectories.duplicate_groups import (
+    DuplicateGroup,
+    DuplicateGroups,
+    SpanRecording,
     content_key,
     contradicts,
+    grouped,
     has_same_id,
     have_same_answer,
     prompts_differ,
 )
-from art_otel.trajectories.calls.duplicates.recording import Recording
 
 MAX_COMPARED: Final = 32
 """Recordings that contradict a recording before no other is compared with it: servers that repeat no ids give few."""
@@ -34,7 +36,7 @@ _MAX_DEPTH: Final = 64
 """How far above a framework's span the parent of the client's span may be."""
 
 
-def attach_doubles(clusters: Clusters) -> None:
+def attach_doubles(groups: DuplicateGroups) -> None:
     """Attach a recording that its own instrumentor made twice to the outer one of the two, else to the first.
 
     An instrumentor that was set up twice, or exports through two providers, gives both spans the response's id, one
@@ -42,16 +44,16 @@ def attach_doubles(clusters: Clusters) -> None:
     without an id may be samples of one batch, and stay.
     """
     around: set[SpanKey] = set()
-    for inner in clusters.recordings:
-        outer = clusters.enclosing(inner)
+    for inner in groups.recordings:
+        outer = groups.enclosing(inner)
         if outer is not None:
             around.add(outer.span.key)
         if outer is None or outer.recorder != inner.recorder or not has_same_id(outer.call, inner.call):
             continue
         is_double = have_same_answer(outer.call, inner.call) and not contradicts(outer.call, inner.call)
         if is_double and _are_at_once(outer, inner):
-            clusters.attach(inner, clusters.of(outer))
-    for same in grouped(clusters.recordings, _double_key):
+            groups.attach(inner, groups.of(outer))
+    for same in grouped(groups.recordings, _double_key):
         # The one around other recordings first: they are joined with it, not with what is attached to another.
         first, *others = sorted(
             same, key=lambda one: (one.start, -(one.end or one.start), one.span.key not in around, one.span.key)
@@ -60,60 +62,62 @@ def attach_doubles(clusters: Clusters) -> None:
             if (one.end or one.start) > (first.end or first.start):
                 first = one
             else:
-                clusters.attach(one, clusters.of(first))
+                groups.attach(one, groups.of(first))
 
 
-def join_one_response(clusters: Clusters) -> None:
+def join_one_response(groups: DuplicateGroups) -> None:
     """Join recordings with one response id that ran at the same time: servers repeat ids."""
-    for of_one_id in clusters.grouped(_response_id):
-        for same in _surest_first(clusters, of_one_id, clusters.content_of):
-            running = _Running(clusters, _last_end)
+    for of_one_id in groups.grouped(_response_id):
+        for same in _surest_first(groups, of_one_id, groups.content_of):
+            running = _Running(groups, _last_end)
             for inner in same:
-                _join_first(clusters, running, inner, running.at_once(inner))
+                _join_first(groups, running, inner, running.at_once(inner))
 
 
-def join_enclosed(clusters: Clusters) -> None:
+def join_enclosed(groups: DuplicateGroups) -> None:
     """Join a recording with the shortest one that encloses it in time, below its parent, and has the same content.
 
     At most one of the two has the response's id. Each outer takes one inner, so n equal requests stay n calls.
     """
-    if all(cluster.call.response_id is not None for cluster in clusters):
+    if all(group.call.response_id is not None for group in groups):
         return
-    for of_one_content in clusters.grouped(clusters.content_of):
-        for same in _surest_first(clusters, of_one_content, _tool_call_ids):
-            running = _Running(clusters, _end, below_parent=True)
+    for of_one_content in groups.grouped(groups.content_of):
+        for same in _surest_first(groups, of_one_content, _tool_call_ids):
+            running = _Running(groups, _end, below_parent=True)
             for inner in same:
-                _join_first(clusters, running, inner, running.enclosing(inner))
+                _join_first(groups, running, inner, running.enclosing(inner))
 
 
 def _surest_first(
-    clusters: Clusters, same: list[Cluster], key_of: Callable[[Cluster], Hashable | None]
-) -> Iterator[list[Cluster]]:
-    """The clusters that also share a second key, one list per key, then all that no rule has joined; by start."""
+    groups: DuplicateGroups, same: list[DuplicateGroup], key_of: Callable[[DuplicateGroup], Hashable | None]
+) -> Iterator[list[DuplicateGroup]]:
+    """The groups that also share a second key, one list per key, then all that no rule has joined; by start."""
     parts = grouped(same, key_of)
     if len(parts) == 1 and len(parts[0]) == len(same):
         parts = []
     for part in (*parts, same):
-        yield sorted((one for one in part if clusters.of(one.outermost) is one), key=_by_start)
+        yield sorted((one for one in part if groups.of(one.outermost) is one), key=_by_start)
 
 
-def _join_first(clusters: Clusters, running: "_Running", inner: Cluster, candidates: Iterator["_Ending"]) -> None:
-    """Join a cluster with the first candidate that may be of the same call, which from then on has the inner's end."""
+def _join_first(
+    groups: DuplicateGroups, running: "_Running", inner: DuplicateGroup, candidates: Iterator["_Ending"]
+) -> None:
+    """Join a group with the first candidate that may be of the same call, which from then on has the inner's end."""
     for one in islice(candidates, MAX_COMPARED):
-        recorders = frozenset(one.cluster.recorders)
-        if clusters.join(one.cluster, inner):
+        recorders = frozenset(one.group.recorders)
+        if groups.join(one.group, inner):
             running.remove(one, recorders)
-            running.add(one.cluster, inner)
+            running.add(one.group, inner)
             return
     running.add(inner, inner)
 
 
 class _Ending(NamedTuple):
-    """A cluster and when it ends. `order` tells apart those that end at once."""
+    """A group and when it ends. `order` tells apart those that end at once."""
 
     end: int
     order: int
-    cluster: Cluster
+    group: DuplicateGroup
     has_id: bool
 
 
@@ -121,48 +125,50 @@ _Class: TypeAlias = tuple[frozenset[tuple[str, str]], bool]
 
 
 class _Running:
-    """Clusters by who recorded them and whether they have a response id, and of these by their end.
+    """DuplicateGroups by who recorded them and whether they have a response id, and of these by their end.
 
-    Most may not be joined because of their recorders. With `below_parent` those are found that lie below a cluster's
+    Most may not be joined because of their recorders. With `below_parent` those are found that lie below a group's
     parent.
     """
 
-    def __init__(self, clusters: Clusters, end_of: Callable[[Cluster], int], *, below_parent: bool = False) -> None:
-        self._clusters = clusters
+    def __init__(
+        self, groups: DuplicateGroups, end_of: Callable[[DuplicateGroup], int], *, below_parent: bool = False
+    ) -> None:
+        self._all = groups
         self._end_of = end_of
         self._below_parent = below_parent
         self._count = 0
         self._classes: dict[SpanKey | None, dict[_Class, list[_Ending]]] = {}
 
-    def add(self, cluster: Cluster, innermost: Cluster) -> None:
-        """Add a cluster under the end of its innermost recording."""
+    def add(self, group: DuplicateGroup, innermost: DuplicateGroup) -> None:
+        """Add a group under the end of its innermost recording."""
         self._count += 1
-        one = _Ending(self._end_of(innermost), self._count, cluster, cluster.call.response_id is not None)
-        for key in self._keys(cluster):
-            insort(self._classes.setdefault(key, {}).setdefault(_class_of(one, cluster.recorders), []), one)
+        one = _Ending(self._end_of(innermost), self._count, group, group.call.response_id is not None)
+        for key in self._keys(group):
+            insort(self._classes.setdefault(key, {}).setdefault(_class_of(one, group.recorders), []), one)
 
     def remove(self, one: _Ending, recorders: frozenset[tuple[str, str]]) -> None:
-        """Remove a cluster that was added with these recorders."""
-        for key in self._keys(one.cluster):
+        """Remove a group that was added with these recorders."""
+        for key in self._keys(one.group):
             group = self._classes[key][_class_of(one, recorders)]
             del group[bisect_left(group, one)]
 
-    def enclosing(self, inner: Cluster) -> Iterator[_Ending]:
+    def enclosing(self, inner: DuplicateGroup) -> Iterator[_Ending]:
         """Those that end no earlier, the shortest first."""
         end = (self._end_of(inner),)
-        yield from merge(*(_from(group, bisect_left(group, end)) for group in self._groups(inner)))
+        yield from merge(*(_from(group, bisect_left(group, end)) for group in self._candidates(inner)))
 
-    def at_once(self, inner: Cluster) -> Iterator[_Ending]:
+    def at_once(self, inner: DuplicateGroup) -> Iterator[_Ending]:
         """Those that run when the inner one starts: first those that end no earlier, then the last to end."""
         start, end = inner.outermost.start, (self._end_of(inner),)
         for one in islice(self.enclosing(inner), MAX_COMPARED):
-            if one.end > start or one.cluster.outermost.start == start:
+            if one.end > start or one.group.outermost.start == start:
                 yield one
-        groups = [_back_from(group, bisect_left(group, end)) for group in self._groups(inner)]
-        yield from takewhile(lambda one: one.end > start, merge(*groups, reverse=True))
+        candidates = [_back_from(group, bisect_left(group, end)) for group in self._candidates(inner)]
+        yield from takewhile(lambda one: one.end > start, merge(*candidates, reverse=True))
 
-    def _groups(self, inner: Cluster) -> list[list[_Ending]]:
-        classes = self._classes.get(self._clusters.parent_of(inner) if self._below_parent else None, {})
+    def _candidates(self, inner: DuplicateGroup) -> list[list[_Ending]]:
+        classes = self._classes.get(self._all.parent_of(inner) if self._below_parent else None, {})
         has_id = inner.call.response_id is not None
         return [
             group
@@ -170,9 +176,9 @@ class _Running:
             if inner.recorders.isdisjoint(recorders) and not (self._below_parent and has_id and others_have_id)
         ]
 
-    def _keys(self, cluster: Cluster) -> Iterable[SpanKey | None]:
-        """Below which spans a cluster is found: None for those that have no parent here."""
-        return (None, *self._clusters.nearest_ancestors(cluster, _MAX_DEPTH)) if self._below_parent else (None,)
+    def _keys(self, group: DuplicateGroup) -> Iterable[SpanKey | None]:
+        """Below which spans a group is found: None for those that have no parent here."""
+        return (None, *self._all.nearest_ancestors(group, _MAX_DEPTH)) if self._below_parent else (None,)
 
 
 def _class_of(one: _Ending, recorders: Iterable[tuple[str, str]]) -> _Class:
@@ -191,17 +197,17 @@ class LatestOpen:
     """Recordings that wait for their counterpart, by what they asked; the latest that fits is taken."""
 
     def __init__(self) -> None:
-        self._open: dict[Hashable, dict[SpanKey, Recording]] = {}
+        self._open: dict[Hashable, dict[SpanKey, SpanRecording]] = {}
 
-    def add(self, one: Recording, kind: Hashable) -> None:
+    def add(self, one: SpanRecording, kind: Hashable) -> None:
         """Add a recording, which began no earlier than those before it."""
         for key in _asked_keys(one, kind):
             self._open.setdefault(key, {})[one.span.key] = one
 
-    def take(self, like: Recording, kind: Hashable, fits: Callable[[Recording], bool]) -> Recording | None:
+    def take(self, like: SpanRecording, kind: Hashable, fits: Callable[[SpanRecording], bool]) -> SpanRecording | None:
         """Take the latest that fits, first of those with the same prompt. None where none does."""
         for key in _asked_keys(like, kind):
-            waiting, passed = self._open.get(key, {}), list[Recording]()
+            waiting, passed = self._open.get(key, {}), list[SpanRecording]()
             taken = None
             while taken is None and waiting and len(passed) < MAX_COMPARED:
                 _, one = waiting.popitem()
@@ -215,26 +221,26 @@ class LatestOpen:
                 return taken
         return None
 
-    def remove(self, one: Recording, kind: Hashable) -> None:
+    def remove(self, one: SpanRecording, kind: Hashable) -> None:
         """Remove a recording that waits no more."""
         for key in _asked_keys(one, kind):
             self._open[key].pop(one.span.key, None)
 
 
-def _asked_keys(one: Recording, kind: Hashable) -> tuple[Hashable, Hashable]:
+def _asked_keys(one: SpanRecording, kind: Hashable) -> tuple[Hashable, Hashable]:
     return (kind, request_key(one.call)), kind
 
 
-def join_unsurrounded(clusters: Clusters) -> None:
+def join_unsurrounded(groups: DuplicateGroups) -> None:
     """Join a recording of art-otel's with the last one that began before it, below its parent, and asked the same.
 
     art-otel records a request that no span of a call surrounds. OpenLLMetry makes one afterwards that begins before the
     request, and knows neither id nor answer where the request failed or its stream was left.
     """
-    recordings = sorted((one for one in clusters if one.recorders == {(ART_OTEL, "")}), key=_by_start)
+    recordings = sorted((one for one in groups if one.recorders == {(ART_OTEL, "")}), key=_by_start)
     if not recordings:
         return
-    others = [one for one in clusters if one.call.response_id is None and one.outermost.span.scope.name != ART_OTEL]
+    others = [one for one in groups if one.call.response_id is None and one.outermost.span.scope.name != ART_OTEL]
     waiting = sorted(others, key=_by_start, reverse=True)
     ends = sorted((_last_end(one), one.outermost.span.key, one) for one in others)
     ended = 0
@@ -249,24 +255,24 @@ def join_unsurrounded(clusters: Clusters) -> None:
             ended += 1
         model = inner.call.request_model
         if model is not None:
-            running.take(inner.outermost, model, partial(_join_asked, clusters, inner))
+            running.take(inner.outermost, model, partial(_join_asked, groups, inner))
 
 
-def _join_asked(clusters: Clusters, inner: Cluster, outer: Recording) -> bool:
-    """Join a cluster with the recording around it if that has no other prompt and lies below its parent."""
-    around = clusters.of(outer)
-    return not prompts_differ(around.call, inner.call) and _join_beside(clusters, around, inner)
+def _join_asked(groups: DuplicateGroups, inner: DuplicateGroup, outer: SpanRecording) -> bool:
+    """Join a group with the recording around it if that has no other prompt and lies below its parent."""
+    around = groups.of(outer)
+    return not prompts_differ(around.call, inner.call) and _join_beside(groups, around, inner)
 
 
-def join_late_streams(clusters: Clusters) -> None:
+def join_late_streams(groups: DuplicateGroups) -> None:
     """Join a span that has an event after its end with the call that ran at the time of that event.
 
     LlamaIndex ends a stream's span where the generator is made, before the request is sent; the event is at the first
     token.
     """
-    if not any(map(_late_event, clusters)) or all(cluster.call.response_id is not None for cluster in clusters):
+    if not any(map(_late_event, groups)) or all(group.call.response_id is not None for group in groups):
         return
-    for same in clusters.grouped(clusters.content_of):
+    for same in groups.grouped(groups.content_of):
         late = sorted(
             (moment, order, one) for order, one in enumerate(same) if (moment := _late_event(one)) is not None
         )
@@ -274,25 +280,25 @@ def join_late_streams(clusters: Clusters) -> None:
         for inner in sorted((one for one in same if _late_event(one) is None), key=_end):
             first, last = bisect_left(moments, inner.outermost.start), bisect_right(moments, _end(inner))
             for at in range(first, min(last, first + MAX_COMPARED)):
-                if _join_beside(clusters, late[at][2], inner):
+                if _join_beside(groups, late[at][2], inner):
                     del late[at], moments[at]
                     break
 
 
-def _join_beside(clusters: Clusters, outer: Cluster, inner: Cluster) -> bool:
-    return clusters.is_below_parent(outer, inner) and clusters.join(outer, inner)
+def _join_beside(groups: DuplicateGroups, outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
+    return groups.is_below_parent(outer, inner) and groups.join(outer, inner)
 
 
-def _response_id(cluster: Cluster) -> str | None:
-    return cluster.call.response_id
+def _response_id(group: DuplicateGroup) -> str | None:
+    return group.call.response_id
 
 
-def _tool_call_ids(cluster: Cluster) -> Hashable:
+def _tool_call_ids(group: DuplicateGroup) -> Hashable:
     """The ids of the tool calls that were sampled."""
-    return tuple(call.id for choice in cluster.call.choices or () for call in choice.message.tool_calls)
+    return tuple(call.id for choice in group.call.choices or () for call in choice.message.tool_calls)
 
 
-def _double_key(one: Recording) -> Hashable | None:
+def _double_key(one: SpanRecording) -> Hashable | None:
     """What two recordings of one instrumentor and one response have in common; None without an id or content."""
     response_id = one.call.response_id
     content = None if response_id is None else content_key(one.call)
@@ -303,31 +309,31 @@ def _tokens(call: InferenceCall) -> Hashable:
     return call.prompt_token_ids, tuple((choice.token_ids, choice.logprobs) for choice in call.choices or ())
 
 
-def _are_at_once(outer: Recording, inner: Recording) -> bool:
+def _are_at_once(outer: SpanRecording, inner: SpanRecording) -> bool:
     """Whether the inner recording began before the outer one ended, or both began at once."""
     return outer.end is None or inner.start < outer.end or inner.start == outer.start
 
 
-def _by_start(cluster: Cluster) -> tuple[int, int, SpanKey]:
-    return cluster.outermost.start, -_end(cluster), cluster.outermost.span.key
+def _by_start(group: DuplicateGroup) -> tuple[int, int, SpanKey]:
+    return group.outermost.start, -_end(group), group.outermost.span.key
 
 
-def _end(cluster: Cluster) -> int:
+def _end(group: DuplicateGroup) -> int:
     """When the outermost recording ended; its start where it has not."""
-    return cluster.outermost.start if cluster.outermost.end is None else cluster.outermost.end
+    return group.outermost.start if group.outermost.end is None else group.outermost.end
 
 
-def _last_end(cluster: Cluster) -> int:
+def _last_end(group: DuplicateGroup) -> int:
     """When the last recording ended."""
-    return max((one.end for one in cluster.recordings if one.end is not None), default=_end(cluster))
+    return max((one.end for one in group.recordings if one.end is not None), default=_end(group))
 
 
-def _late_event(cluster: Cluster) -> int | None:
+def _late_event(group: DuplicateGroup) -> int | None:
     """The time of the last event after the end of its span; None without such an event."""
-    return max(filter(None, map(_last_event_after_end, cluster.recordings)), default=None)
+    return max(filter(None, map(_last_event_after_end, group.recordings)), default=None)
 
 
-def _last_event_after_end(recording: Recording) -> int | None:
+def _last_event_after_end(recording: SpanRecording) -> int | None:
     span = recording.span
     if not span.events or span.end_ns is None or span.events[-1].time_ns <= span.end_ns:
         return None
