@@ -153,6 +153,11 @@ def is_object(value: Value) -> TypeGuard[dict[str, Value]]:
     return isinstance(value, dict)
 
 
+def object_or_empty(value: Value) -> dict[str, Value]:
+    """An object; an empty one for any other value."""
+    return value if is_object(value) else {}
+
+
 def is_list(value: Value) -> TypeGuard[list[Value]]:
     """Whether a value is a list."""
     return isinstance(value, list)

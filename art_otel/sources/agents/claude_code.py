@@ -25,7 +25,6 @@ import msgspec
 from art_otel.sources.agents.session import (
     ROOT,
     Call,
-    LogLine,
     LogLines,
     Missing,
     Session,
@@ -37,7 +36,7 @@ from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
-from art_otel.sources.refusals import Refused, converted
+from art_otel.sources.refusals import converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "claude-code"
@@ -58,22 +57,14 @@ def _detects(line: dict[str, Value]) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     log = LogLines(stream, reading)
-    first = next((line.value for line in log.lines if _detects(line.value)), None)
+    first = log.first(_detects)
     if first is None:
         yield from log.quarantined(None)
         return
     session = Session(_NAME, str(first["sessionId"]), agent=_NAME, version=str(first.get("version") or ""))
     transcript = _Transcript()
-    read: list[dict[str, Value]] = []
-    for line in log.lines:
-        try:
-            if line.value.get("type") == _REQUEST:
-                text_to_ns(str(line.value.get("timestamp")), "timestamp")
-            transcript.add(line)
-            read.append(line.value)
-        except Refused as problem:
-            log.refuse(line.number, problem)
-    requests = _Requests(read, transcript.messages())
+    log.feed(transcript.add)
+    requests = _Requests(transcript.request_lines, transcript.messages())
     yield from log.quarantined(session.trace_id)
     yield from _SessionSpans(session, transcript, requests).spans(first)
 
@@ -169,15 +160,14 @@ class _SessionSpans:
             result = self._transcript.results.get(str(block.get("id")))
             if result is None:
                 continue
-            content = result.block.get("content")
             tool = Tool(
                 key=self._tool_key(str(block.get("id"))),
                 name=str(block.get("name")),
                 call_id=block.get("id"),
                 start_ns=min(answer.end_ns, result.time_ns),
                 end_ns=result.time_ns,
-                arguments=encode(block.get("input")),
-                result=content if isinstance(content, str) else encode(content),
+                arguments=block.get("input"),
+                result=result.block.get("content"),
                 failed=result.block.get("is_error") is True,
             )
             yield self._session.tool(tool, _key_of(answer.agent))
@@ -284,9 +274,10 @@ class _Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Transcript:
-    """Everything that was said, by answer."""
+    """Everything that was said, by answer; and the lines that say what was sent."""
 
     def __init__(self) -> None:
+        self.request_lines: list[dict[str, Value]] = []
         self.answers: dict[str, _Answer] = {}
         self.results: dict[str, _ToolResult] = {}
         self.failures: dict[str, _Failure] = {}
@@ -298,11 +289,14 @@ class _Transcript:
         self._answer_of: dict[str, str] = {}
         self._prompts: dict[str, tuple[str, ...]] = {}
 
-    def add(self, log_line: LogLine) -> None:
-        """Add a line of the log, if it is of the conversation. Raises Refused."""
-        if "uuid" not in log_line.value:
+    def add(self, log_line: dict[str, Value]) -> None:
+        """Add a line of the log. Raises Refused."""
+        if "uuid" not in log_line:
+            if log_line.get("type") == _REQUEST:
+                text_to_ns(str(log_line.get("timestamp")), "timestamp")
+            self.request_lines.append(log_line)
             return
-        line = converted(log_line.value, _Line, strict=True)
+        line = converted(log_line, _Line, strict=True)
         message = converted(line.message, _Content, strict=True) if line.type in ("assistant", "user") else None
         time_ns = line.time_ns
         agent = self._agents[line.uuid] = self._agent_of(line)

@@ -17,7 +17,6 @@ import msgspec
 from art_otel.sources.agents.session import (
     ROOT,
     Call,
-    LogLine,
     LogLines,
     Missing,
     Session,
@@ -29,7 +28,7 @@ from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
-from art_otel.sources.refusals import Refused, converted
+from art_otel.sources.refusals import converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "codex"
@@ -73,18 +72,15 @@ def _detects(line: dict[str, Value]) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     log = LogLines(stream, reading)
-    meta = next((line.value["payload"] for line in log.lines if _detects(line.value)), None)
-    if meta is None:
+    first = log.first(_detects)
+    if first is None:
         yield from log.quarantined(None)
         return
+    meta = first["payload"]
     thread, rollout_id = str(meta["id"]), str(meta.get("session_id") or meta["id"])
     session = Session(_NAME, rollout_id, agent=_NAME, version=str(meta.get("cli_version") or ""))
     rollout = _Rollout()
-    for line in log.lines:
-        try:
-            rollout.add(line)
-        except Refused as problem:
-            log.refuse(line.number, problem)
+    log.feed(rollout.add)
     yield from log.quarantined(session.trace_id)
     above = ROOT if thread == rollout_id else f"thread {thread}"
     yield from rollout.spans(session, thread, above)
@@ -111,10 +107,10 @@ class _Rollout:
         self._calls: dict[str | None, tuple[_Item, int]] = {}
         self._tools: list[Tool] = []
 
-    def add(self, line: LogLine) -> None:
+    def add(self, line: dict[str, Value]) -> None:
         """Add a line. Raises Refused."""
-        kind, payload = line.value.get("type"), line.value.get("payload")
-        time_ns = text_to_ns(str(line.value.get("timestamp")), "timestamp")
+        kind, payload = line.get("type"), line.get("payload")
+        time_ns = text_to_ns(str(line.get("timestamp")), "timestamp")
         self.times.append(time_ns)
         if not is_object(payload):
             return
@@ -178,15 +174,14 @@ class _Rollout:
 
     def _add_result(self, item: _Item, time_ns: int) -> None:
         call, start_ns = self._calls.get(item.call_id, (_Item(type="unknown"), time_ns))
-        arguments = call.input if call.arguments is None else call.arguments
         tool = Tool(
             key=f"tool {item.call_id}",
             name=call.name or call.type,
             call_id=item.call_id,
             start_ns=min(start_ns, time_ns),
             end_ns=time_ns,
-            arguments=arguments if isinstance(arguments, str) or arguments is None else encode(arguments),
-            result=item.output if isinstance(item.output, str) else encode(item.output),
+            arguments=call.input if call.arguments is None else call.arguments,
+            result=item.output,
         )
         self._tools.append(tool)
 

@@ -21,7 +21,7 @@ from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
-from art_otel.sources.refusals import Refused, converted
+from art_otel.sources.refusals import converted
 from art_otel.spans import Span, Value
 
 _NAME: Final = "gemini-cli"
@@ -68,17 +68,13 @@ def _detects(value: dict[str, Value]) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     log = LogLines(stream, reading)
-    first = next((line.value for line in log.lines if _detects(line.value)), None)
+    first = log.first(_detects)
     if first is None:
         yield from log.quarantined(None)
         return
     session = Session(_NAME, str(first["sessionId"]), agent=_NAME)
     conversation = _Conversation()
-    for line in log.lines:
-        try:
-            conversation.add(line.value)
-        except Refused as problem:
-            log.refuse(line.number, problem)
+    log.feed(conversation.add)
     yield from log.quarantined(session.trace_id)
     yield from conversation.spans(session, {"kind": first.get("kind"), "project": first["projectHash"]})
 
@@ -175,8 +171,8 @@ def _tool(call: _ToolCall, start_ns: int) -> Tool:
         call_id=call.id,
         start_ns=min(start_ns, end_ns),
         end_ns=end_ns,
-        arguments=encode(call.args),
-        result=call.result if isinstance(call.result, str) else encode(call.result),
+        arguments=call.args,
+        result=call.result,
         failed=call.status == "error",
     )
 

@@ -33,7 +33,7 @@ from art_otel.sources.agents.session import (
 from art_otel.sources.backends.values import text_to_ns
 from art_otel.sources.format import Format, Reading, Record
 from art_otel.sources.json_documents import objects_in_head, read_objects
-from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
+from art_otel.sources.json_values import encode, is_list, is_object, object_or_empty, text_or_none
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
@@ -66,7 +66,7 @@ def _detects(head: bytes) -> bool:
 
 
 def _is_log(value: dict[str, Value]) -> bool:
-    return value.keys() >= {"version", "status", "eval"} and "eval_id" in _object(value["eval"])
+    return value.keys() >= {"version", "status", "eval"} and "eval_id" in object_or_empty(value["eval"])
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
@@ -80,7 +80,7 @@ def _read_documents(stream: io.BufferedReader, reading: Reading) -> Iterator[Rec
             continue
         for number, sample in enumerate(_items(log.get("samples"))):
             try:
-                yield from _Sample(_object(sample), _object(log.get("eval"))).spans()
+                yield from _Sample(object_or_empty(sample), object_or_empty(log.get("eval"))).spans()
             except Refused as problem:
                 yield problem.quarantine(f"{reading.path}:{line}:samples/{number}")
 
@@ -95,7 +95,7 @@ def _read_archive(stream: io.BufferedReader, reading: Reading) -> Iterator[Recor
             try:
                 value = _decoded(data)
                 if name == _START:
-                    eval_ = _object(value.get("eval"))
+                    eval_ = object_or_empty(value.get("eval"))
                 else:
                     yield from _Sample(value, eval_).spans()
             except Refused as problem:
@@ -110,7 +110,7 @@ def _is_wanted(name: str) -> bool:
 
 def _decoded(data: bytes) -> dict[str, Value]:
     try:
-        return _object(msgspec.json.decode(data))
+        return object_or_empty(msgspec.json.decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("not JSON", detail=str(error)) from None
 
@@ -249,8 +249,8 @@ class _Sample:
         """A body of the log's own messages, and what is missing of it."""
         api = self._apis.get(event.model) or _APIS.get(str(event.model).partition("/")[0])
         messages = event.input or _pooled(self._messages, event.input_refs)
-        sent = None if not messages else [encode(_sent(_object(message), api)) for message in messages]
-        is_exact = bool(messages) and all(_is_known(_object(message), api) for message in messages)
+        sent = None if not messages else [encode(_sent(object_or_empty(message), api)) for message in messages]
+        is_exact = bool(messages) and all(_is_known(object_or_empty(message), api) for message in messages)
         fields = {"model": event.model, "tools": event.tools, **event.config}
         return body_text(fields, sent), () if is_exact else ("messages",)
 
@@ -261,8 +261,8 @@ class _Sample:
             call_id=event.id,
             start_ns=event.start_ns,
             end_ns=event.end_ns,
-            arguments=encode(event.arguments),
-            result=event.result if isinstance(event.result, str) else encode(event.result),
+            arguments=event.arguments,
+            result=event.result,
             failed=event.error is not None,
         )
         return self._session.tool(tool, self._agent_of(event.span_id))
@@ -292,10 +292,6 @@ class _Sample:
         return [self._resolved(item) for item in value] if is_list(value) else value
 
 
-def _object(value: Value) -> dict[str, Value]:
-    return value if is_object(value) else {}
-
-
 def _items(value: Value) -> list[Value]:
     return value if is_list(value) else []
 
@@ -309,7 +305,7 @@ def _pooled(pool: list[T], ranges: Value) -> list[T] | None:
 
 def _api_of(call: dict[str, Value]) -> _Api | None:
     """The API whose bodies a call was logged with; None for one whose bodies are not read."""
-    response = _object(call.get("response")) if is_object(call.get("request")) else {}
+    response = object_or_empty(call.get("response")) if is_object(call.get("request")) else {}
     return (
         "chat"
         if "choices" in response
@@ -323,14 +319,14 @@ def _api_of(call: dict[str, Value]) -> _Api | None:
 
 def _sent(message: dict[str, Value], api: _Api | None) -> dict[str, Value]:
     """A message of the log in OpenAI's words, as it is sent to an API."""
-    error = _object(message.get("error")).get("message")
+    error = object_or_empty(message.get("error")).get("message")
     is_text = api in ("chat", "responses")  # else arguments are sent as the object that they are
     renamed = [
         {
             "id": call.get("id"),
             "function": {"name": call.get("function"), "arguments": json.dumps(arguments) if is_text else arguments},
         }
-        for call in map(_object, _items(message.get("tool_calls")))
+        for call in map(object_or_empty, _items(message.get("tool_calls")))
         for arguments in (call.get("arguments"),)
     ]
     kept = {name: message[name] for name in ("role", "content", "tool_call_id") if message.get(name) is not None}
@@ -345,7 +341,7 @@ def _as_chat(parts: list[Value]) -> dict[str, Value]:
     """The parts of an answer as the chat API is sent them again: reasoning in its field or in tags, texts in lines."""
     texts: list[str] = []
     fields: dict[str, Value] = {}
-    for part in map(_object, parts):
+    for part in map(object_or_empty, parts):
         if part.get("type") == "text":
             texts.append(f"\n{part.get('text')}")
         elif part.get("internal") in _REASONING_FIELDS:
@@ -357,7 +353,7 @@ def _as_chat(parts: list[Value]) -> dict[str, Value]:
 
 def _sampled(message: dict[str, Value]) -> dict[str, Value]:
     """An answer of the log in OpenAI's words, as the API gave it: its texts are one, as is its reasoning."""
-    parts = [_object(part) for part in _items(message.get("content"))]
+    parts = [object_or_empty(part) for part in _items(message.get("content"))]
     if not parts or any(part.get("type") not in ("text", "reasoning") for part in parts):
         return _sent(message, None)
     texts = {kind: [str(part[kind]) for part in parts if part.get(kind)] for kind in ("text", "reasoning")}
@@ -372,7 +368,7 @@ def _is_known(message: dict[str, Value], api: _Api | None) -> bool:
     parts = message.get("content")
     if api != "chat" or message.get("role") != "assistant" or not is_list(parts):
         return True
-    return all(_is_known_part(_object(part)) for part in parts)
+    return all(_is_known_part(object_or_empty(part)) for part in parts)
 
 
 def _is_known_part(part: dict[str, Value]) -> bool:
@@ -387,13 +383,13 @@ def _rebuilt_response(output: dict[str, Value]) -> str | None:
     choices = output.get("choices")
     if not is_list(choices) or not choices:
         return None
-    usage = _object(output.get("usage"))
+    usage = object_or_empty(output.get("usage"))
     fields = [
         {
             "index": index,
-            "finish_reason": _object(choice).get("stop_reason"),
-            "message": _sampled(_object(_object(choice).get("message"))),
-            "logprobs": _object(choice).get("logprobs"),
+            "finish_reason": object_or_empty(choice).get("stop_reason"),
+            "message": _sampled(object_or_empty(object_or_empty(choice).get("message"))),
+            "logprobs": object_or_empty(choice).get("logprobs"),
         }
         for index, choice in enumerate(choices)
     ]
@@ -403,7 +399,7 @@ def _rebuilt_response(output: dict[str, Value]) -> str | None:
 
 def _scores(scores: dict[str, Value]) -> Iterator[Score]:
     for name, score in scores.items():
-        fields = _object(score)
+        fields = object_or_empty(score)
         value, explanation = fields.get("value"), fields.get("explanation")
         named = {f"{name}.{key}": item for key, item in value.items()} if is_object(value) else {name: value}
         for key, item in named.items():

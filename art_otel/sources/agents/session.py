@@ -87,15 +87,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a tool. `arguments` is JSON text, `result` text or JSON text; None is unknown."""
+    """One execution of a tool. `arguments` and `result` that are no texts are written as JSON; None is unknown."""
 
     key: str
     name: str
     call_id: str | None
     start_ns: int
     end_ns: int
-    arguments: str | None
-    result: str | None
+    arguments: Value
+    result: Value
     failed: bool = False
 
 
@@ -152,8 +152,8 @@ class Session:
             _OPERATION: "execute_tool",
             "gen_ai.tool.name": tool.name,
             "gen_ai.tool.call.id": tool.call_id,
-            "gen_ai.tool.call.arguments": tool.arguments,
-            "gen_ai.tool.call.result": tool.result,
+            "gen_ai.tool.call.arguments": _text_or_json(tool.arguments),
+            "gen_ai.tool.call.result": _text_or_json(tool.result),
         }
         error = ("tool_error", "") if tool.failed else None
         return self._span(f"execute_tool {tool.name}", tool.key, parent, tool.start_ns, tool.end_ns, attributes, error)
@@ -193,6 +193,10 @@ def body_text(fields: Mapping[str, Value], messages: Iterable[str] | None, name:
     if messages is None:
         return text
     return f'{text[:-1]}{"," if len(text) > 2 else ""}"{name}":[{",".join(messages)}]}}'
+
+
+def _text_or_json(value: Value) -> str | None:
+    return value if value is None or isinstance(value, str) else encode(value)
 
 
 def _attribute(value: Value) -> Value:
@@ -291,7 +295,7 @@ def _read_documents(
             yield problem.quarantine(f"{reading.path}:{document.line}")
 
 
-class LogLine(NamedTuple):
+class _LogLine(NamedTuple):
     """An object and the number of its line."""
 
     number: int
@@ -304,22 +308,33 @@ class LogLines:
     def __init__(self, stream: io.BufferedReader, reading: Reading) -> None:
         self._path = reading.path
         self._bad: list[tuple[int, Refused]] = []
-        self.lines: list[LogLine] = []
+        self._lines: list[_LogLine] = []
         held = 0
         for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
             held += len(document.data or b"")
             if held > reading.limits.max_rollout_bytes:
                 detail = f"the log is longer than a rollout may be; {advice('max_rollout_bytes')}"
-                self.refuse(document.line, Refused("over a limit", detail=detail))
+                self._refuse(document.line, Refused("over a limit", detail=detail))
                 break
             reading.stats.replaced += document.replaced
             try:
-                self.lines.append(LogLine(document.line, _object_of(document, document.value)))
+                self._lines.append(_LogLine(document.line, _object_of(document, document.value)))
             except Refused as problem:
-                self.refuse(document.line, problem)
+                self._refuse(document.line, problem)
 
-    def refuse(self, number: int, problem: Refused) -> None:
-        """Set a line aside."""
+    def first(self, matches: Callable[[dict[str, Value]], bool]) -> dict[str, Value] | None:
+        """The first object that matches."""
+        return next((line.value for line in self._lines if matches(line.value)), None)
+
+    def feed(self, add: Callable[[dict[str, Value]], None]) -> None:
+        """Hand each object to `add`; a line for which it raises Refused is set aside."""
+        for line in self._lines:
+            try:
+                add(line.value)
+            except Refused as problem:
+                self._refuse(line.number, problem)
+
+    def _refuse(self, number: int, problem: Refused) -> None:
         self._bad.append((number, problem))
 
     def quarantined(self, trace_id: str | None) -> Iterator[Quarantined]:

@@ -17,7 +17,7 @@ from art_otel.sources.agents.session import Call, Score, Session, body_text, doc
 from art_otel.sources.backends.values import seconds_to_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode, is_list, is_object
+from art_otel.sources.json_values import encode, is_list, is_object, object_or_empty
 from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
@@ -164,9 +164,9 @@ class _TraceSpans:
         seconds += [time for call in trace.calls for time in (call.time.start, call.time.end) if time]
         started = trace.timing.get("start")
         start = started if isinstance(started, float) and started else min(seconds, default=0.0)
-        run, group, env = (_object(episode.get(name)) for name in ("run", "group", "env"))
-        work = _object(run.get("work"))
-        policy = _object(work.get("policy"))
+        run, group, env = (object_or_empty(episode.get(name)) for name in ("run", "group", "env"))
+        work = object_or_empty(run.get("work"))
+        policy = object_or_empty(work.get("policy"))
         rewards = {name: reward for name, reward in trace.rewards.items() if reward is not None}
         scores = [Score(name=name, value=reward.score) for name, reward in rewards.items() if name != "reward"]
         if rewards:
@@ -205,10 +205,6 @@ def _usage(usage: dict[str, Value]) -> dict[str, Value]:
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": usage.get("reasoning_tokens")},
     }
-
-
-def _object(value: Value) -> dict[str, Value]:
-    return value if is_object(value) else {}
 
 
 def _ns(seconds: float) -> int:

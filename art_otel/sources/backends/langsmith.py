@@ -18,7 +18,7 @@ from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, pl
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
+from art_otel.sources.json_values import encode, is_list, is_object, object_or_empty, text_or_none
 from art_otel.sources.otlp import messages as otlp
 from art_otel.spans import Value
 
@@ -69,14 +69,14 @@ def _to_otlp(run: _Run) -> TranslatedSpan:
 
 def _attributes(run: _Run) -> dict[str, Value]:
     extra = run.extra or {}
-    metadata, asked = _object(extra.get("metadata")), _object(extra.get("invocation_params"))
+    metadata, asked = object_or_empty(extra.get("metadata")), object_or_empty(extra.get("invocation_params"))
     common: dict[str, Value] = {
         "langsmith.span.kind": run.run_type,
         "gen_ai.operation.name": _OPERATIONS.get(run.run_type, run.run_type),
     }
     if run.run_type == "tool":
         output = (run.outputs or {}).get("output")
-        message = _object(output)
+        message = object_or_empty(output)
         return common | {
             "gen_ai.tool.name": run.name,
             "gen_ai.tool.call.id": text_or_none(extra.get("tool_call_id")) or text_or_none(message.get("tool_call_id")),
@@ -99,7 +99,7 @@ def _attributes(run: _Run) -> dict[str, Value]:
 
 def _feedback(run: _Run) -> Iterator[tuple[str, Value]]:
     for name, stats in (run.feedback_stats or {}).items():
-        mean = _object(stats).get("avg")
+        mean = object_or_empty(stats).get("avg")
         if isinstance(mean, int | float):
             yield name, mean
 
@@ -107,10 +107,6 @@ def _feedback(run: _Run) -> Iterator[tuple[str, Value]]:
 def _reward(name: str, value: Value, time_ns: int | None) -> otlp.Event:
     fields: Mapping[str, Value] = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value}
     return otlp.Event(name="gen_ai.evaluation.result", time_unix_nano=time_ns, attributes=plain(fields))
-
-
-def _object(value: Value) -> dict[str, Value]:
-    return value if is_object(value) else {}
 
 
 def _text(value: Value) -> str | None:
