@@ -5,7 +5,7 @@ Invariant: a program pays the start of what it uses only. Most of a short conver
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
 
@@ -35,12 +35,6 @@ def defer_imports(package: str) -> bool:
 
     namespace |= {"__all__": names, "__dir__": lambda: names, "__getattr__": load}
     return True
-
-
-def lazy_names(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
-    """A `__getattr__` for `package`. `modules` says which names stand in each of its modules."""
-    homes = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
-    return lambda name: getattr(import_module(homes[name]), name)
 
 
 def _imports(namespace: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

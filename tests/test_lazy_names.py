@@ -42,7 +42,7 @@ def test_without_source_all_names_are_loaded_at_once(package):
     assert (vars(offering)["A"], vars(offering)["B"]) == (1, 2)
 
 
-@pytest.mark.parametrize("name", ["", ".data", ".live", ".runlog", ".scrubbing", ".store"])
+@pytest.mark.parametrize("name", ["", ".data", ".live", ".runlog", ".scrubbing", ".store", ".trajectories"])
 def test_every_name_that_a_package_offers_is_there_and_is_no_module_of_it(name):
     package = importlib.import_module(f"art_otel{name}")
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}

@@ -6,21 +6,13 @@ is a dump like any other: `art-otel convert` reads it.
 Invariant: a line is whole or not there, and files are readable by their owner only. Nothing here knows what lines say.
 """
 
-from art_otel.spool.line import FoundFile, SpooledLine
-from art_otel.spool.reader import NewLine, NewLines, lines_of, spool_files
-from art_otel.spool.retention import remove_old_runs
-from art_otel.spool.runs import run_folder
-from art_otel.spool.writer import SpoolCounts, SpoolWriter
-
-__all__ = [
-    "FoundFile",
-    "NewLine",
-    "NewLines",
-    "SpoolCounts",
-    "SpoolWriter",
-    "SpooledLine",
-    "lines_of",
-    "remove_old_runs",
-    "run_folder",
-    "spool_files",
-]
+from art_otel.spool.line import FoundFile as FoundFile
+from art_otel.spool.line import SpooledLine as SpooledLine
+from art_otel.spool.reader import NewLine as NewLine
+from art_otel.spool.reader import NewLines as NewLines
+from art_otel.spool.reader import lines_of as lines_of
+from art_otel.spool.reader import spool_files as spool_files
+from art_otel.spool.retention import remove_old_runs as remove_old_runs
+from art_otel.spool.runs import run_folder as run_folder
+from art_otel.spool.writer import SpoolCounts as SpoolCounts
+from art_otel.spool.writer import SpoolWriter as SpoolWriter
