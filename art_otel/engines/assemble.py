@@ -105,8 +105,7 @@ def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decision
         where = PartitionRecords(partition, direct, rerouted, representatives, task.job.sizes)
         if decisions is None:
             for group in groups_of(where, task.job.limits, stats):
-                if group.records is not None:
-                    trajectories += build_trajectories(group.records, task.job.rollout_spans, stats).trajectories
+                trajectories += build_trajectories(group.records, task.job.rollout_spans, stats).trajectories
         else:
             for group in groups_of(where, task.job.limits, stats, decisions.is_wanted):
                 trajectories += decisions.trajectories(group, task.job.rollout_spans, stats)

@@ -116,7 +116,7 @@ class Decisions:
     def trajectories(self, group: RecordGroup, rollout_spans: Sequence[str], stats: AssemblyStats) -> list[Trajectory]:
         """The trajectories of a group that get a row."""
         traces = _histories(group.states, self._round.number)
-        records = SpanGroup() if group.records is None else group.records
+        records = group.records
         closed = {trace_id for trace_id, one in traces.items() if one.is_closed(self._round)}
         if closed:
             current = _without(records, closed)

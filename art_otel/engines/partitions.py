@@ -69,12 +69,12 @@ class PartitionRecords(NamedTuple):
 
 
 class RecordGroup(NamedTuple):
-    """Records that are assembled together, None where they are beyond a limit, and what earlier rounds say of them.
+    """Records that are assembled together, and what earlier rounds say of them.
 
-    `spans` and `logs` count them, each delivery.
+    `spans` and `logs` count them, each delivery, and those that are set aside.
     """
 
-    records: SpanGroup | None
+    records: SpanGroup
     states: Sequence[State]
     spans: int
     logs: int
@@ -100,12 +100,33 @@ def groups_of(
         for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
             yield from _grouped(where, records, is_wanted)
         return
-    aside = _SetAside()
-    for representatives in _passes(where, limits, stats, is_wanted, aside):
+    aside = _SetAside(where, limits, stats)
+    for representatives in _passes(where, is_wanted, aside):
         chosen = (record for record in where.records() if where.representative(record) in representatives)
         for group in _grouped(where, _shared(filter(aside.leaves, chosen)), _always):
             yield aside.counted(group)
-    yield from aside.groups
+
+
+def _passes(
+    where: PartitionRecords, is_wanted: Callable[[Sequence[State]], bool], aside: "_SetAside"
+) -> Iterator[set[str]]:
+    """The groups of each pass, by representative: as many as memory is meant to hold at once."""
+    groups: dict[str, _Amount] = defaultdict(_Amount)
+    for record in where.records():
+        groups[where.representative(record)].add(record)
+    chosen = set[str]()
+    size = 0
+    for representative, group in sorted(groups.items()):
+        if not is_wanted(group.states):
+            continue
+        aside.check(representative, group)
+        if chosen and size + group.bytes > where.sizes.partition_bytes:
+            yield chosen
+            chosen, size = set[str](), 0
+        chosen.add(representative)
+        size += group.bytes
+    if chosen:
+        yield chosen
 
 
 class _Amount:
@@ -125,55 +146,57 @@ class _Amount:
 
 
 class _SetAside:
-    """What is set aside: whole `groups`, and `traces` of groups whose other traces are assembled."""
+    """The traces that are set aside: of whole groups, and of groups whose other traces are assembled."""
 
-    def __init__(self) -> None:
-        self.groups: list[RecordGroup] = []
-        self.traces: dict[str, _Amount] = {}
+    def __init__(self, where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> None:
+        self._where = where
+        self._limits = limits
+        self._stats = stats
+        self._amounts: dict[str, _Amount] = {}
+        self._of_groups: set[str] = set()
 
     def leaves(self, record: Stored) -> bool:
-        """Whether the record of a group that is assembled is assembled with it."""
-        return record.trace_id not in self.traces or isinstance(record, ExternalReward | Arrival | Outcome)
+        """Whether a record is not set aside. In a group that is assembled a reward may be for another of its traces."""
+        trace_id = record.trace_id or ""
+        if trace_id not in self._amounts or isinstance(record, Arrival | Outcome):
+            return True
+        return isinstance(record, ExternalReward) and not record.address.links and trace_id not in self._of_groups
 
     def counted(self, group: RecordGroup) -> RecordGroup:
         """A group, its traces that are set aside counted too."""
-        amounts = [self.traces[one] for one in {state.trace_id for state in group.states} if one in self.traces]
+        amounts = [self._amounts[one] for one in {state.trace_id for state in group.states} if one in self._amounts]
         spans, logs = sum(one.spans for one in amounts), sum(one.logs for one in amounts)
         return group._replace(spans=group.spans + spans, logs=group.logs + logs)
 
+    def check(self, representative: str, group: _Amount) -> None:
+        """Set aside what is beyond the limits of a group of so many records, and count it."""
+        if group.spans <= self._limits.max_rollout_spans and group.bytes <= self._limits.max_rollout_bytes:
+            return
+        sizes: dict[str, _TraceSize] = defaultdict(lambda: _TraceSize(self._limits))
+        for record in self._where.records():
+            if self._where.representative(record) == representative and isinstance(record, Span | LogRecord):
+                sizes[record.trace_id].add(record)
+        traces = _beyond_limits(sizes, self._limits)
+        amounts = {trace_id: _Amount() for trace_id in traces}
+        self._amounts |= amounts
+        if is_whole := len(traces) == len(sizes):
+            self._of_groups.update(traces)
+        rewards: list[ExternalReward] = []
+        for record in self._where.records() if traces else ():
+            if record.trace_id in amounts and not self.leaves(record):
+                amounts[record.trace_id].add(record)
+                if isinstance(record, ExternalReward):
+                    rewards.append(record)
+        for trace_id, amount in ({representative: group} if is_whole else amounts).items():
+            self._quarantine(trace_id, amount)
+        self._stats.rewards_undeliverable[OVER_A_LIMIT] += sum(
+            max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in amounts
+        )
 
-def _passes(
-    where: PartitionRecords,
-    limits: Limits,
-    stats: AssemblyStats,
-    is_wanted: Callable[[Sequence[State]], bool],
-    aside: _SetAside,
-) -> Iterator[set[str]]:
-    """The groups of each pass, by representative: as many as memory is meant to hold at once."""
-    groups: dict[str, _Amount] = defaultdict(_Amount)
-    for record in where.records():
-        groups[where.representative(record)].add(record)
-    chosen = set[str]()
-    size = 0
-    for representative, group in sorted(groups.items()):
-        if not is_wanted(group.states):
-            continue
-        if group.spans > limits.max_rollout_spans or group.bytes > limits.max_rollout_bytes:
-            sizes = _distinct_sizes(where, representative, limits)
-            traces = _beyond_limits(sizes, limits)
-            is_whole = len(traces) == len(sizes)
-            if traces:
-                aside.traces |= _count_set_aside(where, representative, traces, stats, is_whole=is_whole)
-            if is_whole:
-                aside.groups.append(RecordGroup(None, group.states, group.spans, group.logs))
-                continue
-        if chosen and size + group.bytes > where.sizes.partition_bytes:
-            yield chosen
-            chosen, size = set[str](), 0
-        chosen.add(representative)
-        size += group.bytes
-    if chosen:
-        yield chosen
+    def _quarantine(self, trace_id: str, amount: _Amount) -> None:
+        limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
+        detail = f"{amount.spans:,} spans, {amount.bytes:,} bytes are more than a rollout may have; {limits}"
+        self._stats.quarantine_trace(trace_id, spans=amount.spans, logs=amount.logs, detail=detail)
 
 
 class _TraceSize:
@@ -195,10 +218,10 @@ class _TraceSize:
             return
         encoded = encode(record)
         key, size = record.span_id if is_span else zlib.crc32(encoded), size_of([encoded]).bytes
-        known = self._sizes.get(key, 0)
-        self.spans += is_span and not known
-        self.bytes += max(0, size - known)
-        self._sizes[key] = max(size, known)
+        before = self._sizes.get(key, 0)
+        self.spans += is_span and not before
+        self.bytes += max(0, size - before)
+        self._sizes[key] = max(size, before)
         if self.is_beyond:
             self._sizes.clear()
 
@@ -206,16 +229,6 @@ class _TraceSize:
     def is_beyond(self) -> bool:
         """Whether it is more than one rollout may have."""
         return self.spans > self._limits.max_rollout_spans or self.bytes > self._limits.max_rollout_bytes
-
-
-def _distinct_sizes(where: PartitionRecords, representative: str, limits: Limits) -> dict[str, _TraceSize]:
-    sizes: dict[str, _TraceSize] = {}
-    for record in where.records():
-        if where.representative(record) == representative and isinstance(record, Span | LogRecord):
-            if record.trace_id not in sizes:
-                sizes[record.trace_id] = _TraceSize(limits)
-            sizes[record.trace_id].add(record)
-    return sizes
 
 
 def _beyond_limits(sizes: Mapping[str, _TraceSize], limits: Limits) -> Collection[str]:
@@ -230,30 +243,6 @@ def _beyond_limits(sizes: Mapping[str, _TraceSize], limits: Limits) -> Collectio
     most_bytes = max(limits.max_rollout_bytes, min(count * limits.max_rollout_bytes, _SHARED_BYTES))
     has_too_many = sum(one.spans for one in rest) > count * limits.max_rollout_spans
     return sizes if has_too_many or sum(one.bytes for one in rest) > most_bytes else large
-
-
-def _count_set_aside(
-    where: PartitionRecords, representative: str, traces: Collection[str], stats: AssemblyStats, *, is_whole: bool
-) -> dict[str, _Amount]:
-    """Count these traces of a group, or the whole group as one, and the rewards that were only for them."""
-    amounts: dict[str, _Amount] = defaultdict(_Amount)
-    rewards: list[ExternalReward] = []
-    own_traces: set[str] = set()
-    for record in where.records():
-        trace_id = record.trace_id or ""
-        if where.representative(record) == representative and (is_whole or trace_id in traces):
-            own_traces.add(trace_id)
-            amounts[representative if is_whole else trace_id].add(record)
-            if isinstance(record, ExternalReward) and (is_whole or record.address.links):
-                rewards.append(record)
-    to_raise = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
-    for trace_id, amount in amounts.items():
-        detail = f"{amount.spans:,} spans, {amount.bytes:,} bytes are more than a rollout may have; {to_raise}"
-        stats.quarantine_trace(trace_id, spans=amount.spans, logs=amount.logs, detail=detail)
-    stats.rewards_undeliverable[OVER_A_LIMIT] += sum(
-        max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in own_traces
-    )
-    return amounts
 
 
 def _grouped(

@@ -166,3 +166,11 @@ def test_a_reward_of_a_rollout_beyond_the_limits_is_undeliverable(tmp_path):
     (trajectory,), report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=50))
     assert trajectory.reward == 1.0
     assert (report.rewards.delivered, report.rewards.undeliverable) == (1, {"rollout over a limit": 1})
+
+
+def test_rewards_of_rollouts_that_share_an_id_are_counted_once(tmp_path):
+    spans = [*attempts(3, 60, 3), *(reward_span(trace, 900, 0.5, trace) for trace in (1, 2, 3))]
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
+    found, report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=20))
+    assert [one.reward for one in found] == [0.5, 0.5]
+    assert (report.rewards.delivered, report.rewards.undeliverable) == (2, {"rollout over a limit": 1})
