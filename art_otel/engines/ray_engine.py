@@ -71,8 +71,9 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:  # noqa: ANN4
         options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     try:
         ray.init(**options)
-    except (ConnectionError, ValueError) as error:
-        raise UsageError(f"--ray-address {address}: no Ray answers there: {_line(error)}") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        problem = "Ray cannot start" if address == "local" else "no Ray answers there"
+        raise UsageError(f"--ray-address {address}: {problem}: {_line(error)}") from error
 
 
 class _RayEngine:
