@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions that become the part of this `number`.
 
-    `files` are those that were read and the rewards that were delivered, `rerouted` those that hold what came from
-    other slots, as `placement` says. In a round only what it touches is assembled, and what it decides is written to a
-    shuffle file.
+    `files` hold what was read, the rewards that were delivered, and what came from other slots, as `placement` says. In
+    a round only what it touches is assembled, and what it decides is written to a shuffle file.
     """
 
     number: int
     partitions: tuple[Partition, ...]
     files: ShuffleCatalog
-    rerouted: ShuffleCatalog
     placement: Placement
     job: Job
 
@@ -96,13 +94,12 @@ def _decisions_of(task: AssembleTask) -> "Decisions | None":
 
 def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None") -> Iterator[Trajectory]:
     regions = [slot for partition in task.partitions for slot in partition.slots]
-    direct = Shards(task.files.files_with(regions), regions)
-    rerouted = Shards(task.rerouted.files_with(regions), regions)
+    shards = Shards(task.files.files_with(regions), regions)
     representatives = task.placement.representatives(regions)
     row = 0
     for partition in task.partitions:
         trajectories: list[Trajectory] = []
-        where = PartitionRecords(partition, direct, rerouted, representatives, task.job.sizes)
+        where = PartitionRecords(partition, shards, representatives, task.job.sizes)
         if decisions is None:
             for group in groups_of(where, task.job.limits, stats):
                 trajectories += build_trajectories(group.records, task.job.rollout_spans, stats).trajectories

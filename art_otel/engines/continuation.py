@@ -103,8 +103,8 @@ class Continuation:
     """A round, what it takes up, and what it decided so far.
 
     `ledger` says what of each input was read before, and `run` is what committed that; None where there is no dataset
-    yet. `next_part` is the number of the first part that is added. Once it began, `records` and `outcomes` are what
-    earlier rounds kept and made of it.
+    yet. `next_part` is the number of the first part that is added. Once the round began, `records` and `outcomes` are
+    what earlier rounds kept and made of it, and `touched` are the slots that are assembled.
     """
 
     def __init__(self, out: str, job: Job) -> None:
@@ -120,7 +120,7 @@ class Continuation:
         self.records = self.outcomes = Shuffle()
         self._round = Round(number=0, now=0, grace=0, horizon=0)
         self._tiers: list[Tier] = []
-        self._touched: set[int] = set()
+        self.touched: set[int] = set()
         self._new_outcomes = Shuffle()
         self._open_since: dict[int, int] = {}
         superseded = {} if self._manifest is None else self._manifest.superseded
@@ -138,18 +138,17 @@ class Continuation:
         kept, now = self._kept, _started(scratch, times)
         horizon = max(kept.horizon, now - int(times.retain * 1e9))
         self._round = Round(number=kept.round + 1, now=now, grace=int(times.grace * 1e9), horizon=horizon)
-        self._touched = self.due(msgspec.structs.replace(times, now=now))
+        self.touched = self.due(msgspec.structs.replace(times, now=now))
         keeps_nothing = self._manifest is not None and not self._manifest.kept
         self._tiers = [_closed(self._out, scratch, kept.slots)] if keeps_nothing else kept.tiers_in(self._out)
         self.records = Shuffle.union(tier.records for tier in self._tiers)
         self.outcomes = Shuffle.union(tier.outcomes for tier in self._tiers)
         return self._round
 
-    def touch(self, slots: Iterable[int], placement: Placement, leaving: Sequence[int]) -> set[int]:
-        """Say in which slots something came, and get those that are assembled: also where traces of them go."""
-        self._touched.update(slot for slot in slots if slot >= 0)
-        self._touched.update(placement.leaving(self._touched.intersection(leaving)).values())
-        return self._touched
+    def touch(self, slots: Iterable[int], placement: Placement, leaving: Sequence[int]) -> None:
+        """Say in which slots something came. Where traces of them go is assembled too."""
+        self.touched.update(slot for slot in slots if slot >= 0)
+        self.touched.update(placement.leaving(self.touched.intersection(leaving)).values())
 
     def take(self, part: AssembledPart) -> None:
         """Take note of what a task decided."""
@@ -164,7 +163,7 @@ class Continuation:
         if (count := _count_to_merge(tiers)) > 1:
             horizon = self._round.horizon if count == len(tiers) else None
             tiers[-count:] = [merge_tiers(runner, tiers[-count:], horizon=horizon)]
-        waiting = {slot: changed for slot, changed in self._kept.open_since.items() if slot not in self._touched}
+        waiting = {slot: changed for slot, changed in self._kept.open_since.items() if slot not in self.touched}
         kept = msgspec.structs.replace(
             self._kept,
             round=self._round.number,

@@ -29,7 +29,7 @@ from art_otel.engines.continuation import Continuation, Times
 from art_otel.engines.inputs import as_file, changed_since, without_dataset
 from art_otel.engines.ledger import Unread, all_of, ledger_after, unread
 from art_otel.engines.local import Engine, choose_workers, local_engine
-from art_otel.engines.placement import Links, place
+from art_otel.engines.placement import place
 from art_otel.engines.plan import Job, Sizes, plan_parts
 from art_otel.engines.read import ReadSummary, ReadTask, read_split, unread_split
 from art_otel.engines.route import reroute_all, route_all
@@ -175,26 +175,17 @@ def _bring_together(
 ) -> tuple[list[tuple[str, Part]], AssemblyStats]:
     """Bring the records together that belong together, and assemble them."""
     routes = route_all(runner, read, Shuffle() if continued is None else continued.records)
-    placement, leaving = place(Links(routes.edges), runner.job.sizes.slots, runner.job.scratch)
-    direct = read | routes.shuffle
-    touched: Iterable[int] = direct.sizes
+    placement, leaving = place(routes.edges, runner.job.sizes.slots, runner.job.scratch)
+    shuffle = read | routes.shuffle
     if continued is not None:
-        touched = continued.touch((*direct.sizes, *routes.touched), placement, leaving)
-        direct |= Shuffle.union((routes.again, continued.records, continued.outcomes))
-    rerouted = reroute_all(runner, direct, placement, leaving)
-    sizes, wanted = (direct | rerouted).sizes, frozenset(touched)
-    files, rerouted_files = (one.write_catalog(runner.job.scratch) for one in (direct, rerouted))
-    first = 0 if continued is None else continued.next_part
+        continued.touch((*shuffle.sizes, *routes.touched), placement, leaving)
+        shuffle |= Shuffle.union((routes.again, continued.records, continued.outcomes))
+    shuffle |= reroute_all(runner, shuffle, placement, leaving)
+    files = shuffle.write_catalog(runner.job.scratch)
+    first, slots = (0, shuffle.sizes.keys()) if continued is None else (continued.next_part, continued.touched)
     tasks = [
-        AssembleTask(
-            number=number,
-            partitions=partitions,
-            files=files,
-            rerouted=rerouted_files,
-            placement=placement,
-            job=runner.job,
-        )
-        for number, partitions in enumerate(plan_parts(sizes, wanted, runner.job.sizes), first)
+        AssembleTask(number=number, partitions=partitions, files=files, placement=placement, job=runner.job)
+        for number, partitions in enumerate(plan_parts(shuffle.sizes, slots, runner.job.sizes), first)
     ]
     stats = AssemblyStats()
     assembled: list[tuple[str, Part]] = []

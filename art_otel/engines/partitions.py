@@ -8,7 +8,6 @@ is larger than memory should hold, which has a single slot, is read in passes, e
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 
 from art_otel.engines.plan import Partition, Sizes
@@ -26,46 +25,40 @@ _SHARED_BYTES: Final = 512 << 20
 class PartitionRecords(NamedTuple):
     """Where the records of a partition are.
 
-    `direct` are records in the slots of their traces, `rerouted` those that came from other slots. `representatives`
-    leads each trace that is linked to others to the smallest of them; traces whose representative is in another slot
-    have left.
+    `representatives` leads each trace that is linked to others to the smallest of them. Where that has another slot,
+    the trace was rerouted: its records are in both slots, and count in that of the representative.
     """
 
     partition: Partition
-    direct: Shards
-    rerouted: Shards
+    shards: Shards
     representatives: Mapping[str, str]
     sizes: Sizes
-
-    def has_left(self, trace_id: str) -> bool:
-        """Whether the trace is assembled in another slot than its own."""
-        target = self.representatives.get(trace_id)
-        return target is not None and self._slot(target) != self._slot(trace_id)
-
-    def _slot(self, trace_id: str) -> int:
-        return hash_of(trace_id) % self.sizes.slots
 
     def representative(self, record: Stored) -> str:
         """The trace that stands for all that are linked to the one of a record."""
         trace_id = record.trace_id or ""
         return self.representatives.get(trace_id, trace_id)
 
-    def records(self) -> Iterable[Stored]:
+    def records(self) -> Iterator[Stored]:
         """The records that are assembled here."""
-        slots = self.partition.slots
-        return self._assembled_here(self.direct.records(slots), self.rerouted.records(slots))
+        for slot in self.partition.slots:
+            yield from self._of_slot(slot, self.shards.records((slot,)))
 
     def records_of_slots(self) -> Iterator[Iterable[Stored]]:
         """Read the records slot by slot. Memory holds all of them compressed."""
-        slots = self.partition.slots
-        direct, rerouted = self.direct.blocks(slots), self.rerouted.blocks(slots)
-        for slot in slots:
-            yield self._assembled_here(self.direct.decode(direct.pop(slot)), self.rerouted.decode(rerouted.pop(slot)))
+        blocks = self.shards.blocks(self.partition.slots)
+        for slot in self.partition.slots:
+            yield self._of_slot(slot, self.shards.decode(blocks.pop(slot)))
 
-    def _assembled_here(self, direct: Iterable[Stored], rerouted: Iterable[Stored]) -> Iterable[Stored]:
+    def _of_slot(self, slot: int, records: Iterable[Stored]) -> Iterable[Stored]:
         if not self.representatives:
-            return direct
-        return chain((record for record in direct if not self.has_left(record.trace_id or "")), rerouted)
+            return records
+        slots, find = self.sizes.slots, self.representatives.get
+        return (
+            record
+            for record in records
+            if (target := find(record.trace_id or "")) is None or hash_of(target) % slots == slot
+        )
 
 
 class RecordGroup(NamedTuple):

@@ -6,80 +6,50 @@ that is there or goes there and is linked to a smaller one. Tasks read what thei
 all of them, with 100 bytes a trace at most: of a million rollouts a hundred thousand may have traces to be linked.
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-
-from array import array
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from art_otel.engines.shuffle import Membership, Shards, Shuffle, ShuffleCatalog, ShuffleWriter, hash_of
 
-ID_BYTES: Final = 16
+_ID_BYTES: Final = 16
 
 
 class Links:
-    """Traces, numbered, and for each the smallest that it is linked to.
+    """Traces, and for each the smallest that it is linked to: a disjoint set.
 
-    An edge is two trace ids, `ID_BYTES` each; several may stand in one value.
+    An edge is the bytes of two trace ids; several may stand in one value.
     """
 
     def __init__(self, edges: Iterable[bytes]) -> None:
-        self._ids = memoryview(b"")
-        self._parents = array("i")
-        if pieces := [piece for piece in edges if piece]:
-            self._link(pieces)
+        self._parents: dict[bytes, bytes] = {}
+        for several in edges:
+            for at in range(0, len(several), 2 * _ID_BYTES):
+                middle = at + _ID_BYTES
+                self._join(several[at:middle], several[middle : middle + _ID_BYTES])
 
     def __len__(self) -> int:
         return len(self._parents)
 
-    def trace_id(self, number: int) -> bytes:
-        """The id of a trace."""
-        return bytes(self._ids[ID_BYTES * number : ID_BYTES * (number + 1)])
-
-    @property
-    def digest(self) -> str:
-        """A name for these links."""
-        return sha256(bytes(self._parents) + self._ids).hexdigest()[:32]
-
-    def linked(self) -> Iterator[tuple[int, int]]:
+    def linked(self) -> Iterator[tuple[bytes, bytes]]:
         """The traces that are linked to a smaller one, each with the smallest."""
-        for number in range(len(self)):
-            if (root := self._root(number)) != number:
-                yield number, root
+        for trace in self._parents:
+            if (root := self._root(trace)) != trace:
+                yield trace, root
 
-    def _link(self, pieces: Sequence[bytes]) -> None:
-        import pyarrow as pa  # noqa: PLC0415 # slow to load, and most conversions link nothing
-        from pyarrow.compute import dictionary_encode  # noqa: PLC0415 # pyright: ignore[reportAttributeAccessIssue] # made at run time
+    def _join(self, first: bytes, second: bytes) -> None:
+        low, high = sorted((self._root(first), self._root(second)))
+        self._parents[high] = low
 
-        ids = pa.binary(ID_BYTES)
-        ends = [pa.Array.from_buffers(ids, len(piece) // ID_BYTES, [None, pa.py_buffer(piece)]) for piece in pieces]
-        # The system's pool gives back what a growing table leaves; the usual one would keep a third more.
-        encoded = dictionary_encode(pa.chunked_array(ends), memory_pool=pa.system_memory_pool())
-        dictionary = encoded.chunk(0).dictionary  # all pieces have one
-        self._ids = memoryview(dictionary.buffers()[1])
-        self._parents = array("i", range(len(dictionary)))
-        for piece in encoded.chunks:
-            numbers = memoryview(piece.indices.buffers()[1]).cast("i")
-            for at in range(0, len(piece), 2):
-                self._join(numbers[at], numbers[at + 1])
-
-    def _join(self, first: int, second: int) -> None:
-        first, second = self._root(first), self._root(second)
-        if first != second:
-            low, high = sorted((first, second), key=self.trace_id)
-            self._parents[high] = low
-
-    def _root(self, number: int) -> int:
+    def _root(self, trace: bytes) -> bytes:
         parents = self._parents
-        while (parent := parents[number]) != number:
-            parents[number] = parents[parent]
-            number = parents[number]
-        return number
+        parent = parents.setdefault(trace, trace)
+        while parent != trace:
+            parents[trace] = parents[parent]
+            trace, parent = parents[trace], parents[parents[trace]]
+        return trace
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,16 +69,20 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     def leaving(self, slots: Collection[int]) -> dict[str, int]:
         """The traces that leave these slots, with their new ones."""
-        targets = {trace: self.slot_of(first) for trace, first in self.representatives(slots).items()}
-        return {trace: to for trace, to in targets.items() if (slot := self.slot_of(trace)) in slots and slot != to}
+        wanted = frozenset(slots)
+        targets = {trace: self.slot_of(first) for trace, first in self.representatives(wanted).items()}
+        return {trace: to for trace, to in targets.items() if (slot := self.slot_of(trace)) in wanted and slot != to}
 
 
-def place(links: Links, slots: int, folder: str) -> tuple[Placement, list[int]]:
+def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, list[int]]:
     """Write down where linked traces go. Also gives the slots that any of them leaves."""
-    writer = ShuffleWriter(folder, slots, f"placement-{links.digest}")  # a conversion that goes on writes the same
+    digest = hashlib.sha256()
+    for several in edges:
+        digest.update(several)
+    writer = ShuffleWriter(folder, slots, f"placement-{digest.hexdigest()[:32]}")  # the same where a conversion goes on
     leaving: set[int] = set()
-    for number, representative in links.linked():
-        record = Membership(links.trace_id(representative).hex(), links.trace_id(number).hex())
+    for trace, representative in Links(edges).linked():
+        record = Membership(representative.hex(), trace.hex())
         slot, target = hash_of(record.trace_id) % slots, hash_of(record.name) % slots
         for region in {slot, target}:
             writer.put(region, record)
