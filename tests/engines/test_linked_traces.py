@@ -2,7 +2,7 @@
 
 import pytest
 
-from art_otel.spans import quarantine as damage
+from art_otel.spans import span as damage
 from tests.conversions import SMALL, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
