@@ -3,7 +3,7 @@
 Foreign names (GenAI, OpenInference, OpenLLMetry, Agent Lightning) live in `art_otel.conventions` only.
 """
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 ROLLOUT_ID: Final = "art.rollout.id"
 ROLLOUT_NAME: Final = "art.rollout.name"
@@ -46,6 +46,12 @@ SCRUBBED_CONTENT: Final = "art.scrubbed.content"
 ROLLOUT_SPAN_PREFIX: Final = "rollout "
 STEP_SPAN_PREFIX: Final = "step "
 REWARD_SPAN_PREFIX: Final = "reward "
+REWARD_NAME: Final = "reward"
+"""The name of a reward that was given without one."""
+
+RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
+"""How a reward was recorded. All but `evaluation` say that it is a reward, whatever its name is."""
+
 HISTORY_EVENT: Final = "art.history"
 HISTORY_CHOICE: Final = "art.history.choice"
 LOG_EVENT: Final = "art.log"

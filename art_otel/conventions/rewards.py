@@ -7,22 +7,19 @@ reward and is neither becomes a BadReward, so that it is counted and never train
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import msgspec
 
 from art_otel import attributes as names
+from art_otel.attributes import REWARD_NAME, RewardSource
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, unflatten
 from art_otel.conventions.dialects.genai import RESPONSE_ID, event_name
 from art_otel.conventions.roles import role_of
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
-RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
-
 EVALUATION: Final = "gen_ai.evaluation.result"
-REWARD: Final = "reward"
-"""The name of a reward that was given without one."""
 
 _EVALUATION_NAME: Final = "gen_ai.evaluation.name"
 _SCORE: Final = "gen_ai.evaluation.score.value"
@@ -97,11 +94,13 @@ def _of_attributes(span: Span) -> list[RecordedReward | BadReward]:
     if _SCORE in span.attributes or (on_reward_span and _LABEL in span.attributes):
         rewards.append(_with(_evaluation(span.attributes, time_ns), source="evaluation"))
     if names.REWARD in span.attributes:
-        name = span.name.removeprefix(names.REWARD_SPAN_PREFIX) if on_reward_span else REWARD
-        reward = _reward(name or REWARD, span.attributes[names.REWARD], time_ns, "attribute", response_id=response_id)
+        name = span.name.removeprefix(names.REWARD_SPAN_PREFIX) if on_reward_span else REWARD_NAME
+        reward = _reward(
+            name or REWARD_NAME, span.attributes[names.REWARD], time_ns, "attribute", response_id=response_id
+        )
         rewards.append(_of_part(span.attributes, reward))
     if _RL_SCORE in span.attributes:
-        name = reader.text("rl.reward.name") or REWARD
+        name = reader.text("rl.reward.name") or REWARD_NAME
         rewards.append(_reward(name, span.attributes[_RL_SCORE], time_ns, "rl", response_id=response_id))
     if span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_AGENTOPS_OUTPUTS):
         rewards.extend(_agentlightning(span, time_ns))
@@ -123,7 +122,7 @@ def evaluation_attributes(
     fields = {
         _EVALUATION_NAME: name,
         _SCORE: value,
-        names.REWARD: None if name == REWARD else value,
+        names.REWARD: None if name == REWARD_NAME else value,
         _LABEL: label,
         _EXPLANATION: explanation,
         RESPONSE_ID: response_id,
@@ -221,17 +220,17 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[RecordedReward | BadRe
     if span.name in _AGENTLIGHTNING_SPANS:
         response_id = _linked_response(reader)
         for position, entry in enumerate(_entries(reader, "agentlightning.reward")):
-            name = values.text(entry.get("name")) or REWARD
+            name = values.text(entry.get("name")) or REWARD_NAME
             # The first is the primary one, whatever its name: it is the reward, the others are further dimensions.
-            reward_names = [REWARD] if name == "primary" else list(dict.fromkeys([REWARD, name]))
+            reward_names = [REWARD_NAME] if name == "primary" else list(dict.fromkeys([REWARD_NAME, name]))
             for reward_name in reward_names if position == 0 else [name]:
                 yield _reward(reward_name, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
-        if REWARD in span.attributes:
-            yield _reward(REWARD, span.attributes[REWARD], time_ns, "agentlightning", response_id=response_id)
+        if REWARD_NAME in span.attributes:
+            yield _reward(REWARD_NAME, span.attributes[REWARD_NAME], time_ns, "agentlightning", response_id=response_id)
     for name in reader.names.among(_AGENTOPS_OUTPUTS):
         output = values.mapping(reader.structured(name)) or {}
         if output.get("type") == "reward" and output.get("value") is not None:
-            yield _reward(REWARD, output["value"], time_ns, "agentlightning")
+            yield _reward(REWARD_NAME, output["value"], time_ns, "agentlightning")
 
 
 def _linked_response(reader: AttributeReader) -> str | None:

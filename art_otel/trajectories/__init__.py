@@ -13,10 +13,6 @@ if not defer_imports(__name__):
     from art_otel.trajectories.build import build_trajectories as build_trajectories
     from art_otel.trajectories.completeness import EXPLANATIONS as EXPLANATIONS
     from art_otel.trajectories.completeness import explain as explain
-    from art_otel.trajectories.effective_rewards import REWARD_NAME as REWARD_NAME
-    from art_otel.trajectories.effective_rewards import aggregate as aggregate
-    from art_otel.trajectories.effective_rewards import final_reward as final_reward
-    from art_otel.trajectories.effective_rewards import primary_rewards as primary_rewards
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage
     from art_otel.trajectories.history import histories as histories
@@ -44,6 +40,8 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import TrajectoryGroup as TrajectoryGroup
     from art_otel.trajectories.model import Turn as Turn
     from art_otel.trajectories.model import Untrained as Untrained
+    from art_otel.trajectories.model import aggregate as aggregate
+    from art_otel.trajectories.model import final_reward as final_reward
     from art_otel.trajectories.prompt_paths import RebuiltPrompt as RebuiltPrompt
     from art_otel.trajectories.prompt_paths import rebuild_prompts as rebuild_prompts
     from art_otel.trajectories.reward_addresses import ADVICE as ADVICE

@@ -134,7 +134,6 @@ def _build_trajectory(
     unassigned: int,
 ) -> Trajectory:
     rollout_attributes = read_rollout_attributes(rollout.root)
-    rewards = attribution.of(rollout)
     lineage = build_lineage(with_versions(recorded.calls, rollout_attributes.policy_version))
     lost_spans, lost_values = losses.of(rollout.spans)
     evidence = Evidence(
@@ -164,7 +163,7 @@ def _build_trajectory(
         started_at=rollout_attributes.started_at,
         ended_at=rollout_attributes.ended_at,
         incomplete_reasons=find_incomplete(evidence, tree),
-        rewards=rewards,
+        rewards=attribution.of(rollout),
         metrics=rollout_attributes.metrics,
         metadata=rollout_attributes.metadata,
         logs=rollout_attributes.logs,

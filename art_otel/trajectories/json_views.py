@@ -17,9 +17,8 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
-from art_otel.trajectories.effective_rewards import RewardComponents
 from art_otel.trajectories.messages import message_json, without_none
-from art_otel.trajectories.model import Prompt, Trajectory, Turn
+from art_otel.trajectories.model import Prompt, Reward, Trajectory, Turn, aggregate
 
 _LEFT_OUT: Final = frozenset({"result", "exception", "children", "prompts", "turns"})
 """What only the live object has, and what is written below in another form."""
@@ -66,7 +65,7 @@ JsonObject: TypeAlias = Mapping[str, Any]
 class RolloutTrace:
     """One call, `span_id`, of a rollout.
 
-    `reward_data` maps names to raw numbers, see `effective_rewards.RewardComponents`; `env_state` and `extra` come from
+    `reward_data` maps names to raw numbers, see `RewardComponents`; `env_state` and `extra` come from
     the span attributes `art.env_state…` and `art.extra…`.
     """
 
@@ -144,3 +143,64 @@ def _parts(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+_Components: TypeAlias = dict[str, float]
+
+
+class RewardComponents:
+    """The rewards of each call, as a flat mapping from names to raw numbers.
+
+    A component is what was given to the call, to its step as such, or to the whole rollout, never what was given to
+    another call, an agent or a tool. Its key says which:
+
+        correct                        of the call
+        choice 1/correct               of one of its choices
+        choice 0 tokens 3-7/correct    of some of a choice's tokens, the end exclusive
+        step/progress                  of its step
+        rollout/correct                of the rollout
+
+    A reward of a label only is no number and no component.
+    """
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        calls = {call.span_id for call in trajectory.calls}
+        rollout: list[Reward] = []
+        by_call: dict[str, list[Reward]] = {}
+        by_step: dict[int, list[Reward]] = {}
+        for reward in trajectory.rewards:
+            if reward.target in calls:
+                by_call.setdefault(str(reward.target), []).append(reward)
+            elif reward.step is not None and reward.target_kind is None:
+                by_step.setdefault(reward.step, []).append(reward)
+            elif reward.target is None:
+                rollout.append(reward)
+        self._rollout = _components(rollout, "rollout/")
+        self._by_call = {call: _components(rewards, "") for call, rewards in by_call.items()}
+        self._by_step = {step: _components(rewards, "step/") for step, rewards in by_step.items() if _is_one(rewards)}
+
+    def of(self, call: InferenceCall) -> _Components:
+        """Collect the reward components of a call, its step and the rollout."""
+        components = dict(self._by_call.get(call.span_id, {}))
+        if call.step is not None:
+            components.update(self._by_step.get(call.step, {}))
+        return components | self._rollout
+
+
+def _is_one(rewards: list[Reward]) -> bool:
+    """Whether rewards of a step's index are of one step: agents may each number their own."""
+    return len({reward.target for reward in rewards} - {None}) < 2
+
+
+def _components(rewards: list[Reward], prefix: str) -> _Components:
+    by_key: dict[str, list[Reward]] = {}
+    for reward in rewards:
+        by_key.setdefault(f"{prefix}{_part(reward)}{reward.name}", []).append(reward)
+    values = ((key, aggregate(rewards_of_key)) for key, rewards_of_key in by_key.items())
+    return {key: value for key, value in values if value is not None}
+
+
+def _part(reward: Reward) -> str:
+    if reward.token_start is not None:
+        return f"choice {reward.choice or 0} tokens {reward.token_start}-{reward.token_end}/"
+    return "" if reward.choice is None else f"choice {reward.choice}/"

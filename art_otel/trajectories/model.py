@@ -28,13 +28,14 @@ Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 import msgspec
 from typing_extensions import TypeVar
 
+from art_otel.attributes import REWARD_NAME, RewardSource
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds
 from art_otel.spans import Value
 
@@ -46,9 +47,6 @@ Result_co = TypeVar("Result_co", covariant=True, default=object)
 
 Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 """How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
-
-RewardSource: TypeAlias = Literal["attribute", "evaluation", "reward_span", "rl", "agentlightning"]
-"""How a reward was recorded. All but `evaluation` say that it is a reward, whatever its name is."""
 
 Untrained: TypeAlias = Literal["failed", "stream broke", "scrubbed", "content doubtful", "contradicting recordings"]
 """Why a completion must not be trained.
@@ -153,6 +151,26 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     target_kind: Literal["agent", "tool"] | None = None
 
 
+def aggregate(rewards: Iterable[Reward]) -> float | None:
+    """What rewards of one name and target, in time order, come to; None where none has a value."""
+    latest = None
+    for reward in rewards:
+        latest = latest if reward.value is None else reward.value
+    return latest
+
+
+def final_reward(rewards: Iterable[Reward]) -> float | None:
+    """The last reward of the whole rollout that is named `reward`.
+
+    Without any it is the last that was given as a reward, where those have one name only. An evaluation of another name
+    is not meant as the reward: of a `hallucination` score more is worse.
+    """
+    whole = [one for one in rewards if one.value is not None and one.target is None and one.step is None]
+    named = [one for one in whole if one.name == REWARD_NAME]
+    given = [one for one in whole if one.source != "evaluation"]
+    return aggregate(named or (given if len({one.name for one in given}) == 1 else ()))
+
+
 class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One run of a tool, as an `execute_tool` span recorded it.
 
@@ -240,8 +258,6 @@ class Trajectory(Generic[Result_co]):
     def __post_init__(self) -> None:
         """Derive the final reward where it is not given."""
         if self.reward is None and self.rewards:
-            from art_otel.trajectories.effective_rewards import final_reward  # noqa: PLC0415 # it takes rewards of here
-
             object.__setattr__(self, "reward", final_reward(self.rewards))
 
     def __repr__(self) -> str:
@@ -280,6 +296,13 @@ class Trajectory(Generic[Result_co]):
     def order(self) -> tuple[str, int, str]:
         """The sort key of datasets: rollout id, then attempt, then trace id."""
         return (self.rollout_id, self.attempt or 0, self.trace_id)
+
+
+def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
+    """Add rewards to a trajectory, as if they had been recorded."""
+    unique = dict.fromkeys((*trajectory.rewards, *new_rewards))
+    rewards = tuple(sorted(unique, key=lambda reward: reward.time_ns))
+    return replace(trajectory, rewards=rewards, reward=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)

@@ -6,7 +6,7 @@ import pytest
 from art_otel.calls import Choice, Message, TokenIds
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import Reward, SpanGroup, build_trajectories, rollout_traces
-from art_otel.trajectories.effective_rewards import with_rewards
+from art_otel.trajectories.model import with_rewards
 from art_otel.trajectories.rewards import fit_part
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span

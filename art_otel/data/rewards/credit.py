@@ -12,10 +12,11 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from art_otel.attributes import REWARD_NAME
 from art_otel.data.options import validate
 from art_otel.data.rewards.usable import check_weights, reward_of
 from art_otel.errors import UsageError
-from art_otel.trajectories import REWARD_NAME, Reward, Trajectory, aggregate
+from art_otel.trajectories import Reward, Trajectory, aggregate
 
 TurnRewards: TypeAlias = tuple[float | None, ...]
 """Shape: (turns,), None where nobody gave a reward."""

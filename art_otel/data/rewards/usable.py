@@ -10,9 +10,10 @@ from typing import Annotated, Final, Literal, SupportsFloat, TypeAlias, cast
 
 import msgspec
 
+from art_otel.attributes import REWARD_NAME
 from art_otel.data.options import validate
 from art_otel.errors import UsageError
-from art_otel.trajectories import REWARD_NAME, Trajectory, aggregate
+from art_otel.trajectories import Trajectory, aggregate
 
 RewardOf: TypeAlias = str | Callable[[Trajectory], float | None] | None
 """Which reward of a whole rollout counts: None is the final one, a name, or a function (called without messages and

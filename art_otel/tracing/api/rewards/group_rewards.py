@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import combinations, permutations
 from typing import TypeAlias, cast, overload
 
+from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import evaluation_attributes
-from art_otel.conventions.rewards import REWARD
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.rewards.reward_target import resolve_target
 from art_otel.tracing.api.rewards.rewards import give
 from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
-from art_otel.trajectories.effective_rewards import with_rewards
+from art_otel.trajectories.model import with_rewards
 
 Group: TypeAlias = TrajectoryGroup | Iterable[Trajectory]
 Values: TypeAlias = Sequence[float | None]
@@ -34,11 +34,11 @@ AsyncCompare: TypeAlias = Callable[[Trajectory, Trajectory], Awaitable[float | N
 
 
 @overload
-def score_group(group: Group, judge: AsyncJudge, name: str = REWARD) -> Awaitable[list[Trajectory]]: ...
+def score_group(group: Group, judge: AsyncJudge, name: str = REWARD_NAME) -> Awaitable[list[Trajectory]]: ...
 @overload
-def score_group(group: Group, judge: Judge, name: str = REWARD) -> list[Trajectory]: ...
+def score_group(group: Group, judge: Judge, name: str = REWARD_NAME) -> list[Trajectory]: ...
 def score_group(
-    group: Group, judge: Judge | AsyncJudge, name: str = REWARD
+    group: Group, judge: Judge | AsyncJudge, name: str = REWARD_NAME
 ) -> list[Trajectory] | Awaitable[list[Trajectory]]:
     """Have a judge look at all trajectories of a group and give each its own reward, also long after they ended.
 
@@ -56,12 +56,14 @@ def score_group(
 
 @overload
 def rank_group(
-    group: Group, compare: AsyncCompare, name: str = REWARD, *, both_ways: bool = True
+    group: Group, compare: AsyncCompare, name: str = REWARD_NAME, *, both_ways: bool = True
 ) -> Awaitable[list[Trajectory]]: ...
 @overload
-def rank_group(group: Group, compare: Compare, name: str = REWARD, *, both_ways: bool = True) -> list[Trajectory]: ...
 def rank_group(
-    group: Group, compare: Compare | AsyncCompare, name: str = REWARD, *, both_ways: bool = True
+    group: Group, compare: Compare, name: str = REWARD_NAME, *, both_ways: bool = True
+) -> list[Trajectory]: ...
+def rank_group(
+    group: Group, compare: Compare | AsyncCompare, name: str = REWARD_NAME, *, both_ways: bool = True
 ) -> list[Trajectory] | Awaitable[list[Trajectory]]:
     """Compare all pairs of a group and score each trajectory: its wins minus its losses, a comparison.
 

@@ -14,9 +14,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext
 
 from art_otel import attributes
+from art_otel.attributes import REWARD_NAME
 from art_otel.calls import InferenceCall
 from art_otel.conventions import EVALUATION, evaluation_attributes
-from art_otel.conventions.rewards import REWARD, is_part, part_attributes
+from art_otel.conventions.rewards import is_part, part_attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.rewards.reward_target import RewardTarget, Target, resolve_target
@@ -32,7 +33,7 @@ _LOST: Final = (
 
 def reward(  # noqa: PLR0913 # each says another thing about the reward, by its name
     value: float | None,
-    name: str = REWARD,
+    name: str = REWARD_NAME,
     *,
     target: Target | None = None,
     rollout_id: str | None = None,
@@ -77,7 +78,7 @@ def give(
         reward_target.span.add_event(EVALUATION, event_attributes, now)
         if reward_target.whole is not None and value is not None:
             reward_target.whole.note_name(name)
-        if reward_target.whole is not None and name == REWARD and value is not None:
+        if reward_target.whole is not None and name == REWARD_NAME and value is not None:
             reward_target.whole.note_given(value)
         return
     about: dict[str, str | int] = {}
