@@ -11,8 +11,8 @@ from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, T
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.store.rows import group_index
 from art_otel.trajectories import ToolExecution, Trajectory
-from art_otel.trajectories.lineage import build_lineage
 from tests.gaps import CONTRADICTED, SCRUBBED
+from tests.trajectories.calls import lineage_of
 
 TRACE = "ab" * 16
 QUESTION = Message(role="user", content="Zürich?")
@@ -55,7 +55,7 @@ def call(number: int, prompt, *answers: Message, **fields) -> InferenceCall:
 
 
 def trajectory(rollout_id: str, *calls: InferenceCall, **fields) -> Trajectory:
-    return Trajectory(rollout_id=rollout_id, trace_id=TRACE, **build_lineage(calls)._asdict(), **fields)
+    return Trajectory(rollout_id=rollout_id, trace_id=TRACE, **lineage_of(calls), **fields)
 
 
 def written(tmp_path, *trajectories: Trajectory, **limits) -> list[dict]:

@@ -16,9 +16,9 @@ from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.store.schema import SCHEMA
 from art_otel.testing import JSON, TEXT, trajectories
 from art_otel.trajectories import Prompt, Trajectory, Turn
-from art_otel.trajectories.lineage import build_lineage
 from tests.data.token_rollouts import judged, talk
 from tests.trajectories.agents import agent_calls
+from tests.trajectories.calls import lineage_of
 
 SMALL = FileLimits(group_rows=2, part_rows=3)
 IN_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
@@ -58,7 +58,7 @@ def test_what_was_read_without_whole_prompts_is_written_as_it_was(tmp_path_facto
 @IN_FOLDER
 def test_what_the_lineage_took_apart_is_put_together(tmp_path_factory, calls):
     file = tmp_path_factory.mktemp("dataset") / "one.parquet"
-    expected = Trajectory(rollout_id="r", trace_id="ab" * 16, **build_lineage(calls)._asdict())
+    expected = Trajectory(rollout_id="r", trace_id="ab" * 16, **lineage_of(calls))
     write_trajectories([expected], file)
     assert list(read_trajectories(file)) == [expected]
 
@@ -98,7 +98,7 @@ def chain(length: int) -> Trajectory:
             )
         )
         messages, ids = (*messages, answer), ids + sampled
-    return Trajectory(rollout_id="chain", trace_id="ab" * 16, **build_lineage(calls)._asdict())
+    return Trajectory(rollout_id="chain", trace_id="ab" * 16, **lineage_of(calls))
 
 
 @pytest.mark.parametrize("turns", [800, pytest.param(4_000, marks=pytest.mark.flood)])
@@ -145,7 +145,7 @@ def test_the_text_of_arguments_and_unknown_against_empty_are_kept(tmp_path):
         trace_id="ab" * 16, span_id="12" * 8, operation_name="", start_ns=0, end_ns=None, input_messages=messages
     )
     empty = msgspec.structs.replace(call, tools=(), prompt_token_ids=TokenIds())
-    expected = Trajectory(rollout_id="", trace_id="ab" * 16, name="", **build_lineage([call, empty])._asdict())
+    expected = Trajectory(rollout_id="", trace_id="ab" * 16, name="", **lineage_of([call, empty]))
     write_trajectories([expected], tmp_path / "one.parquet")
     assert list(read_trajectories(tmp_path / "one.parquet")) == [expected]
 

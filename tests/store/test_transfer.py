@@ -8,8 +8,8 @@ from art_otel.errors import StoreError
 from art_otel.store import decode_trajectory, encode_trajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_lineage
 from tests.trajectories.agents import agent_calls
+from tests.trajectories.calls import lineage_of
 
 
 @given(trajectories())
@@ -19,7 +19,7 @@ def test_any_arrives(trajectory):
 
 @given(agent_calls())
 def test_what_the_lineage_took_apart_is_put_together(calls):
-    trajectory = Trajectory(rollout_id="r", trace_id="ab" * 16, **build_lineage(calls)._asdict())
+    trajectory = Trajectory(rollout_id="r", trace_id="ab" * 16, **lineage_of(calls))
     assert decode_trajectory(encode_trajectory(trajectory)) == trajectory
 
 

@@ -44,3 +44,9 @@ def trajectory_of(calls) -> Trajectory:
     return Trajectory(
         rollout_id="r", trace_id="ab" * 16, calls=lineage.calls, prompts=lineage.prompts, turns=lineage.turns
     )
+
+
+def lineage_of(calls: Iterable[InferenceCall]) -> dict[str, object]:
+    """The fields of a trajectory that its calls decide."""
+    lineage = build_lineage(calls)
+    return {"calls": lineage.calls, "prompts": lineage.prompts, "turns": lineage.turns}
