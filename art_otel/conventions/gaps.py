@@ -24,6 +24,7 @@ from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.masks import find_masked, is_hash, mask_of, signs_of
+from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.conventions.value_limits import cut_values
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
     span, gaps = recording.span, [*facts.gaps]
-    prompt_signs = _PROMPTS.signs(facts.input_messages) if facts.input_messages else ()
+    prompt_signs = _signs_of_prompt(facts.input_messages) if facts.input_messages else ()
     gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in prompt_signs]
     for choice in facts.choices or ():
         if signs := _signs_of((choice.message,)):
@@ -107,30 +108,21 @@ def _truncation_flags(names: AttributeNames) -> tuple[str, ...]:
     return tuple(name for name in names.starting("") if _FLAG.fullmatch(name))
 
 
-class _JudgedPrompts:
-    """The prompts judged last with their signs: of one that begins with one of them only the rest is judged."""
-
-    def __init__(self) -> None:
-        self._last: tuple[tuple[tuple[Message, ...], tuple[_Sign, ...]], ...] = ()
-
-    def signs(self, prompt: tuple[Message, ...]) -> tuple[_Sign, ...]:
-        """Return the signs in a prompt that has messages; those checked before are not checked again."""
-        checked_count = 0
-        signs: tuple[_Sign, ...] = ()
-        for earlier, its_signs in self._last:
-            count = len(earlier)
-            if count <= len(prompt) and prompt[count - 1] is earlier[-1] and prompt[:count] == earlier:
-                checked_count, signs = count, its_signs
-                break
-        if checked_count < len(prompt):
-            signs += _signs_of(prompt[checked_count:])
-        # Replaced as a whole, so that threads of a live app need no lock.
-        self._last = ((prompt, signs), *self._last[: _REMEMBERED - 1])
-        return signs
+_PROMPTS: Final[PrefixCache[tuple[Message, ...], tuple[_Sign, ...]]] = PrefixCache()
+"""The prompts judged last with their signs."""
 
 
-_REMEMBERED: Final = 4
-_PROMPTS: Final = _JudgedPrompts()
+def _signs_of_prompt(prompt: tuple[Message, ...]) -> tuple[_Sign, ...]:
+    """The signs in a prompt; its messages that were judged before are not judged again."""
+    earlier = _PROMPTS.find(prompt)
+    if earlier is None:
+        signs = _signs_of(prompt)
+    elif earlier.length == len(prompt):
+        return earlier.value
+    else:
+        signs = earlier.value + _signs_of(prompt[earlier.length :])
+    _PROMPTS.keep(prompt, signs, earlier=earlier)
+    return signs
 
 
 def _signs_of(messages: Iterable[Message]) -> tuple[_Sign, ...]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions.attributes import MAX_NAME, AttributeNames, AttributeReader, flat_list, names_of, unflatten
 from art_otel.conventions.dialects import openllmetry
-from art_otel.conventions.prefix_cache import OTHER, RepeatedPrompts, length_of
+from art_otel.conventions.prefix_cache import OTHER, PrefixCache, size_of
 from tests.conventions.builders import call
 from tests.gaps import unread
 
@@ -130,7 +130,7 @@ def test_what_was_read_before_changes_nothing(prompts, data):
         alone = []
         for entries in several:
             for part in (entries[:2], entries):
-                openllmetry._CACHE = RepeatedPrompts()
+                openllmetry._CACHE = PrefixCache()
                 alone.append(call(asked(part)))
     finally:
         openllmetry._CACHE = before
@@ -161,8 +161,8 @@ def test_an_entry_that_says_more_than_before_is_read_anew():
 
 
 def test_long_prompts_are_not_remembered():
-    known = RepeatedPrompts()
-    known.keep([{"role": "user"}], (), OTHER)
-    assert known.find([{"role": "user"}]) == (0, (), 0)
-    assert length_of([{"a": "xx", "b": ["y"]}]) == 8
-    assert length_of([{"a": 1}]) > OTHER > length_of("x" * (OTHER - 2))
+    known = PrefixCache()
+    known.keep([{"role": "user"}], (), size=OTHER)
+    assert known.find([{"role": "user"}]) is None
+    assert size_of([{"a": "xx", "b": ["y"]}]) == 8
+    assert size_of([{"a": 1}]) > OTHER > size_of("x" * (OTHER - 2))

@@ -28,7 +28,6 @@ from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
-_NOTHING_SAID: Final = (None,) * 4
 ROLES: Final = {"human": "user", "ai": "assistant", "model": "assistant"}
 _PLAIN_FIELDS: Final = frozenset({"role", "parts", "content", "finish_reason"})
 _MAX_PARTS: Final = 1 << 16
@@ -127,12 +126,6 @@ def unwrapped(content: str) -> Value:
     entries = [values.mapping(entry) or {} for entry in values.items(decoded) or ()]
     is_parts = whole and all("type" in entry or parts.is_block(entry) for entry in entries)
     return decoded if is_parts else content
-
-
-def is_blank(message: Message) -> bool:
-    """Whether only the role of a message was recorded, as happens to content that an instrumentor cannot write."""
-    texts = (message.content, message.refusal, message.reasoning, message.parts)
-    return texts == _NOTHING_SAID and not message.tool_calls
 
 
 def join(messages: Sequence[Message]) -> Message:

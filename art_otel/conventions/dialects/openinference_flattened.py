@@ -23,7 +23,6 @@ from art_otel.calls import Message
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, numbered, unflatten
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.bodies.messages import is_blank
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -40,7 +39,7 @@ def read_flattened_messages(reader: AttributeReader, prefix: str) -> tuple[Messa
     except ParseError:
         reader.mark_invalid(prefix)
         return None
-    return None if any(map(is_blank, parsed)) else parsed
+    return None if any(message.is_unknown for message in parsed) else parsed
 
 
 def object_in(entry: Value, name: str) -> dict[str, Value]:

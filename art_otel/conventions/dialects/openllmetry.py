@@ -23,11 +23,11 @@ from art_otel.conventions.attributes import (
     numbered,
     unflatten,
 )
-from art_otel.conventions.bodies.messages import is_blank, messages_of, tool_call, unwrapped
+from art_otel.conventions.bodies.messages import messages_of, tool_call, unwrapped
 from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.prefix_cache import RepeatedPrompts, length_of
+from art_otel.conventions.prefix_cache import PrefixCache, size_of
 from art_otel.conventions.vocabulary import finish_reason, operation
 from art_otel.errors import ParseError
 from art_otel.spans import Value
@@ -57,7 +57,7 @@ _THINKING: Final = "thinking"
 """The role of a completion that is Anthropic's thinking before the next one."""
 _ANTHROPIC: Final = "opentelemetry.instrumentation.anthropic"
 
-_CACHE: Final = RepeatedPrompts()
+_CACHE: Final[PrefixCache[list[tuple[str, Value]], tuple[Message, ...]]] = PrefixCache()
 
 
 class _Layout(msgspec.Struct, frozen=True):
@@ -149,18 +149,19 @@ def _input_messages(
 def _chat_messages(reader: AttributeReader, prompt: FlatList) -> tuple[Message, ...] | None:
     """Parse the prompt of Chat Completions, of which only what is new is parsed."""
     values_by_name = prompt.values(reader.attributes)
-    count, earlier, length = _CACHE.find(values_by_name)
-    if count not in prompt.counts:
-        count, earlier, length = 0, (), 0
+    prefix = _CACHE.find(values_by_name)
+    if prefix is None or prefix.length not in prompt.counts:
+        count, earlier, size = 0, (), 0
+    else:
+        count, earlier, size = prefix.length, prefix.value, prefix.size
     new_entries = prompt.entries(reader.attributes, prompt.counts[count])
     if not new_entries:
         return earlier
     new_messages = _parse(reader, new_entries, role="user")
     if new_messages is None:
         return None
-    _CACHE.keep(
-        values_by_name, earlier + new_messages, length + sum([length_of(value) for _, value in values_by_name[count:]])
-    )
+    size += sum([size_of(value) for _, value in values_by_name[count:]])
+    _CACHE.keep(values_by_name, earlier + new_messages, size=size)
     return earlier + new_messages
 
 
@@ -173,7 +174,7 @@ def _parse(
     except ParseError:
         reader.mark_invalid(_PROMPTS[0])
         return None
-    return None if any(map(is_blank, messages)) else messages
+    return None if any(message.is_unknown for message in messages) else messages
 
 
 def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
@@ -207,7 +208,7 @@ def _choices(
     except ParseError:
         reader.mark_invalid(_COMPLETIONS[0])
         return None
-    blank = [choice.index for choice in choices if is_blank(choice.message)]
+    blank = [choice.index for choice in choices if choice.message.is_unknown]
     with_tokens = [choice.index for choice in trusted_choices if choice.token_ids is not None] if blank else ()
     return tuple(choices) if set(blank).issubset(with_tokens) else None
 
