@@ -214,15 +214,35 @@ def _version(span: Span) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", span.scope.version or "1000")))
 
 
-SCOPE: Final = "opentelemetry.instrumentation.langchain"
+_LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"
+_GENAI_OPENAI: Final = "opentelemetry.instrumentation.genai.openai"
 
 _BLOCK: Final = '"{\\"'
 """How a JSON text that is a text in JSON begins."""
 
+FRAMEWORKS: Final = frozenset({_PYDANTIC_AI, "ai", _LANGCHAIN, _GENAI_OPENAI})
+"""The scopes whose spans this module reads, with OpenTelemetry's own of OpenAI, which writes refusals as texts."""
+
 
 def may_have_blocks(scope: str, json_text: Value) -> bool:
     """Whether an attribute of a recorder's span may have blocks in its texts."""
-    return scope == SCOPE and isinstance(json_text, str) and _BLOCK in json_text
+    return scope == _LANGCHAIN and isinstance(json_text, str) and _BLOCK in json_text
+
+
+def rewrite_output(span: Span, entry: Value) -> Value:
+    """Write an output message as it was sampled."""
+    if span.scope.name == _LANGCHAIN:
+        return with_blocks(entry)
+    return _with_refusal(entry) if span.scope.name == _GENAI_OPENAI else entry
+
+
+def _with_refusal(entry: Value) -> Value:
+    """A message whose text stands behind an empty one is the refusal of a stream."""
+    fields = values.mapping(entry) or {}
+    texts = [values.mapping(part) or {} for part in values.items(fields.get("parts")) or ()]
+    if [part.get("type") for part in texts] != ["text", "text"] or texts[0].get("content") != "":
+        return entry
+    return {**fields, "parts": [{"type": "refusal", "content": texts[1].get("content")}]}
 
 
 def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | None:

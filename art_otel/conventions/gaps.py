@@ -66,6 +66,7 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
     gaps += _flags(recording)
     gaps += find_losses(span.scope, recording.names, facts)
+    gaps += _lost_choices(facts)
     if recording.names.memo(art.has_extras) or recording.logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
@@ -85,6 +86,14 @@ def _masked(recording: SpanRecording, facts: CallFacts, *, is_shown: bool) -> li
         )
         for one in find_masked(recording, prompt, answers)
     ]
+
+
+def _lost_choices(facts: CallFacts) -> Iterator[Gap]:
+    """The request asked for more choices than were recorded, as Traceloop's JavaScript does of all but the first."""
+    asked = values.integer(facts.parameters.get("n")) if facts.parameters else None
+    if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
+        missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
+        yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
 
 
 def _field_of_dropped(facts: CallFacts) -> str:
@@ -265,9 +274,15 @@ def _has_texts(message: Message) -> bool:
 
 
 def _shows_texts(facts: CallFacts) -> str | None:
-    """OTel's google-genai wrote thoughts as texts before 1.3, and says of none that it is one."""
-    rewritten = facts.operation_name == "generate_content" and any(
-        message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)
+    """OTel's google-genai wrote thoughts as texts before 1.3, and says of none that it is one.
+
+    Beside a tool call one text may be the thought alone, where tokens of thoughts were counted.
+    """
+    if facts.operation_name != "generate_content":
+        return None
+    is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
+    rewritten = any(message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)) or (
+        is_counted and any(choice.message.tool_calls and choice.message.content for choice in facts.choices or ())
     )
     return "call" if rewritten else None
 

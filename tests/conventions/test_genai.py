@@ -2,10 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 
 from art_otel.calls import Usage
-from tests.conventions.builders import call, genai
+from art_otel.conventions import parse_call
+from art_otel.spans import Scope
+from tests.conventions.builders import call, genai, span
 from tests.gaps import unread
 
 ASKED = [{"role": "user", "parts": [{"type": "text", "content": "q"}]}]
@@ -186,3 +189,27 @@ def test_deep_json_raises_nothing(name, depth):
     bomb = "[" * depth + "]" * depth
     for text in (bomb, f'[{{"role": "user", "content": {bomb}}}]', f'{{"model": "m", "messages": [], "x": {bomb}}}'):
         json.dumps([message.parts for message in call({name: text}).input_messages or ()])
+
+
+def test_a_refusal_of_a_stream_that_is_written_as_a_text_is_a_refusal():
+    parts = [{"type": "text", "content": ""}, {"type": "text", "content": "I cannot."}]
+    said = [{"role": "assistant", "parts": parts, "finish_reason": "stop"}]
+    refused = genai(ASKED, said, scope="opentelemetry.instrumentation.genai.openai").choices[0].message
+    assert (refused.content, refused.refusal) == (None, "I cannot.")
+    assert genai(ASKED, said).choices[0].message.content == "I cannot."
+
+
+@pytest.mark.parametrize(("asked", "missing"), [(2, True), (1, False), ("no number", False)])
+def test_choices_that_were_asked_for_and_not_recorded_are_a_gap(asked, missing):
+    found = genai(ASKED, SAID, attributes={"gen_ai.request.choice.count": asked})
+    assert [gap.field for gap in found.gaps] == ["answer[1]"] * missing
+
+
+def test_a_text_beside_a_tool_call_may_be_a_thought_of_google_genai():
+    said = [{"role": "assistant", "parts": [SAID[0]["parts"][0], {"type": "tool_call", "name": "f", "arguments": {}}]}]
+    for thoughts, gaps in ((7, ["call"]), (0, [])):
+        attributes = {"gen_ai.operation.name": "generate_content", "gen_ai.usage.reasoning_tokens": thoughts}
+        recorded = span(attributes | {"gen_ai.output.messages": json.dumps(said)})
+        scope = Scope(name="opentelemetry.instrumentation.google_genai", version="1.2")
+        found = parse_call(msgspec.structs.replace(recorded, scope=scope))
+        assert [gap.field for gap in found.gaps if gap.kind == "lossy recorder"] == gaps

@@ -19,7 +19,14 @@ import msgspec
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
-from art_otel.conventions.bodies.messages import decode_plain, join_assistant_messages, messages_of, read_messages
+from art_otel.conventions.bodies.messages import (
+    decode_plain,
+    join_assistant_messages,
+    messages_of,
+    read_messages,
+    sent_result,
+    with_instructions,
+)
 from art_otel.conventions.bodies.openai_body import (
     MAX_CHOICES,
     parse_tools,
@@ -28,7 +35,14 @@ from art_otel.conventions.bodies.openai_body import (
     system_messages,
 )
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
-from art_otel.conventions.frameworks import may_have_blocks, read_blocks, result_writer, sent_prompt, with_blocks
+from art_otel.conventions.frameworks import (
+    FRAMEWORKS,
+    may_have_blocks,
+    read_blocks,
+    result_writer,
+    rewrite_output,
+    sent_prompt,
+)
 from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
@@ -138,17 +152,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
     """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
     attributes, layout = reader.attributes, reader.names.memo(layout_of)
     get, text = attributes.get, values.text
-    messages = None
-    if INPUT_MESSAGES in attributes:
-        if may_have_blocks(span.scope.name, attributes[INPUT_MESSAGES]):
-            messages = read_blocks(reader, INPUT_MESSAGES)
-        else:
-            messages = read_messages(reader, INPUT_MESSAGES, result_writer(span))
     responses = is_responses(span)
-    if messages is not None and responses:
-        messages = join_assistant_messages(messages)
-    instructions = _instructions(reader) if _INSTRUCTIONS in attributes else ()
-    messages = sent_prompt(span, text(get(RESPONSE_ID)), instructions, messages)
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
     operation_name = None if operation_word is None else operation(operation_word)
     facts = CallFacts(
@@ -160,7 +164,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         response_model=text(get("gen_ai.response.model")),
         parameters=read_parameters(reader, layout.parameters),
         tools=_tools(reader) if _TOOLS in attributes else None,
-        input_messages=messages,
+        input_messages=_prompt(reader, span, responses=responses),
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
         stream=reader.flag(*layout.stream) if layout.stream else None,
@@ -185,6 +189,23 @@ def _continuing(facts: CallFacts, conversation: str, *, is_responses: bool) -> C
     if conversation.startswith("conv_") and (is_responses or is_responses_api_id(facts.response_id)):
         return with_gap(facts, "history on the server", f"{_CONVERSATION} {conversation}", field="prompt")
     return facts
+
+
+def _prompt(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[Message, ...] | None:
+    """Read the messages and the instructions, as they were sent."""
+    is_framework = span.scope.name in FRAMEWORKS
+    if INPUT_MESSAGES not in reader.attributes:
+        messages = None
+    elif is_framework and may_have_blocks(span.scope.name, reader.attributes[INPUT_MESSAGES]):
+        messages = read_blocks(reader, INPUT_MESSAGES)
+    else:
+        messages = read_messages(reader, INPUT_MESSAGES, result_writer(span) if is_framework else sent_result)
+    if messages is not None and responses:
+        messages = join_assistant_messages(messages)
+    instructions = _instructions(reader) if _INSTRUCTIONS in reader.attributes else ()
+    if is_framework:
+        return sent_prompt(span, reader.text(RESPONSE_ID), instructions, messages)
+    return with_instructions(instructions, messages) if instructions else messages
 
 
 def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
@@ -217,8 +238,9 @@ def _output_messages(
 ) -> list[tuple[Message, str | None]] | None:
     """Parse the output messages, each with its finish reason; None when they are unknown or cannot be parsed."""
     raw = reader.attributes.get(OUTPUT_MESSAGES)
-    are_blocks = may_have_blocks(span.scope.name, raw)
-    if isinstance(raw, str) and not responses and not are_blocks and (plain := decode_plain(raw)):
+    is_framework = span.scope.name in FRAMEWORKS
+    may_be_plain = not responses and not (is_framework and may_have_blocks(span.scope.name, raw))
+    if isinstance(raw, str) and may_be_plain and (plain := decode_plain(raw)):
         return [(message, finish_reason(reason)) for message, reason in plain]
     value = reader.structured(OUTPUT_MESSAGES)
     if value is None:
@@ -228,7 +250,7 @@ def _output_messages(
     try:
         return [
             (
-                _output_message(with_blocks(entry) if are_blocks else entry),
+                _output_message(rewrite_output(span, entry) if is_framework else entry),
                 finish_reason((values.mapping(entry) or {}).get("finish_reason")),
             )
             for entry in outputs
