@@ -47,7 +47,7 @@ def comparable(value, lacks, times):
     if "nanoseconds" in lacks and "rewards" in left:  # times that are rounded apart change the order within them
         left["rewards"] = sorted(left["rewards"], key=json.dumps)
     if "dropped counts" in lacks:
-        left.pop("gaps", None)
+        left = {name: item for name, item in left.items() if name not in ("gaps", "untrained", "trained")}
     if "dropped counts" in lacks and "incomplete_reasons" in left:
         left["incomplete_reasons"] = {why: n for why, n in left["incomplete_reasons"].items() if why not in LOSSES}
         left.pop("complete")
