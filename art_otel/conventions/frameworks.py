@@ -293,3 +293,22 @@ def with_agent_instructions(call: InferenceCall, span: Span, instructions: str) 
         return call
     system = Message(role="system", content=instructions)
     return msgspec.structs.replace(call, input_messages=(system, *prompt))
+
+
+_AGENT_FRAMEWORK: Final = "agent_framework"
+
+
+def agent_conversation(span: Span) -> str | None:
+    """The response that the first call of an agent continues: Agent Framework names it on the agent's span alone."""
+    if span.scope.name != _AGENT_FRAMEWORK:
+        return None
+    conversation = values.text(span.attributes.get("gen_ai.conversation.id"))
+    return conversation if is_responses_api_id(conversation) else None
+
+
+def with_agent_conversation(call: InferenceCall, response_id: str) -> InferenceCall:
+    """The call, continuing the response that its agent continues, unless it is that one or names one itself."""
+    is_later = call.previous_response_id is not None or call.response_id == response_id
+    if is_later or not is_responses_api_id(call.response_id):
+        return call
+    return msgspec.structs.replace(call, previous_response_id=response_id)

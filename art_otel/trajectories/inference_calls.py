@@ -25,6 +25,7 @@ from art_otel.conventions import (
     retried_tool_call,
     span_env_state,
     span_extra,
+    with_agent_conversation,
     with_agent_instructions,
     with_retried_tools,
 )
@@ -93,6 +94,8 @@ def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContex
     agent, step = ancestors.agent, ancestors.step
     if ancestors.instructions is not None:
         call = with_agent_instructions(call, outermost, ancestors.instructions)
+    if ancestors.conversation is not None:
+        call = with_agent_conversation(call, ancestors.conversation)
     if len(spans) > 1:
         agent = next(filter(None, map(agent_name, spans)), agent)
     if step is not None and step is not outermost:

@@ -17,6 +17,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import (
     Role,
+    agent_conversation,
     agent_instructions,
     agent_name,
     exchange_of,
@@ -27,7 +28,7 @@ from art_otel.spans.tree import IntervalIndex
 
 
 class AncestorContext(NamedTuple):
-    """The nearest agent's name and instructions, the nearest step and the nearest call, from a span upward.
+    """The nearest agent's name, instructions and conversation, the nearest step and the nearest call, from a span upward.
 
     `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
     `boundary_depth` counts all tools and agents.
@@ -39,6 +40,7 @@ class AncestorContext(NamedTuple):
     call_depth: int = 0
     boundary_depth: int = 0
     instructions: str | None = None
+    conversation: str | None = None
 
 
 _NO_CONTEXT: Final = AncestorContext()
@@ -64,7 +66,7 @@ class Ancestry:
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth, instructions = above or _NO_CONTEXT
+        agent, step, call, call_depth, boundary_depth, instructions, conversation = above or _NO_CONTEXT
         if role == "inference":
             call, call_depth = key, call_depth + 1
         elif key in self._rollouts:
@@ -72,7 +74,7 @@ class Ancestry:
         if attributes.STEP_INDEX in span.attributes:
             step = span
         if role == "agent":
-            instructions = agent_instructions(span)
+            instructions, conversation = agent_instructions(span), agent_conversation(span)
         return AncestorContext(
             agent_name(span) or agent,
             step,
@@ -80,6 +82,7 @@ class Ancestry:
             call_depth,
             boundary_depth + (role in ("tool", "agent")),
             instructions,
+            conversation,
         )
 
 
