@@ -28,7 +28,7 @@ from art_otel.spans.tree import IntervalIndex
 
 
 class AncestorContext(NamedTuple):
-    """The nearest agent's name, instructions and conversation, the nearest step and the nearest call, from a span upward.
+    """The nearest agent's name, instructions and conversation, the nearest step and call, from a span upward.
 
     `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
     `boundary_depth` counts all tools and agents.

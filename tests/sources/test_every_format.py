@@ -24,7 +24,7 @@ LINKING = ("zipkin-json of a collector", "mlflow-json")
 TABLES = [name for name in PARQUET_WRITERS if name.startswith("clickhouse")]
 """Their schema is one whatever they hold, so a file with many recordings tells as much as a file for each."""
 
-LOSSES = ("attributes dropped", "content cut")
+LOSSES = ("attributes dropped", "content cut", "content not understood")
 """Why a call that lost attributes is incomplete: the second, where nobody counted what was dropped."""
 
 
