@@ -13,7 +13,7 @@ OpenAI's form, and one list of messages holds the main history. Source: `art.uti
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
@@ -125,10 +125,9 @@ def restore_trajectory(row: Fields, *, prompts: bool = True, choices: bool = Tru
     _check(row)
     unchanged = {name: value for name, value in row.items() if name not in _RESTORED}
     asked = tuple(call["prompt"] for call in row["calls"])
-    indexes = [turn.pop("choice_index") for turn in row["turns"]]
-    turns = tuple(Turn(**turn, prompt=asked[turn["call"]]) for turn in row["turns"])
+    turns = tuple(_turn(fields, asked[fields["call"]]) for fields in row["turns"])
     whole_prompts = rebuild_prompts(asked, turns) if prompts else (RebuiltPrompt(),) * len(asked)
-    choices_of = _choices(turns, indexes) if choices else {}
+    choices_of = _choices(turns, row["turns"]) if choices else {}
     return Trajectory(
         **unchanged,
         incomplete_reasons=dict(row["incomplete_reasons"]),
@@ -252,13 +251,28 @@ def _check(row: Fields) -> None:
             raise ValueError(f"turn {position} is of call {turn['call']}, of {len(row['calls'])} calls")
 
 
-def _choices(turns: Sequence[Turn], indexes: Iterable[int | None]) -> dict[int, list[Choice]]:
+def _turn(fields: Fields, prompt: Prompt) -> Turn:
+    """A turn with the prompt of its call. Each field is named, which takes half the time of `**fields`."""
+    return Turn(
+        call=fields["call"],
+        choice=fields["choice"],
+        prompt=prompt,
+        message=fields["message"],
+        finish_reason=fields["finish_reason"],
+        token_ids=fields["token_ids"],
+        logprobs=fields["logprobs"],
+        untrained=fields["untrained"],
+    )
+
+
+def _choices(turns: Sequence[Turn], rows: Sequence[Fields]) -> dict[int, list[Choice]]:
     """The choices of each call that has any, in their order. Raises ValueError for a turn that is out of place."""
     choices: dict[int, list[Choice]] = {}
-    for position, (turn, index) in enumerate(zip(turns, indexes, strict=True)):
+    for position, (turn, fields) in enumerate(zip(turns, rows, strict=True)):
         if turn.message is None:  # it was read without messages and written again
             continue
         of_call = choices.setdefault(turn.call, [])
+        index: int | None = fields["choice_index"]
         if turn.choice != len(of_call) or index is None:
             raise ValueError(f"turn {position} is not choice {len(of_call)} of call {turn.call}")
         of_call.append(make_choice(index, turn))
