@@ -13,7 +13,7 @@ shape that it spoils. The docs say which instrumentor to use instead.
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -53,18 +53,20 @@ _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
     span, gaps = recording.span, [*facts.gaps]
-    prompt_signs = _signs_of_prompt(facts.input_messages) if facts.input_messages else ()
-    gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in prompt_signs]
+    prompt = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
+    gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in prompt.signs]
     for choice in facts.choices or ():
         if signs := _signs_of((choice.message,)):
             gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in signs]
-    gaps += _masked(recording, facts, is_shown=any(gap.kind == "masked" for gap in gaps))
+    if prompt.has_hash or (gaps and any(gap.kind == "masked" for gap in gaps)) or _shows_masks(recording, facts):
+        gaps += _masked(recording, facts)
     gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut_values(recording)]
     if "unknown" in (facts.prompt_known, facts.answer_known):
         gaps.append(Gap(kind="not understood", field="call", evidence=f"no source: {', '.join(facts.conventions)}"))
     if dropped := span.dropped_attributes_count + sum([log.dropped_attributes_count for log in recording.logs]):
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
-    gaps += _flags(recording)
+    if recording.names.memo(_truncation_flags) or span.events or recording.logs:
+        gaps += _flags(recording)
     gaps += find_losses(span.scope, recording.names, facts)
     gaps += _lost_choices(facts)
     if recording.names.memo(art.has_extras) or recording.logs:
@@ -72,12 +74,18 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     return tuple(dict.fromkeys(gaps)) if gaps else ()
 
 
-def _masked(recording: SpanRecording, facts: CallFacts, *, is_shown: bool) -> list[Gap]:
+def _shows_masks(recording: SpanRecording, facts: CallFacts) -> bool:
+    """Whether the span shows a mask, or an answer is a hash: as of hardly any call."""
+    for choice in facts.choices or ():
+        if is_hash(choice.message):
+            return True
+    return bool(signs_of(recording))
+
+
+def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
     """What is masked of a call of which one message is a mask, or a hash, or whose span shows a mask."""
     prompt, choices = facts.input_messages or (), facts.choices or ()
     answers = [choice.message for choice in choices]
-    if not is_shown and not signs_of(recording) and not any(map(is_hash, (*prompt, *answers))):
-        return []  # as of nearly all calls
     return [
         Gap(
             kind="masked",
@@ -117,21 +125,29 @@ def _truncation_flags(names: AttributeNames) -> tuple[str, ...]:
     return tuple(name for name in names.starting("") if _FLAG.fullmatch(name))
 
 
-_PROMPTS: Final[PrefixCache[tuple[Message, ...], tuple[_Sign, ...]]] = PrefixCache()
-"""The prompts judged last with their signs."""
+class _Judged(NamedTuple):
+    """The signs of gaps in a prompt, and whether one of its messages is a hash."""
+
+    signs: tuple[_Sign, ...]
+    has_hash: bool
 
 
-def _signs_of_prompt(prompt: tuple[Message, ...]) -> tuple[_Sign, ...]:
-    """The signs in a prompt; its messages that were judged before are not judged again."""
+_NOTHING_JUDGED: Final = _Judged((), has_hash=False)
+
+_PROMPTS: Final[PrefixCache[tuple[Message, ...], _Judged]] = PrefixCache()
+"""What the prompts judged last showed."""
+
+
+def _judge_prompt(prompt: tuple[Message, ...]) -> _Judged:
+    """Judge a prompt; its messages that were judged before are not judged again."""
     earlier = _PROMPTS.find(prompt)
-    if earlier is None:
-        signs = _signs_of(prompt)
-    elif earlier.length == len(prompt):
+    if earlier is not None and earlier.length == len(prompt):
         return earlier.value
-    else:
-        signs = earlier.value + _signs_of(prompt[earlier.length :])
-    _PROMPTS.keep(prompt, signs, earlier=earlier)
-    return signs
+    judged = _NOTHING_JUDGED if earlier is None else earlier.value
+    rest = prompt if earlier is None else prompt[earlier.length :]
+    judged = _Judged(judged.signs + _signs_of(rest), judged.has_hash or any(map(is_hash, rest)))
+    _PROMPTS.keep(prompt, judged, earlier=earlier)
+    return judged
 
 
 def _signs_of(messages: Iterable[Message]) -> tuple[_Sign, ...]:
@@ -169,6 +185,8 @@ _Judge: TypeAlias = Callable[[CallFacts], str | None]
 
 def find_losses(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
+    if scope.name not in _JUDGED_SCOPES:
+        return ()
     judges = list(_judges(scope, names))
     if not judges:
         return ()
@@ -355,3 +373,5 @@ _BEFORE: Final[dict[str, tuple[str, _Judge]]] = {
     "openlit.instrumentation.anthropic": ("gen_ai.tool.call.arguments", _loses_further_tool_calls),
 }
 """Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""
+
+_JUDGED_SCOPES: Final = frozenset((*_JUDGES, *_VERSIONS, *_BEFORE))

@@ -244,6 +244,8 @@ def signs_of(recording: SpanRecording) -> Signs:
         value = span.attributes[name]
         if isinstance(value, str):
             signs |= {mask.writer for mask, inside in _INSIDE if _is_sign(mask, inside, value)}
+    if not (span.events or recording.logs or recording.names.memo(_redaction_counts)):
+        return signs  # as of most spans
     carriers = [record.attributes for record in (span, *span.events, *recording.logs)]
     return signs | {COLLECTOR_REDACTION} if any(map(_masks_content, carriers)) else signs
 
@@ -275,6 +277,10 @@ _CONTENT_KEY: Final = re.compile(
 
 def _witnesses(names: AttributeNames) -> tuple[str, ...]:
     return tuple(name for name in names.starting("") if _WITNESS.fullmatch(name))
+
+
+def _redaction_counts(names: AttributeNames) -> tuple[str, ...]:
+    return names.among((_NAMED, _COUNTED, _BODY_COUNTED))
 
 
 def _masks_content(attributes: Mapping[str, Value]) -> bool:

@@ -138,7 +138,7 @@ def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
     if not texts:
         return ()
     longest = max([len(text) for _, text in texts])
-    if all(text.isascii() for _, text in texts):
+    if False not in [text.isascii() for _, text in texts]:
         if longest not in _LENGTHS and sum([len(text) == longest for _, text in texts]) < 2:
             return ()  # as on nearly all spans
         return _cut_at(texts, [len(text) for _, text in texts], "bytes") or _cut_at(
