@@ -97,8 +97,33 @@ def _is_error(result: Value) -> bool:
     return bool(entries) and all((values.mapping(entry) or {}).keys() >= _ERROR_DETAILS for entry in entries or ())
 
 
-def _ai_sdk_writer(_: Span) -> ResultWriter:
-    return compact_result
+def _ai_sdk_writer(span: Span) -> ResultWriter:
+    is_sent_as_parts = _provider(span).startswith(_BLOCKS) or is_responses_api_id(
+        values.text(span.attributes.get("gen_ai.response.id"))
+    )
+    return _ai_sdk_parts if is_sent_as_parts else _ai_sdk_text
+
+
+def _ai_sdk_text(result: Value) -> Value:
+    """Write a result as providers of Chat Completions send it: content parts as JSON, too."""
+    return compact_result(_ai_sdk_value(result))
+
+
+def _ai_sdk_parts(result: Value) -> Value:
+    """Write a result as providers send it whose API takes content parts."""
+    value = _ai_sdk_value(result)
+    is_content = value is not result and values.items(value) is not None
+    return value if is_content else compact_result(value)
+
+
+def _ai_sdk_value(result: Value) -> Value:
+    """Take out what a tool gave of the objects that the SDK records of content parts and of a denied execution."""
+    fields = values.mapping(result) or {}
+    if fields.keys() == {"type", "value"} and fields["type"] == "content":
+        return values.items(fields["value"]) or result
+    if fields.get("denied") is True and fields.keys() <= {"denied", "reason"}:
+        return values.text(fields.get("reason")) or "Tool call execution denied."
+    return result
 
 
 _WRITERS: Final[dict[str, Callable[[Span], ResultWriter]]] = {

@@ -141,7 +141,7 @@ def read_rollout_attributes(root: Span | None) -> RolloutAttributes:
         metrics=_metrics(root),
         metadata=_metadata(root),
         logs=_logs(root),
-        added_messages=tuple(recorded_messages(root)),
+        added_messages=tuple(recorded_messages(root)) if root.events else (),
     )
 
 

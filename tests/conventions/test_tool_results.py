@@ -123,6 +123,21 @@ def test_the_same_messages_of_two_recorders_are_kept_apart(results):
             assert [message.content for message in recorded.input_messages] == fresh
 
 
+@pytest.mark.parametrize(
+    ("result", "provider", "sent"),
+    [
+        ({"type": "content", "value": TEXTS}, "openai", json.dumps(TEXTS, separators=(",", ":"))),
+        ({"type": "content", "value": TEXTS}, "anthropic", "ab"),
+        ({"type": "content", "value": 1, "x": 2}, "anthropic", '{"type":"content","value":1,"x":2}'),
+        ({"denied": True, "reason": "no"}, "openai", "no"),
+        ({"denied": True}, "anthropic", "Tool call execution denied."),
+        ({"denied": True, "x": 1}, "openai", '{"denied":true,"x":1}'),
+    ],
+)
+def test_the_ai_sdk_sends_content_and_denials_otherwise_than_it_records_them(result, provider, sent):
+    assert result_of(result, "ai", provider)[0] == sent
+
+
 def test_arguments_that_openinference_leaves_out_are_an_empty_object():
     found = call_of(
         {
