@@ -277,13 +277,15 @@ class ShuffleWriter:
         self._held_bytes = 0
 
     def _compressed(self, held: Mapping[_Key, list[bytes]]) -> bytes:
+        """The records as a block, piece by piece: memory for all at once takes longer."""
         pieces: list[bytes] = []
         for (kind, resource), records in held.items():
             if resource:
                 pieces += (_HEADER.pack(_RESOURCE, len(resource)), resource)
             size = _LIST.size + sum(map(len, records))
             pieces += (_HEADER.pack(kind, size), _LIST.pack(b"\xdd", len(records)), *records)
-        return self._compressor.compress(b"".join(pieces))
+        compressor = self._compressor.compressobj(size=sum(map(len, pieces)))
+        return b"".join((*map(compressor.compress, pieces), compressor.flush()))
 
     def _write(self, data: bytes) -> None:
         self._opened().write(data)
