@@ -1,6 +1,6 @@
 """Lineage: the calls of a rollout in causal order, each with its prompt, and a turn for every completion.
 
-`message_lineage` says which completion a prompt continues by its messages, `token_lineage` by its token ids.
+`prompt_parents` says which completion a prompt continues, by its messages and by its token ids.
 
 Invariant: a call comes after the call that its prompt continues, else in the order of its start. A prompt holds only
 what is not in the paths that it continues, so that all prompts together are as large as what is new in them, also where
@@ -21,15 +21,16 @@ from typing import NamedTuple
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall, canonical_arguments
 from art_otel.conventions import ToolFacts, failure_of, tool_facts
 from art_otel.spans import Span, SpanTree
-from art_otel.trajectories.message_lineage import (
+from art_otel.trajectories.model import Edit, Prompt, ToolExecution, Turn, Untrained
+from art_otel.trajectories.prompt_parents import (
     MessageParent,
     PrefixNumbers,
     find_message_parents,
+    find_token_parents,
     is_chain,
+    shared_prefix,
     with_answer_ids,
 )
-from art_otel.trajectories.model import Edit, Prompt, ToolExecution, Turn, Untrained
-from art_otel.trajectories.token_lineage import find_token_parents, shared_prefix
 from art_otel.trajectories.wholeness import untrained_because, with_conversation_gaps
 
 

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
-from art_otel.trajectories.message_lineage import CompletionRef, PrefixNumbers
 from art_otel.trajectories.model import Prompt, Turn, Untrained
+from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
 
 
 class Consequence(NamedTuple):
