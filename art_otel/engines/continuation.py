@@ -40,7 +40,7 @@ from art_otel.engines.shuffle import (
 )
 from art_otel.engines.workspace import Runner
 from art_otel.errors import StoreError, UsageError
-from art_otel.sources.files.names import KEPT_PREFIX
+from art_otel.sources.files.inputs import KEPT_PREFIX
 from art_otel.store import Manifest, read_manifest
 from art_otel.store.commit import Addition, KeptFile
 

@@ -16,8 +16,7 @@ import msgspec
 from art_otel import storage
 from art_otel.errors import SourceError
 from art_otel.sources import Input
-from art_otel.sources.files.inputs import stored_input
-from art_otel.sources.files.names import WHAT_READS_IT, has_own_name, is_dataset_file
+from art_otel.sources.files.inputs import WHAT_READS_IT, has_own_name, is_dataset_file, stored_input
 from art_otel.sources.files.streams import open_unbuffered
 from art_otel.store.manifest import is_part_name
 

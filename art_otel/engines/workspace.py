@@ -19,7 +19,7 @@ from art_otel import storage
 from art_otel.engines.local import Engine
 from art_otel.engines.plan import Job
 from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
-from art_otel.sources.files.names import SCRATCH_PREFIX
+from art_otel.sources.files.inputs import SCRATCH_PREFIX
 from art_otel.store.commit import locked
 
 

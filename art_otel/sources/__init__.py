@@ -18,13 +18,13 @@ if not defer_imports(__name__):
     from art_otel.sources.files.streams import Prefetcher as Prefetcher
     from art_otel.sources.format import FileStats as FileStats
     from art_otel.sources.format import Format as Format
+    from art_otel.sources.format import Limits as Limits
     from art_otel.sources.format import Reading as Reading
     from art_otel.sources.format import Record as Record
+    from art_otel.sources.format import advice as advice
     from art_otel.sources.format import all_formats as all_formats
     from art_otel.sources.format import format_named as format_named
+    from art_otel.sources.format import option_of as option_of
     from art_otel.sources.otlp.json_format import read_lines_of as read_lines_of
     from art_otel.sources.otlp.protobuf_format import read_protobuf as read_protobuf
     from art_otel.sources.reader import read_file as read_file
-    from art_otel.sources.refusals import Limits as Limits
-    from art_otel.sources.refusals import advice as advice
-    from art_otel.sources.refusals import option_of as option_of

@@ -11,22 +11,22 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.scrubbing import Scrubbing
-from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.names import WHAT_READS_IT, is_dataset_file
+from art_otel.sources.files.inputs import WHAT_READS_IT, Input, is_dataset_file
 from art_otel.sources.files.splits import lines_before
 from art_otel.sources.files.streams import HEAD_BYTES, OpenInput, Prefetcher, open_input
 from art_otel.sources.format import (
     UNKNOWN_FORMAT,
     FileStats,
     Format,
+    Limits,
     Reading,
     Record,
+    Refused,
     all_formats,
     detect_format,
     detect_table,
     format_named,
 )
-from art_otel.sources.refusals import Limits, Refused
 from art_otel.spans import Quarantined, Span
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, Input, Prefetcher, find_inputs, identity_of, plan_splits, read_file
-from art_otel.sources.files import names, streams
+from art_otel.sources.files import stores, streams
 from art_otel.sources.files.stores import StoredFile, _objects, is_store_url, list_store
 from art_otel.storage import open_bucket
 from tests.sources.requests import lines, numbers, read_bytes, span, traces
@@ -128,8 +128,8 @@ def test_objects_below_a_prefix(tmp_path):
     ],
 )
 def test_globs(glob, yes, no):
-    assert all(names.matches(name, glob) for name in yes)
-    assert not any(names.matches(name, glob) for name in no)
+    assert all(stores.matches(name, glob) for name in yes)
+    assert not any(stores.matches(name, glob) for name in no)
 
 
 def test_what_is_a_url_of_a_store():

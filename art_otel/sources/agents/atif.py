@@ -22,10 +22,8 @@ from art_otel.sources.agents.session import (
     token_attributes,
 )
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode
-from art_otel.sources.refusals import Refused, converted
+from art_otel.sources.format import Format, Refused, converted
+from art_otel.sources.json_documents import encode, head_detector
 from art_otel.spans import Span, Value
 
 _NAME: Final = "atif"

@@ -25,10 +25,8 @@ from art_otel.sources.agents.session import (
     without_secrets,
 )
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode, is_list, is_object, text_or_none
-from art_otel.sources.refusals import converted
+from art_otel.sources.format import Format, Reading, Record, converted
+from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, text_or_none
 from art_otel.spans import Span, Value
 
 _NAME: Final = "codex"

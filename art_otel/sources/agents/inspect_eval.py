@@ -31,10 +31,16 @@ from art_otel.sources.agents.session import (
     without_secrets,
 )
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_documents import objects_in_head, read_objects
-from art_otel.sources.json_values import encode, is_list, is_object, object_or_empty, text_or_none
-from art_otel.sources.refusals import Refused, converted
+from art_otel.sources.format import Format, Reading, Record, Refused, converted
+from art_otel.sources.json_documents import (
+    encode,
+    is_list,
+    is_object,
+    object_or_empty,
+    objects_in_head,
+    read_objects,
+    text_or_none,
+)
 from art_otel.spans import Span, Value
 
 _NAME: Final = "inspect-eval"

@@ -18,10 +18,8 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.sources.agents.session import Call, Missing, Session, body_text, document_reader
 from art_otel.sources.backends.values import seconds_to_ns
-from art_otel.sources.format import Format
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode, is_list, is_object
-from art_otel.sources.refusals import converted
+from art_otel.sources.format import Format, converted
+from art_otel.sources.json_documents import encode, head_detector, is_list, is_object
 from art_otel.spans import Span, Value
 
 _NAME: Final = "mini-swe-agent"

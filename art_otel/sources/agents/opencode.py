@@ -14,10 +14,8 @@ import msgspec
 
 from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text, document_reader
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode, is_object
-from art_otel.sources.refusals import converted
+from art_otel.sources.format import Format, converted
+from art_otel.sources.json_documents import encode, head_detector, is_object
 from art_otel.spans import Span, Value
 
 _NAME: Final = "opencode"

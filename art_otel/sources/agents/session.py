@@ -30,10 +30,8 @@ from msgspec import UNSET
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
 from art_otel.scrubbing import Hits, Scrubber
-from art_otel.sources.format import Reading, Record
-from art_otel.sources.json_documents import Document, read_documents
-from art_otel.sources.json_values import encode, is_list, is_object
-from art_otel.sources.refusals import Refused, advice, too_long
+from art_otel.sources.format import Reading, Record, Refused, advice, too_long
+from art_otel.sources.json_documents import Document, encode, is_list, is_object, read_documents
 from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value
 
 ROOT: Final = "rollout"

@@ -15,10 +15,8 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.sources.agents.session import Call, Score, Session, body_text, document_reader, token_attributes
 from art_otel.sources.backends.values import seconds_to_ns
-from art_otel.sources.format import Format
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode, is_list, is_object, object_or_empty
-from art_otel.sources.refusals import Refused, converted
+from art_otel.sources.format import Format, Refused, converted
+from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, object_or_empty
 from art_otel.spans import Span, Value
 
 _NAME: Final = "verifiers"

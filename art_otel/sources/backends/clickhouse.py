@@ -19,10 +19,9 @@ import msgspec
 
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_rows, read_spans
 from art_otel.sources.backends.values import as_ns, flatten
-from art_otel.sources.format import Format, Table
+from art_otel.sources.format import Format, Refused, Table
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.refusals import Refused
 from art_otel.spans import Scope, Value
 
 _Time: TypeAlias = int | str

@@ -24,12 +24,10 @@ from art_otel.sources.backends.store_spans import (
     read_span,
 )
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import is_object
+from art_otel.sources.format import Format, Reading, Record, Refused, converted
+from art_otel.sources.json_documents import head_detector, is_object
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch
-from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Quarantined, Resource, Scope, Value
 
 

@@ -17,11 +17,9 @@ import msgspec
 from art_otel.sources.backends.otel_tags import read_tags
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import Number, decode_exactly, us_to_ns
-from art_otel.sources.format import Format
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import is_object
+from art_otel.sources.format import MAX_NAME, Format, Refused, converted
+from art_otel.sources.json_documents import head_detector, is_object
 from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.refusals import MAX_NAME, Refused, converted
 from art_otel.spans import Value
 
 _READ: Final[dict[str, Callable[[Value], Value]]] = {

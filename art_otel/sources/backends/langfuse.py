@@ -18,8 +18,7 @@ import msgspec
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_documents import head_detector
-from art_otel.sources.json_values import encode, is_list, is_object
+from art_otel.sources.json_documents import encode, head_detector, is_list, is_object
 from art_otel.sources.otlp import messages as otlp
 from art_otel.spans import Value
 

@@ -17,9 +17,8 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.format import Format, Reading, Record, Refused, converted
 from art_otel.sources.json_documents import head_detector, read_objects
-from art_otel.sources.refusals import Refused, converted
 from art_otel.spans import Span, Value
 
 _SUFFIXES: Final = re.compile(r"(\.(jsonl?|ndjson|gz|zstd?))+$")

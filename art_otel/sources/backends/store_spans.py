@@ -15,16 +15,177 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from art_otel.sources.format import Reading, Record, Row
-from art_otel.sources.json_documents import read_documents
-from art_otel.sources.json_values import Piece, is_object, items_of, parse_values, split_torn
+from art_otel.sources.format import (
+    NO_IDS,
+    DroppedFields,
+    Ids,
+    Reading,
+    Record,
+    Refused,
+    Row,
+    Site,
+    attribute_path,
+    converted,
+    too_long,
+)
+from art_otel.sources.json_documents import Piece, is_object, items_of, parse_values, read_documents, split_torn
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.json_format import hex_id
 from art_otel.sources.otlp.records import Batch, SpanBuilder
-from art_otel.sources.refusals import NO_IDS, DroppedFields, Ids, Refused, Site, attribute_path, converted, too_long
 from art_otel.spans import Quarantined, Resource, Scope, Value
 
 _NO_PREFIX: Final = re.compile("")
+Message = TypeVar("Message")
+_NO_SCOPE: Final = Scope()
+_BLANKS: Final = b" \t\r\n\x1e\xef\xbb\xbf"
+_ANSWER: Final = frozenset({"data"})
+_END_BYTES: Final = 64
+"""Bytes at both ends of a document that tell whether it opens or closes a list."""
+
+_Spans: TypeAlias = Iterable[dict[str, Value] | Refused]
+
+
+class TranslatedSpan(NamedTuple):
+    """A store's span as OTLP's message, with the attributes of its resource, and its scope."""
+
+    span: otlp.Span
+    resource: Mapping[str, Value] = {}
+    scope: Scope = _NO_SCOPE
+
+
+def _itself(value: dict[str, Value]) -> _Spans:
+    return (value,)
+
+
+class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
+    """How the spans of a store become OTLP's.
+
+    `spans_of` gives the spans in an object of the dump, and a Refused for what is bad of that which they share;
+    `to_otlp` translates the `message` that a span is decoded into. Both may raise Refused. `holders` are the fields
+    that lead to spans. The ids stand under `trace_id` and `span_id`, maybe in the span's `context`. `padded` and
+    `prefix` are as in PlainSpanBuilder. Numbers may be texts where it is not `strict`.
+    """
+
+    message: type[Message]
+    to_otlp: Callable[[Message], TranslatedSpan]
+    spans_of: Callable[[dict[str, Value]], _Spans] = _itself
+    holders: frozenset[str] = _ANSWER
+    trace_id: str = "trace_id"
+    span_id: str = "span_id"
+    padded: bool = False
+    prefix: re.Pattern[str] = re.compile("")
+    strict: bool = True
+    decode: Callable[[bytes | memoryview], Value] = msgspec.json.decode
+
+    def builder(self, reading: Reading) -> "PlainSpanBuilder":
+        """Make what builds the records."""
+        return PlainSpanBuilder(reading, padded=self.padded, prefix=self.prefix)
+
+    def ids(self, span: Value, builder: "PlainSpanBuilder") -> Ids:
+        """Read the ids of an object that is no message, as far as they are good."""
+        if not is_object(span):
+            return NO_IDS
+        context = span.get("context")
+        ids = context if is_object(context) else span
+        return builder.known_ids(ids.get(self.trace_id), ids.get(self.span_id))
+
+
+class JsonObject(NamedTuple):
+    """A JSON object at `location` (`file:line`)."""
+
+    value: dict[str, Value]
+    location: str
+
+
+def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
+    """Read every span of a dump in JSON."""
+    builder = translator.builder(reading)
+    for item in read_objects(stream, builder, translator):
+        if isinstance(item, Quarantined):
+            yield item
+            continue
+        try:
+            spans = translator.spans_of(item.value)
+        except Refused as problem:
+            yield problem.quarantine(item.location)
+            continue
+        for span in spans:
+            if isinstance(span, Refused):
+                yield span.quarantine(item.location, partial=True)
+            else:
+                yield from read_span(span, item.location, builder, translator)
+
+
+def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
+    """Read every span of a table."""
+    builder = translator.builder(reading)
+    for row in rows:
+        location = f"{reading.path}:{row.number}"
+        for span in translator.spans_of({name: value for name, value in row.values.items() if value is not None}):
+            if isinstance(span, Refused):
+                yield span.quarantine(location, partial=True)
+            elif row.problem is not None:
+                yield row.problem.quarantine(location, "span", translator.ids(span, builder))
+            else:
+                yield from read_span(span, location, builder, translator)
+
+
+def read_span(
+    value: dict[str, Value], location: str, builder: "PlainSpanBuilder", translator: Translator[Message]
+) -> Iterator[Record]:
+    """Read one span, with a Quarantined for what it lost, or the Quarantined that says why there is none."""
+    try:
+        translated = translator.to_otlp(converted(value, translator.message, strict=translator.strict))
+    except Refused as problem:
+        yield problem.quarantine(location, "span", translator.ids(value, builder))
+        return
+    resource, quarantined = Resource(), ()
+    if translated.resource:
+        resource, quarantined = builder.resource(otlp.Resource(attributes=plain(translated.resource)), location)
+    yield from quarantined
+    yield from builder.span(translated.span, Batch(location=location, resource=resource, scope=translated.scope))
+
+
+def read_objects(
+    stream: io.BufferedReader,
+    builder: "PlainSpanBuilder",
+    translator: Translator[Message],
+    *,
+    is_record: Callable[[str], object] | None = None,
+) -> Iterator[JsonObject | Quarantined]:
+    """Read every object of a dump that holds nothing but objects and lists of them.
+
+    With `is_record` the dump is the output of a program: what is no object is passed over, but for broken texts of
+    which `is_record` says that they were records.
+    """
+    reading, open_lists = builder.reading, 0
+    for document in read_documents(stream, reading.limits.max_message_bytes, translator.decode):
+        if document.data is None:
+            yield too_long(f"{reading.path}:{document.line}")
+            continue
+        reading.stats.replaced += document.replaced
+        open_lists += bytes(document.data[:_END_BYTES]).lstrip(_BLANKS).startswith(b"[")
+        open_lists -= bytes(document.data[-_END_BYTES:]).rstrip(_BLANKS).endswith(b"]")
+        is_broken = document.value is UNSET
+        for piece in parse_values(bytes(document.data)) if is_broken else (Piece(0, document.value),):
+            location = f"{reading.path}:{document.line + piece.lines}"
+            if not isinstance(piece.value, Refused):
+                yield from _objects(piece.value, location, amid_output=is_record is not None)
+            elif is_record is None or is_record(piece.text):
+                open_lists = 0  # what follows may be the rest of it, also the end of a list
+                whole, torn = split_torn(piece.text, translator.holders) if piece.value.reason == "torn" else ([], None)
+                yield from _objects(whole, location, amid_output=is_record is not None)
+                yield piece.value.quarantine(location, ids=translator.ids(torn, builder))
+    if open_lists > 0 and is_record is None:
+        yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
+
+
+def _objects(value: Value, location: str, *, amid_output: bool) -> Iterator[JsonObject | Quarantined]:
+    for item in items_of(value):
+        if is_object(item):
+            yield JsonObject(item, location)
+        elif not amid_output:
+            yield Refused("bad field", detail="no object where a record should be").quarantine(location)
 
 
 def plain(attributes: Mapping[str, Value] | None) -> list[otlp.KeyValue]:
@@ -81,158 +242,3 @@ class PlainSpanBuilder(SpanBuilder):
             self.check_depth(depth, site)
             return [self._checked(item, site, dropped, depth + 1) for item in cast(list[Value], value)]
         return value
-
-
-Message = TypeVar("Message")
-
-_NO_SCOPE: Final = Scope()
-_BLANKS: Final = b" \t\r\n\x1e\xef\xbb\xbf"
-_ANSWER: Final = frozenset({"data"})
-_END_BYTES: Final = 64
-"""Bytes at both ends of a document that tell whether it opens or closes a list."""
-
-
-class TranslatedSpan(NamedTuple):
-    """A store's span as OTLP's message, with the attributes of its resource, and its scope."""
-
-    span: otlp.Span
-    resource: Mapping[str, Value] = {}
-    scope: Scope = _NO_SCOPE
-
-
-_Spans: TypeAlias = Iterable[dict[str, Value] | Refused]
-
-
-def _itself(value: dict[str, Value]) -> _Spans:
-    return (value,)
-
-
-class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
-    """How the spans of a store become OTLP's.
-
-    `spans_of` gives the spans in an object of the dump, and a Refused for what is bad of that which they share;
-    `to_otlp` translates the `message` that a span is decoded into. Both may raise Refused. `holders` are the fields
-    that lead to spans. The ids stand under `trace_id` and `span_id`, maybe in the span's `context`. `padded` and
-    `prefix` are as in PlainSpanBuilder. Numbers may be texts where it is not `strict`.
-    """
-
-    message: type[Message]
-    to_otlp: Callable[[Message], TranslatedSpan]
-    spans_of: Callable[[dict[str, Value]], _Spans] = _itself
-    holders: frozenset[str] = _ANSWER
-    trace_id: str = "trace_id"
-    span_id: str = "span_id"
-    padded: bool = False
-    prefix: re.Pattern[str] = re.compile("")
-    strict: bool = True
-    decode: Callable[[bytes | memoryview], Value] = msgspec.json.decode
-
-    def builder(self, reading: Reading) -> PlainSpanBuilder:
-        """Make what builds the records."""
-        return PlainSpanBuilder(reading, padded=self.padded, prefix=self.prefix)
-
-    def ids(self, span: Value, builder: PlainSpanBuilder) -> Ids:
-        """Read the ids of an object that is no message, as far as they are good."""
-        if not is_object(span):
-            return NO_IDS
-        context = span.get("context")
-        ids = context if is_object(context) else span
-        return builder.known_ids(ids.get(self.trace_id), ids.get(self.span_id))
-
-
-class JsonObject(NamedTuple):
-    """A JSON object at `location` (`file:line`)."""
-
-    value: dict[str, Value]
-    location: str
-
-
-def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
-    """Read every span of a dump in JSON."""
-    builder = translator.builder(reading)
-    for item in read_objects(stream, builder, translator):
-        if isinstance(item, Quarantined):
-            yield item
-            continue
-        try:
-            spans = translator.spans_of(item.value)
-        except Refused as problem:
-            yield problem.quarantine(item.location)
-            continue
-        for span in spans:
-            if isinstance(span, Refused):
-                yield span.quarantine(item.location, partial=True)
-            else:
-                yield from read_span(span, item.location, builder, translator)
-
-
-def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
-    """Read every span of a table."""
-    builder = translator.builder(reading)
-    for row in rows:
-        location = f"{reading.path}:{row.number}"
-        for span in translator.spans_of({name: value for name, value in row.values.items() if value is not None}):
-            if isinstance(span, Refused):
-                yield span.quarantine(location, partial=True)
-            elif row.problem is not None:
-                yield row.problem.quarantine(location, "span", translator.ids(span, builder))
-            else:
-                yield from read_span(span, location, builder, translator)
-
-
-def read_span(
-    value: dict[str, Value], location: str, builder: PlainSpanBuilder, translator: Translator[Message]
-) -> Iterator[Record]:
-    """Read one span, with a Quarantined for what it lost, or the Quarantined that says why there is none."""
-    try:
-        translated = translator.to_otlp(converted(value, translator.message, strict=translator.strict))
-    except Refused as problem:
-        yield problem.quarantine(location, "span", translator.ids(value, builder))
-        return
-    resource, quarantined = Resource(), ()
-    if translated.resource:
-        resource, quarantined = builder.resource(otlp.Resource(attributes=plain(translated.resource)), location)
-    yield from quarantined
-    yield from builder.span(translated.span, Batch(location=location, resource=resource, scope=translated.scope))
-
-
-def read_objects(
-    stream: io.BufferedReader,
-    builder: PlainSpanBuilder,
-    translator: Translator[Message],
-    *,
-    is_record: Callable[[str], object] | None = None,
-) -> Iterator[JsonObject | Quarantined]:
-    """Read every object of a dump that holds nothing but objects and lists of them.
-
-    With `is_record` the dump is the output of a program: what is no object is passed over, but for broken texts of
-    which `is_record` says that they were records.
-    """
-    reading, open_lists = builder.reading, 0
-    for document in read_documents(stream, reading.limits.max_message_bytes, translator.decode):
-        if document.data is None:
-            yield too_long(f"{reading.path}:{document.line}")
-            continue
-        reading.stats.replaced += document.replaced
-        open_lists += bytes(document.data[:_END_BYTES]).lstrip(_BLANKS).startswith(b"[")
-        open_lists -= bytes(document.data[-_END_BYTES:]).rstrip(_BLANKS).endswith(b"]")
-        is_broken = document.value is UNSET
-        for piece in parse_values(bytes(document.data)) if is_broken else (Piece(0, document.value),):
-            location = f"{reading.path}:{document.line + piece.lines}"
-            if not isinstance(piece.value, Refused):
-                yield from _objects(piece.value, location, amid_output=is_record is not None)
-            elif is_record is None or is_record(piece.text):
-                open_lists = 0  # what follows may be the rest of it, also the end of a list
-                whole, torn = split_torn(piece.text, translator.holders) if piece.value.reason == "torn" else ([], None)
-                yield from _objects(whole, location, amid_output=is_record is not None)
-                yield piece.value.quarantine(location, ids=translator.ids(torn, builder))
-    if open_lists > 0 and is_record is None:
-        yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
-
-
-def _objects(value: Value, location: str, *, amid_output: bool) -> Iterator[JsonObject | Quarantined]:
-    for item in items_of(value):
-        if is_object(item):
-            yield JsonObject(item, location)
-        elif not amid_output:
-            yield Refused("bad field", detail="no object where a record should be").quarantine(location)

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from art_otel.sources.json_values import is_list, is_object
-from art_otel.sources.refusals import Refused, attribute_path
+from art_otel.sources.format import Refused, attribute_path
+from art_otel.sources.json_documents import is_list, is_object
 from art_otel.spans import Value
 
 Number: TypeAlias = int | float | Decimal

@@ -19,12 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.errors import SourceError
-from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.names import SCHEMA_KEY
+from art_otel.sources.files.inputs import SCHEMA_KEY, Input
 from art_otel.sources.files.stores import open_stored, store_errors
 from art_otel.sources.files.streams import Fail, Failure
-from art_otel.sources.format import Row
-from art_otel.sources.refusals import Limits, Refused, advice
+from art_otel.sources.format import Limits, Refused, Row, advice
 from art_otel.spans import Value
 
 _BATCH_BYTES: Final = 4 << 20

@@ -16,8 +16,7 @@ from art_otel.errors import SourceError
 from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.stores import read_range
 from art_otel.sources.files.streams import HEAD_BYTES, compression_of, open_input
-from art_otel.sources.format import Format, detect_format
-from art_otel.sources.refusals import Limits
+from art_otel.sources.format import Format, Limits, detect_format
 
 _BLOCK: Final = 1 << 20
 _LOOKAHEAD: Final = 1 << 12

@@ -5,7 +5,8 @@ says (`region`, `endpoint_override`, `scheme`) and whom it names before an `@` g
 where the store's own tools have them. Nothing is ever written to a source.
 
 Invariant: every fault of a store is a SourceError that names the URL (without credentials) and says what to do, and
-what is read of an object is of one version of it: an object that was replaced meanwhile is such a fault.
+what is read of an object is of one version of it: an object that was replaced meanwhile is such a fault. In a glob,
+which is the same for files, `*`, `?` and `[…]` stay inside a folder; a part `**` is any folders, or all below.
 """
 
 # pyarrow ships no types.
@@ -13,16 +14,16 @@ what is read of an object is of one version of it: an object that was replaced m
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
 from art_otel import storage
 from art_otel.errors import SourceError
-from art_otel.sources.files.names import folder_of, is_glob, matches
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -54,6 +55,7 @@ _ADVICE: Final = (
 
 
 _ASKED_AT_ONCE: Final = 32
+_GLOB: Final = re.compile(r"[*?\[]")
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,3 +175,26 @@ def store_errors(name: str) -> Generator[None]:
         problem = " ".join(str(error).split())[:300]
         advice = next(advice for mark, advice in _ADVICE if mark in problem)
         raise SourceError(f"{name}: {advice} ({problem})") from error
+
+
+def is_glob(path: str) -> bool:
+    """Whether a path is a pattern."""
+    return _GLOB.search(path) is not None
+
+
+def folder_of(glob: str) -> str:
+    """The deepest folder in which all matches lie; empty for the current one."""
+    return _GLOB.split(glob, maxsplit=1)[0].rpartition("/")[0]
+
+
+def matches(path: str, glob: str) -> bool:
+    """Whether a path matches."""
+    return _match(path.split("/"), glob.split("/"))
+
+
+def _match(path: Sequence[str], glob: Sequence[str]) -> bool:
+    if not path or not glob:
+        return not path and not glob
+    if glob[0] != "**":
+        return fnmatchcase(path[0], glob[0]) and _match(path[1:], glob[1:])
+    return len(glob) == 1 or any(_match(path[at:], glob[1:]) for at in range(len(path)))

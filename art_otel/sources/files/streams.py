@@ -23,7 +23,7 @@ import zstandard
 from art_otel.errors import SourceError
 from art_otel.sources.files.inputs import ByteRange, Input
 from art_otel.sources.files.stores import StoredFile, read_range
-from art_otel.sources.refusals import Limits, advice
+from art_otel.sources.format import Limits, advice
 from art_otel.spans import QuarantineReason
 
 HEAD_BYTES: Final = 1 << 20

@@ -21,13 +21,33 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from art_otel.sources.format import Format, Reading, Record
-from art_otel.sources.json_documents import Document, objects_in_head, read_documents, read_documents_of
-from art_otel.sources.json_values import is_list, is_object, items_of, parse_values, split_torn
+from art_otel.sources.format import (
+    NO_IDS,
+    DroppedFields,
+    Format,
+    Ids,
+    Reading,
+    Record,
+    Refused,
+    Site,
+    attribute_path,
+    converted,
+    too_long,
+)
+from art_otel.sources.json_documents import (
+    Document,
+    is_list,
+    is_object,
+    items_of,
+    objects_in_head,
+    parse_values,
+    read_documents,
+    read_documents_of,
+    split_torn,
+)
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.checksums import is_altered
 from art_otel.sources.otlp.records import SpanBuilder, finite
-from art_otel.sources.refusals import NO_IDS, DroppedFields, Ids, Refused, Site, attribute_path, converted, too_long
 from art_otel.spans import Quarantined, Value
 from art_otel.spans.span import Kind
 

@@ -18,10 +18,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
-from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.format import NO_IDS, DroppedFields, Format, Ids, Reading, Record, Refused, Site, advice
 from art_otel.sources.otlp import messages as otlp
 from art_otel.sources.otlp.records import Batch, SpanBuilder, finite, scope_of
-from art_otel.sources.refusals import NO_IDS, DroppedFields, Ids, Refused, Site, advice
 from art_otel.spans import Quarantined, QuarantineReason, Value
 
 if TYPE_CHECKING:

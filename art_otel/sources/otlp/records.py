@@ -14,17 +14,18 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from art_otel.sources.format import Reading, Record
-from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.messages import SPAN_KINDS, STATUS_CODES
-from art_otel.sources.refusals import (
+from art_otel.sources.format import (
     MAX_NAME,
     DroppedFields,
     Ids,
+    Reading,
+    Record,
     Refused,
     Site,
     attribute_path,
 )
+from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp.messages import SPAN_KINDS, STATUS_CODES
 from art_otel.spans import (
     Event,
     Link,
