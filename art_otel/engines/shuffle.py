@@ -304,6 +304,7 @@ class Shards:
     def __init__(self, files: Iterable[ShuffleFile], regions: Collection[int]) -> None:
         wanted = frozenset(regions)
         self._decompressor = zstandard.ZstdDecompressor()
+        self._buffer = bytearray()
         self._located = [(file, located) for file in files if (located := _located(file, wanted))]
 
     def records(self, regions: Collection[int]) -> Iterator[Stored]:
@@ -318,12 +319,17 @@ class Shards:
         return blocks
 
     def decode(self, blocks: Iterable[bytes]) -> Iterator[Stored]:
-        """The records of blocks."""
+        """The records of blocks. All are decompressed to one buffer: to get it from the system anew takes long."""
+        buffer, self._buffer = self._buffer, bytearray()  # who asks for others meanwhile has one of their own
         for block in blocks:
-            content, position, resource = memoryview(self._decompressor.decompress(block)), 0, Resource()
-            while position < len(content):
-                kind, size = _HEADER.unpack_from(content, position)
-                start, position = position + _HEADER.size, position + _HEADER.size + size
+            size, position, resource = zstandard.frame_content_size(block), 0, Resource()
+            if size > len(buffer):
+                buffer = bytearray(size)
+            content = memoryview(buffer)[:size]
+            self._decompress(block, content)
+            while position < size:
+                kind, length = _HEADER.unpack_from(content, position)
+                start, position = position + _HEADER.size, position + _HEADER.size + length
                 if kind == _RESOURCE:
                     resource = _RESOURCE_DECODER.decode(content[start:position])
                     continue
@@ -332,6 +338,13 @@ class Shards:
                     for record in records:
                         msgspec.structs.force_setattr(record, "resource", resource)
                 yield from records
+        self._buffer = buffer
+
+    def _decompress(self, block: bytes, content: memoryview) -> None:
+        with self._decompressor.stream_reader(block) as stream:
+            filled = 0
+            while count := stream.readinto(content[filled:]):  # pyright: ignore[reportUnknownMemberType] # zstandard does not say what it fills
+                filled += count
 
     def _blocks(self, regions: Collection[int]) -> Iterator[tuple[int, bytes]]:
         for file, located in self._located:
